@@ -21,16 +21,16 @@ COMMANDS = {
     "eval": "eval_command",
     "replay": "replay_command",
     "view": "view_command",
-    "report": "report_command",
+    "report": "view:report_command",
     "export": "export_command",
-    "export-model": "export_model_command",
+    "export-model": "export:export_model_command",
     "train": "train_command",
     "serve": "serve_command",
     "cluster": "cluster_app",
     "image": "image_app",
     "problems": "problems_app",
 }
-"""Each command is a function, or a `typer.Typer` with subcommands, in the module of the same name (``_`` for ``-``)."""
+"""Each command is a function, or a `typer.Typer` with subcommands, in the module of its name or before the colon."""
 
 
 class _Command(TyperCommand):
@@ -59,8 +59,9 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     made.callback()(_options)
     for name in needed(arguments):
-        module = importlib.import_module(f".{name.replace('-', '_')}", __package__)
-        command = getattr(module, COMMANDS[name])
+        *place, function = COMMANDS[name].split(":")
+        module = importlib.import_module(f".{place[0] if place else name}", __package__)
+        command = getattr(module, function)
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:

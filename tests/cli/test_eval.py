@@ -7,7 +7,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +175,7 @@ def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None
         system = open_prompt(problem, rules, get_renderer("qwen3")).system
         # A service with tools teaches its own form of calls.
         assert (
-            system == open_prompt(problem, replace(asked, teach_dialect=False), get_renderer("qwen3")).system
+            system == open_prompt(problem, asked.with_options(teach_dialect=False), get_renderer("qwen3")).system
         ) == native
         assert "You may submit 4 times." in system
     own = rules_for(Native(True), EpisodeConfig(system_prompt="mine"))  # type: ignore[arg-type]
@@ -222,7 +221,7 @@ BAD_OPTIONS = [
     (["--policy", "scripted"], "'scripted' needs a file"),
     (["--command-timeout", "inf"], "--command-timeout"),
     (["--command-timeout", "1e12"], "--command-timeout"),
-    (["--top-p", "nan", "--policy", "chat:x", "--base-url", "http://h/v1"], "top_p in (0, 1]"),
+    (["--top-p", "nan", "--policy", "chat:x", "--base-url", "http://h/v1"], "--top-p"),
     (["--out", "/proc/run"], "cannot be written"),
 ]
 
