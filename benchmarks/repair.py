@@ -24,7 +24,8 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
-from rtl_agent_gym.renderers import Message, Renderer, get_renderer
+from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.families import FAMILIES, Parameters, draw_members
 
@@ -62,14 +63,12 @@ class _Forced(TokenSamplerPlayer):
         super().__init__(policy, renderer, seed)
         self._turns = turns
 
-    async def act(self, messages: Sequence[Message]) -> Completion | None:
+    async def sample(self, tokens: TokenTranscript) -> Completion | None:
         if not self._turns:
-            return await super().act(messages)
+            return await super().sample(tokens)
         tokenizer, text = self._policy.tokenizer, self._turns.pop(0)
-        self._sampled = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
-        assert self.transcript is not None
-        self.transcript.add_action(self._sampled, None)
-        return Completion(self._renderer.decode(self._sampled), token_ids=self._sampled)
+        ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+        return Completion(self._renderer.decode(ids), token_ids=ids)
 
 
 def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, int]:

@@ -1,12 +1,15 @@
-"""Which problems a batch works on: a sampler for each kind of order, which `make_problem_sampler` chooses."""
+"""Which problems a batch works on: `Batches`, and a sampler for each kind of order."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from ..errors import UsageError
 from ..problems import Problem, order_by_difficulty
 
 Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate", "edge"]
@@ -32,6 +35,63 @@ PRIOR = 2.0
 """Episodes that the run's overall pass rate counts for in a problem's own, in the order ``edge``."""
 HALF_LIFE = 4.0
 """After so many groups for each problem, results count half in the order ``edge``."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How batches are made from problems."""
+
+    batch_size: int = 1
+    """Problems, and so groups, in a batch."""
+    group_size: int = 1
+    """Episodes of each problem in a batch."""
+    epochs: int = 1
+    """How often each problem is played; not used if `batches` is set."""
+    order: Order = "shuffled"
+    seed: int = 0
+    batches: int | None = None
+    """The number of batches, all of them full; None for as many as the epochs make."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "group_size", "epochs"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if self.order not in get_args(Order):
+            raise UsageError(f"order is {self.order!r}; expected one of {', '.join(get_args(Order))}")
+
+
+class Batches:
+    """The problems of each batch. The same arguments and the same calls of `learn` always give the same batches.
+
+    A batch may hold the end of one epoch and the start of the next; only the last batch can be smaller than
+    `Schedule.batch_size`.
+    """
+
+    def __init__(self, problems: Sequence[Problem], schedule: Schedule) -> None:
+        if not problems:
+            raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
+        self.problems, self.schedule = list(problems), schedule
+        self.problem_sampler = make_problem_sampler(schedule.order, self.problems, schedule.seed, len(self))
+        """Which problems come; save its `state` with a checkpoint, and restore it."""
+
+    def __len__(self) -> int:
+        if self.schedule.batches is not None:
+            return self.schedule.batches
+        return math.ceil(len(self.problems) * self.schedule.epochs / self.schedule.batch_size)
+
+    def choose(self, index: int) -> list[Problem]:
+        """The problems of a batch; some are repeated if there are fewer than `Schedule.batch_size`."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"there are {len(self)} batches, no number {index}")
+        size = self.schedule.batch_size
+        chosen = self.problem_sampler.choose(index, size)
+        if self.schedule.batches is None:
+            chosen = chosen[: len(self.problems) * self.schedule.epochs - index * size]
+        return chosen
+
+    def learn(self, problem: str, passed: Sequence[float]) -> None:
+        """Tell the sampler a group's results: 1 for each episode that passed, otherwise 0."""
+        self.problem_sampler.learn(problem, passed)
 
 
 class ProblemSampler(Protocol):

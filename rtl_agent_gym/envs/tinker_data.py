@@ -1,13 +1,12 @@
-"""Datasets for tinker-cookbook: the choice of problems, their order, and their batches."""
+"""Datasets for tinker-cookbook's own trainers: `CVDPDataset`, and `CVDPDatasetBuilder`, which makes it from options."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import chz
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
@@ -19,7 +18,7 @@ from ..problems import Problem, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
-from .problem_order import Order, make_problem_sampler
+from .problem_order import Batches, Order, Schedule
 from .tinker_config import TinkerEnvConfig
 from .tinker_env import CVDPEnvGroupBuilder
 from .tinker_tokenizers import register_tokenizers
@@ -29,69 +28,17 @@ logger = logging.getLogger(__name__)
 register_tokenizers()  # the cookbook's trainers load tokenizers by name
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    """How batches are made from problems."""
-
-    batch_size: int = 1
-    """Problems, and so groups, in a batch."""
-    group_size: int = 1
-    """Episodes of each problem in a batch."""
-    epochs: int = 1
-    """How often each problem is played; not used if `batches` is set."""
-    order: Order = "shuffled"
-    seed: int = 0
-    batches: int | None = None
-    """The number of batches, all of them full; None for as many as the epochs make."""
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "group_size", "epochs"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} must be at least 1, got {getattr(self, name)!r}")
-        if self.order not in get_args(Order):
-            raise UsageError(f"order is {self.order!r}; expected one of {', '.join(get_args(Order))}")
-
-
-class CVDPDataset(RLDataset):
-    """Batches of group builders. The same arguments and the same calls of `learn` always give the same batches.
-
-    A batch may hold the end of one epoch and the start of the next; only the last batch can be smaller than
-    `Schedule.batch_size`.
-    """
+class CVDPDataset(Batches, RLDataset):
+    """`Batches` of group builders."""
 
     def __init__(self, problems: Sequence[Problem], config: TinkerEnvConfig, schedule: Schedule) -> None:
-        if not problems:
-            raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
-        self.problems, self.config, self.schedule = list(problems), config, schedule
-        self.problem_sampler = make_problem_sampler(schedule.order, self.problems, schedule.seed, len(self))
-        """Which problems come; save its `state` with a checkpoint, and restore it."""
-
-    def __len__(self) -> int:
-        if self.schedule.batches is not None:
-            return self.schedule.batches
-        return math.ceil(len(self.problems) * self.schedule.epochs / self.schedule.batch_size)
+        super().__init__(problems, schedule)
+        self.config = config
 
     def get_batch(self, index: int) -> list[EnvGroupBuilder]:
         """New builders of a batch. Raises `IndexError` beyond the last batch."""
-        return [self.group(problem, self.schedule.group_size) for problem in self.choose(index)]
-
-    def group(self, problem: Problem, size: int) -> EnvGroupBuilder:
-        """A builder of `size` environments of a problem."""
-        return CVDPEnvGroupBuilder(problem, self.config, size, self.schedule.seed)
-
-    def choose(self, index: int) -> list[Problem]:
-        """The problems of a batch; some are repeated if there are fewer than `Schedule.batch_size`."""
-        if not 0 <= index < len(self):
-            raise IndexError(f"there are {len(self)} batches, no number {index}")
-        size = self.schedule.batch_size
-        chosen = self.problem_sampler.choose(index, size)
-        if self.schedule.batches is None:
-            chosen = chosen[: len(self.problems) * self.schedule.epochs - index * size]
-        return chosen
-
-    def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Tell the sampler a group's results: 1 for each episode that passed, otherwise 0."""
-        self.problem_sampler.learn(problem, passed)
+        size, seed = self.schedule.group_size, self.schedule.seed
+        return [CVDPEnvGroupBuilder(problem, self.config, size, seed) for problem in self.choose(index)]
 
 
 def _field(kind: type[Options], name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The interface for tinker-cookbook: `CVDPEnv`, and `CVDPEnvGroupBuilder`, which makes groups of it.
+"""The interface for tinker-cookbook's own trainers: `CVDPEnv`, and `CVDPEnvGroupBuilder`, which makes groups of it.
 
 Tokens in, tokens out: the sampled ids go into the next prompt unchanged, followed by the command's output, so each
 observation extends the one before it and an episode is one training datum.
@@ -23,13 +23,12 @@ from tinker_cookbook.rl.types import (
     EnvGroupBuilder,
     InitialObservationOverflow,
     Logs,
-    Metrics,
     StepResult,
 )
 
 from ..episodes.episode import Episode, Grader, Turn
 from ..episodes.prompt import PromptTooLong
-from ..episodes.results import STOP, result_numbers
+from ..episodes.results import STOP, trained_numbers
 from ..episodes.runtime import Lease, acquire
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
@@ -38,7 +37,6 @@ from ..problems.validation import missing_here
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
 from ..scoring.scorable import require_scorable
-from ..scoring.score import Score
 from .tinker_config import TinkerEnvConfig, load_renderer
 
 logger = logging.getLogger(__name__)
@@ -161,17 +159,9 @@ class CVDPEnv(Env):
             episode_done=episode.over,
             next_observation=episode.tokens.model_input(),
             next_stop_condition=episode.renderer.stop,
-            metrics=self._metrics(turn.score),
+            metrics={} if turn.score is None else trained_numbers(episode, turn.score),  # so that each counts once
             logs=self._logs(turn),
         )
-
-    def _metrics(self, score: Score | None) -> Metrics:
-        """All on the last transition, so that each episode counts once. Those of submissions only if there are any."""
-        if score is None:
-            return {}
-        numbers = result_numbers(score, self.episode.stop_reason, self.episode.turns, self.episode.oom_kills)
-        unused = set() if self.config.episode.harness_feedback else {"submissions", "progress_reward"}
-        return {name: number for name, number in numbers.items() if name not in unused}
 
     def _logs(self, turn: Turn) -> Logs:
         logs: Logs = {

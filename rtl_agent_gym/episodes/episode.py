@@ -31,7 +31,7 @@ from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
 from .disk import room_on_disk
 from .prompt import episode_renderer, open_prompt
-from .recording import Recording
+from .recording import Recording, changed_files
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import Submissions
 from .turns import Opening, StopReason, Turn
@@ -102,6 +102,8 @@ class Episode:
         conversation yourself, or read the transcript."""
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
+        self.files: dict[str, str] = {}
+        """The graded text files that differ from the problem's, once it is graded."""
         self.oom_kills: int | None = None
         """Processes of the agent that the kernel ended for lack of memory, once it is graded; None if unknown."""
         self.over = False
@@ -121,6 +123,8 @@ class Episode:
     @property
     def tokens(self) -> TokenTranscript:
         """The episode in tokens, for policies that sample tokens: prompt, sampled ids, and the replies to them.
+
+        A reply after which there is no room for another turn is not in it: the model never reads it.
 
         Raises:
             UsageError: The renderer has no vocabulary, or the episode has not started.
@@ -179,7 +183,12 @@ class Episode:
         begun = time.monotonic()
         try:
             turn, found = await self._workspace.act(completion, len(self.turns) + 1, self._recording.wanted_files())
-            stop = self._stop_reason(turn, completion)
+            ids = completion.token_ids
+            if ids is not None:
+                self.tokens.add_action(ids, completion.logprobs)
+            stop = self._stop_reason(turn, sampled=ids is not None)
+            if stop is None and ids is not None and not self._append_reply(turn, ids):
+                stop = "max_tokens"
             seconds = time.monotonic() - begun
             await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, found)
             score = await self._grade() if stop is not None else None
@@ -210,29 +219,27 @@ class Episode:
         turn = ModelTurn(text=action) if isinstance(action, str) else ModelTurn(calls=tuple(action))
         return await self.step(Completion(turn.text, native=turn, cut_off=cut_off))
 
-    def _stop_reason(self, turn: Turn, completion: Completion) -> StopReason | None:
-        """Why the episode ends with this turn, or None. Appends the turn to the tokens of policies that have them."""
-        ids = completion.token_ids
-        if ids is not None:
-            self.tokens.add_action(ids)
+    def _stop_reason(self, turn: Turn, *, sampled: bool) -> StopReason | None:
+        """Why the episode ends with this turn, or None; `sampled` is whether its tokens are counted."""
         self._malformed = self._malformed + 1 if turn.action.kind == "malformed" else 0
         if turn.stop_reason is not None:
             return turn.stop_reason
         if self._malformed >= self.config.max_malformed:
             return "parse_error"
-        if ids is not None and not self.config.has_room(len(self.tokens)):
+        if sampled and not self.config.has_room(len(self.tokens)):
             return "max_tokens"
-        if turn.number >= self.config.max_turns:
-            return "max_turns"
-        if ids is not None:
-            self.tokens.append(
-                self.renderer.correction_ids(turn.action.correction or "", ids)
-                if turn.action.kind == "malformed"
-                else self.renderer.observation_ids(turn.outputs, ids)
-            )
-            if not self.config.has_room(len(self.tokens)):
-                return "max_tokens"
-        return None
+        return "max_turns" if turn.number >= self.config.max_turns else None
+
+    def _append_reply(self, turn: Turn, ids: Sequence[int]) -> bool:
+        """Append the reply to the sampled `ids`, if there is room for another turn after it; whether there was."""
+        if turn.action.kind == "malformed":
+            reply = self.renderer.correction_ids(turn.action.correction or "", ids)
+        else:
+            reply = self.renderer.observation_ids(turn.outputs, ids)
+        room = self.config.has_room(len(self.tokens) + len(reply))
+        if room:
+            self.tokens.append(reply)
+        return room
 
     async def finish(self, reason: StopReason = "completed") -> Score:
         """The score of the episode: end it now if it is running, and grade the files that are there. Idempotent.
@@ -279,8 +286,8 @@ class Episode:
             score = await self._submissions.grade(files, notes)
         finally:
             await closing
-        self._score = score
-        self._recording.score(score, files)
+        self._score, self.files = score, changed_files(self.problem, files)
+        self._recording.score(score, self.files)
         EPISODES.labels("passed" if score.passed else "failed").inc()
         return score
 

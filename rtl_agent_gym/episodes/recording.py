@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,13 +90,16 @@ class Recording:
         if self._writer is None:
             return
         files, left_out = await self._changes(turn, sandbox, found)
+        logprobs = completion.logprobs
+        if logprobs is not None and not all(map(math.isfinite, logprobs)):
+            logprobs = None  # unknown; JSON has no such numbers
         self._write(
             TurnRecord(
                 turn=turn.number,
                 completion=completion.text,
                 native=completion.native,
                 token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
-                logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
+                logprobs=list(logprobs) if logprobs is not None else None,
                 cut_off=completion.cut_off,
                 action=turn.action.kind,
                 commands=[
@@ -148,23 +152,9 @@ class Recording:
         count = getattr(found, "left_out_count", 0) + len(beyond)
         return changes, FoundFiles({}, (*left_out, *beyond), count).left_out_lines()
 
-    def score(self, score: Score, files: Mapping[str, str | bytes]) -> None:
-        """Write the final score, and the graded text files that differ from the problem's, within the limits of turns.
-
-        Targets come first, then the smallest.
-        """
-        left, changed = MAX_RECORDED_TOTAL, dict[str, str]()
-        order = sorted(files, key=lambda path: (path not in self.problem.targets, len(files[path])))
-        for path in order:
-            data = files[path]
-            with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
-                text = data.decode() if isinstance(data, bytes) else data
-                if self.problem.context.get(path) == text or len(data) > MAX_RECORDED_FILE:
-                    continue
-                if (size := _recorded_size(path, text)) <= left:
-                    changed[path] = text
-                    left -= size
-        self._write(ScoreRecord(score=score.model_dump(mode="json"), files=changed))
+    def score(self, score: Score, files: Mapping[str, str]) -> None:
+        """Write the final score and the `changed_files`."""
+        self._write(ScoreRecord(score=score.model_dump(mode="json"), files=dict(files)))
 
     def end(
         self, stop_reason: str, turns: int, seconds: float, oom_kills: int | None, error: BaseException | None
@@ -184,6 +174,21 @@ class Recording:
     def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
         if self._writer is not None:
             self._writer.write(event)
+
+
+def changed_files(problem: Problem, files: Mapping[str, str | bytes]) -> dict[str, str]:
+    """The graded text files that differ from the problem's, within the limits of turns: targets, then the smallest."""
+    left, changed = MAX_RECORDED_TOTAL, dict[str, str]()
+    for path in sorted(files, key=lambda path: (path not in problem.targets, len(files[path]))):
+        data = files[path]
+        with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
+            text = data.decode() if isinstance(data, bytes) else data
+            if problem.context.get(path) == text or len(data) > MAX_RECORDED_FILE:
+                continue
+            if (size := _recorded_size(path, text)) <= left:
+                changed[path] = text
+                left -= size
+    return changed
 
 
 def _digest(text: str) -> bytes:

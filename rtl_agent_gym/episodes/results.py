@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..scoring.score import Score
 from .turns import StopReason, Turn
+
+if TYPE_CHECKING:
+    from .episode import Episode
 
 STOP = "stop/"
 """Prefix of the number that says why the episode ended; tinker-cookbook's `STOP_METRIC_PREFIX`."""
@@ -55,3 +59,10 @@ def result_numbers(
     if oom_kills is not None:
         numbers["oom_kills"] = float(oom_kills)
     return numbers if stop is None else numbers | {f"{STOP}{stop}": 1.0}
+
+
+def trained_numbers(episode: Episode, score: Score) -> dict[str, float]:
+    """`result_numbers` of an episode that is over; those of submissions only if its rules allow any."""
+    numbers = result_numbers(score, episode.stop_reason, episode.turns, episode.oom_kills)
+    unused = set() if episode.config.harness_feedback else {"submissions", "progress_reward"}
+    return {name: number for name, number in numbers.items() if name not in unused}

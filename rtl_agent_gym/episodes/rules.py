@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, SkipValidation, field_validator, model_v
 from ..errors import UsageError
 from ..options import EpisodeRules
 from ..policies.judge import read_judge
+from ..policies.model_options import smallest_turn
 from ..problems import Problem
 from ..sandboxes import SandboxSpec
 from ..scoring.judging import Judge
@@ -32,8 +33,6 @@ RECORDED_RULES = (
 )
 """The rules that a transcript records by name, besides the workspace; see `EpisodeConfig.recorded`."""
 
-MIN_TURN_TOKENS = 256
-"""A turn is not started with fewer tokens left than this: no useful call would fit."""
 
 
 class Grader(Protocol):
@@ -98,8 +97,7 @@ class EpisodeConfig(EpisodeRules):
     @property
     def min_turn_tokens(self) -> int:
         """Tokens that must be left for a turn to be started."""
-        # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
-        return max(2, min(self.max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
+        return smallest_turn(self.max_tokens)
 
     def has_room(self, tokens: int) -> bool:
         """Whether another turn can be started after this many tokens."""

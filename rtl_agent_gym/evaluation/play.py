@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import LimitReached, SandboxError, UsageError
-from ..policies import Billed, Completion, Listener, Policy
+from ..policies import Billed, Completion, Listener, Policy, TokenPlayer
 from ..problems import Problem
 from ..renderers.protocol import Message
 from ..scoring.score import Score
@@ -83,6 +84,8 @@ async def play(
         observer.opening(opening)
         if isinstance(player, Listener):
             player.opened(opening.system, opening.user)
+        if isinstance(player, TokenPlayer):
+            await asyncio.to_thread(lambda: episode.tokens)  # encoding a long prompt takes time
         messages: list[Message] = list(opening.messages)
         score: Score | None = None
         stop_reason: StopReason | None = None
@@ -90,7 +93,10 @@ async def play(
             waiting_since = time.monotonic()
             try:
                 tally.ledger.check()
-                completion = await player.act(messages)
+                if isinstance(player, TokenPlayer):
+                    completion = await player.sample(episode.tokens)
+                else:
+                    completion = await player.act(messages)
             except (SandboxError, UsageError, LimitReached) as error:
                 episode.abandon(error)
                 raise

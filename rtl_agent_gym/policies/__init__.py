@@ -2,7 +2,7 @@
 
 from .human import HumanPolicy
 from .model_options import ModelOptions
-from .protocol import Billed, Closable, Completion, Listener, Player, Policy
+from .protocol import Billed, Closable, Completion, Listener, Player, Policy, TokenPlayer
 from .registry import POLICIES, make_policy
 from .scripted import GoldenPolicy, RandomPolicy, ScriptedPolicy, heredoc, write_turn
 
@@ -19,6 +19,7 @@ __all__ = [
     "Policy",
     "RandomPolicy",
     "ScriptedPolicy",
+    "TokenPlayer",
     "heredoc",
     "make_policy",
     "write_turn",

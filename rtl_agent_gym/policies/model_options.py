@@ -10,6 +10,15 @@ from ..errors import UsageError
 from ..options import PolicyOptions
 from .protocol import Prices
 
+MIN_TURN_TOKENS = 256
+"""A turn is not sampled with fewer tokens left than this: no useful call would fit."""
+
+
+def smallest_turn(max_tokens: int | None) -> int:
+    """Tokens that must be left for another turn, in which at most `max_tokens` are sampled (None: no limit)."""
+    # The cookbook's rollout loop ends an episode itself, ungraded, when a single token is left.
+    return max(2, min(max_tokens or MIN_TURN_TOKENS, MIN_TURN_TOKENS))
+
 
 class ModelOptions(PolicyOptions):
     """Options of the policies that have a model."""

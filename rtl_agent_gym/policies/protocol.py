@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer
+from ..renderers.transcript import TokenTranscript
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Completion:
     token_ids: Sequence[int] | None = None
     """The sampled ids, if the policy samples tokens. They are then parsed instead of `text`."""
     logprobs: Sequence[float] | None = None
-    """Log-probability of each sampled token, in nats; as long as `token_ids`."""
+    """Log-probability of each sampled token, in nats; as long as `token_ids`. One that is not finite is unknown."""
     cut_off: bool = False
     """Whether the token limit ended it."""
     prompt_tokens: int | None = None
@@ -101,6 +102,15 @@ class Player(Protocol):
 
 
 @runtime_checkable
+class TokenPlayer(Protocol):
+    """A player that samples tokens: it reads the episode's own, and keeps none."""
+
+    async def sample(self, tokens: TokenTranscript) -> Completion | None:
+        """The next turn, with its `Completion.token_ids`. Returns None and raises like `Player.act`."""
+        ...
+
+
+@runtime_checkable
 class Listener(Protocol):
     """A player that also receives the opening and each reply in parts, not only as chat messages."""
 
@@ -130,7 +140,7 @@ class Policy(Protocol):
         """The policy's name in results."""
         ...
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player:
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player | TokenPlayer:
         """A player for one episode, whose random choices depend on `seed`.
 
         Raises `UsageError` if the policy cannot play this problem.

@@ -1,11 +1,13 @@
-"""A model that samples tokens: Tinker's service, or an engine in this process. Sampled tokens are never re-rendered."""
+"""A model that samples tokens: Tinker's service, or an engine in this process.
+
+It reads the tokens that the episode owns, and returns what it sampled. Training and evaluation use this one policy.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +15,16 @@ from typing import TYPE_CHECKING, Any
 from ..engines.config import has_key
 from ..errors import ServiceDown, UsageError
 from ..problems import Problem
-from ..renderers import Action, Message, Renderer
+from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..renderers.vocabularies import qwen3_tokenizer
-from .model_options import ModelOptions
+from .model_options import ModelOptions, smallest_turn
 from .protocol import Completion
 
 if TYPE_CHECKING:
     import tinker
 
     from ..engines.protocol import Sampler
-
-MIN_TURN_TOKENS = 64
-"""Tokens that the context must have left for another turn."""
 
 _MODEL_FILES = {".bin", ".jinja", ".json", ".model", ".pt", ".safetensors", ".txt"}
 _MOST_BYTES, _BLOCKS, _BLOCK = 64 << 20, 256, 64 << 10
@@ -42,6 +41,7 @@ class TokenSamplerPolicy:
         end: Called by `close`, to release what the sampler owns.
         in_run: Whether it samples for a training run, which can be resumed when its service is back.
         folder: The model's folder, if it is on this machine.
+        turn_seed: The seed of each turn by its number, from 1; by default the episode's seed plus this number.
     """
 
     def __init__(
@@ -54,8 +54,9 @@ class TokenSamplerPolicy:
         end: Callable[[], None] | None = None,
         in_run: bool = False,
         folder: Path | None = None,
+        turn_seed: Callable[[int], int] | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder, self.turn_seed = folder, turn_seed
         self._end, self._in_run = end, in_run
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self._tokenizer = tokenizer
@@ -66,7 +67,7 @@ class TokenSamplerPolicy:
         """The model's tokenizer."""
         return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
 
-    async def sample(self, prompt: tinker.ModelInput, parameters: tinker.SamplingParams) -> Any:
+    async def request(self, prompt: tinker.ModelInput, parameters: tinker.SamplingParams) -> Any:
         """One sampled sequence.
 
         Raises:
@@ -103,58 +104,42 @@ class TokenSamplerPolicy:
 
 
 class TokenSamplerPlayer:
-    """One episode, with append-only tokens."""
+    """Samples one episode, of which it keeps nothing but the number of the turn."""
 
     def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None) -> None:
         self._policy, self._renderer, self._seed = policy, renderer, seed
-        self.transcript: TokenTranscript | None = None
-        """The episode so far; None before `opened`."""
         self._turn = 0
-        self._sampled: list[int] = []
 
-    def opened(self, system: str, user: str) -> None:
-        self.transcript = TokenTranscript(self._renderer.initial_ids(system, user))
-
-    def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        if self.transcript is None:
-            raise UsageError("answered before the episode was opened")
-        if action.kind == "malformed":
-            self.transcript.append(self._renderer.correction_ids(action.correction or "", self._sampled))
-        else:
-            self.transcript.append(self._renderer.observation_ids(outputs, self._sampled))
-
-    async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """Sample the next turn. The prompt is the transcript; `messages` is not used."""
+    async def sample(self, tokens: TokenTranscript) -> Completion | None:
+        """Sample the next turn; None if the context has no room for another one (`smallest_turn`)."""
         import tinker
 
-        if self.transcript is None:
-            raise UsageError("a token sampler needs `opened` to be called first, as evaluation.play does")
-        options = self._policy.options
-        prompt_tokens = len(self.transcript)
-        max_tokens = min(options.max_tokens, options.max_context - prompt_tokens)
-        if max_tokens < min(MIN_TURN_TOKENS, options.max_tokens):
+        options, prompt_tokens = self._policy.options, len(tokens)
+        room = options.max_context - prompt_tokens
+        if room < smallest_turn(options.max_tokens):
             return None
         self._turn += 1
         parameters = tinker.SamplingParams(
-            max_tokens=max_tokens,
+            max_tokens=min(options.max_tokens, room),
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
-            seed=None if self._seed is None else (self._seed + self._turn) % (1 << 31),
+            seed=self._turn_seed(),
         )
-        sequence = await self._policy.sample(self.transcript.model_input(), parameters)
-        self._sampled = [int(token) for token in sequence.tokens]
-        logprobs = [float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None
-        self.transcript.add_action(self._sampled, logprobs)
-        if logprobs is not None and not all(map(math.isfinite, logprobs)):
-            logprobs = None  # unknown; JSON has no such numbers
+        sequence = await self._policy.request(tokens.model_input(), parameters)
+        ids = [int(token) for token in sequence.tokens]
         return Completion(
-            self._renderer.decode(self._sampled),
-            token_ids=self._sampled,
-            logprobs=logprobs,
+            self._renderer.decode(ids),
+            token_ids=ids,
+            logprobs=[float(value) for value in sequence.logprobs] if sequence.logprobs is not None else None,
             cut_off=sequence.stop_reason == "length",
             prompt_tokens=prompt_tokens,
         )
+
+    def _turn_seed(self) -> int | None:
+        if self._policy.turn_seed is not None:
+            return self._policy.turn_seed(self._turn)
+        return None if self._seed is None else (self._seed + self._turn) % (1 << 31)
 
 
 def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:

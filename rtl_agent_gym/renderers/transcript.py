@@ -7,10 +7,10 @@ sampled ids, plus the appended ones, so an episode is one training example.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 
@@ -75,6 +75,18 @@ class TokenTranscript:
         if not self._segments[-1].sampled:
             raise UsageError("nothing can be appended before the model has acted")
         self._add(Segment(tuple(ids), sampled=False))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As plain data; see `from_json`."""
+        return [vars(segment) for segment in self._segments]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Mapping[str, Any]]) -> TokenTranscript:
+        """The transcript of `to_json`."""
+        made = cls(data[0]["ids"])
+        for row in data[1:]:
+            made._add(Segment(tuple(row["ids"]), row["sampled"], tuple(row["logprobs"])))
+        return made
 
     @property
     def segments(self) -> tuple[Segment, ...]:

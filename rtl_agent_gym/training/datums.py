@@ -9,21 +9,20 @@ import asyncio
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tinker
 import torch
-from tinker_cookbook.rl.data_processing import trajectory_to_data
-from tinker_cookbook.rl.types import Trajectory
 
 from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError, UsageError
 from ..renderers import Renderer
 from ..transcripts import TokenRecord, add_tokens
 from .advantages import RunningMeans, centred_rewards, permuted, token_advantages
-from .feedback import teacher_feedback, transcript_path
 from .options import TrainOptions
-from .rollouts import PlayedGroup, mean
+from .rollouts import PlayedGroup, Rollout, mean
+from .teacher_context import teacher_feedback
 from .teachers import Judgement, Sampled, Teacher
 
 logger = logging.getLogger(__name__)
@@ -31,22 +30,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Example:
-    """An episode as a training datum; `make_examples` sets its advantages.
+    """An episode as a training datum; `make_examples` sets its advantages."""
 
-    If an environment's observations do not extend the earlier ones, an episode becomes several examples.
-    """
-
+    rollout: Rollout
     sampled: Sampled
     """All tokens, for the teacher."""
     datum: tinker.Datum
     centred: float
     """The episode's reward minus its baseline, times the problem's weight."""
-    episode: Trajectory | None
-    """None if this is only a part of an episode."""
     judgement: Judgement | None = None
     """The teacher's judgement; None without a teacher."""
     failure: ServiceError | None = None
     """Why the teacher did not judge."""
+
+    @classmethod
+    def of(cls, rollout: Rollout, centred: float, feedback: str = "") -> Example:
+        """The example of an episode, still without advantages; `feedback` is what the teacher reads about it."""
+        tokens = rollout.tokens
+        sampled = Sampled(rollout.result.problem_id, tokens.tokens, tokens.mask, tokens.logprobs, feedback)
+        return cls(rollout, sampled, _known_only(tokens.to_datum()), centred)
 
     async def judge(self, teacher: Teacher | None) -> None:
         """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
@@ -57,7 +59,7 @@ class Example:
         nothing = [0.0] * len(self.sampled.tokens)
         self.judgement = Judgement(nothing, nothing)
         try:
-            if teacher is not None and self.sampled.feedback is not None:
+            if teacher is not None:
                 self.judgement = await teacher.judge(self.sampled)
         except ServiceDown:
             raise
@@ -74,14 +76,6 @@ class Example:
         mask_T = self.datum.loss_fn_inputs["mask"].to_torch().tolist()
         advantages_T = token_advantages(self.centred, kl_T, mask_T, options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
-
-
-def _as_sampled(problem: str, datum: tinker.Datum, feedback: str | None) -> Sampled:
-    """A datum's tokens: its inputs lack the last one, its targets the first one."""
-    inputs = datum.loss_fn_inputs
-    mask_T, logprobs_T = inputs["mask"].to_torch().tolist(), inputs["logprobs"].to_torch().tolist()
-    tokens = [*datum.model_input.to_ints(), int(inputs["target_tokens"].data[-1])]
-    return Sampled(problem, tokens, [0.0, *mask_T], [0.0, *logprobs_T], feedback)
 
 
 def _known_only(datum: tinker.Datum) -> tinker.Datum:
@@ -134,27 +128,21 @@ async def make_examples(
         ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
             trained on.
     """
-    rewards_P = [group.trajectories.get_total_rewards() for group in groups]
+    problems_P, rewards_P = [group.problem.id for group in groups], [group.rewards for group in groups]
     if options.control == "permuted_rewards":
-        rewards_P = permuted(rewards_P, [group.problem for group in groups])
-    centred_P = centred_rewards(rewards_P, [group.problem for group in groups], options.baseline, running)
-    feedback_P = await asyncio.to_thread(teacher_feedback, groups, options)
-    if weights:
-        factors = [weights.get(group.problem, 1.0) for group in groups]
-        centred_P = [[factor * one for one in centred_G] for factor, centred_G in zip(factors, centred_P, strict=True)]
-    examples: list[Example] = []
-    for group, centred_G, feedback_G in zip(groups, centred_P, feedback_P, strict=True):
-        for episode, centred, feedback in zip(group.trajectories.trajectories_G, centred_G, feedback_G, strict=True):
-            data = trajectory_to_data(episode, 0.0)
-            complete = episode if len(data) == 1 else None
-            sampled = [_as_sampled(group.problem, datum, feedback) for datum in data]
-            pairs = zip(sampled, map(_known_only, data), strict=True)
-            examples += [Example(one, datum, centred, complete) for one, datum in pairs]
+        rewards_P = permuted(rewards_P, problems_P)
+    centred_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
+    feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
+    examples = [
+        Example.of(rollout, (weights or {}).get(problem, 1.0) * centred, feedback)
+        for group, problem, centred_G, feedback_G in zip(groups, problems_P, centred_P, feedback_P, strict=True)
+        for rollout, centred, feedback in zip(group.rollouts, centred_G, feedback_G, strict=True)
+    ]
     if teachers:
         await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
         failures = [example.failure for example in examples if example.failure is not None]
         transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
-        asked = [one for one in examples if teachers.get(one.sampled.problem) and one.sampled.feedback is not None]
+        asked = [example for example in examples if teachers.get(example.sampled.problem)]
         if transient and len(failures) == len(asked):
             raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
     for example in examples:
@@ -205,39 +193,30 @@ def warnings_of(metrics: Mapping[str, float]) -> list[str]:
 def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
     """Add tokens and log-probabilities to the episodes' transcripts, for `rtl-agent-gym view`. Idempotent.
 
-    Errors with a transcript are only logged, since the training does not depend on it.
-
-    Args:
-        examples: The path of the transcript is in the logs of their transitions, where `CVDPEnv` writes it.
-        renderer: Gives the text of the tokens; without it, their ids are shown.
+    Errors with a transcript are only logged, since the training does not depend on it. `renderer` gives the text of the
+    tokens; without it, their ids are shown.
     """
     for example in examples:
-        if example.episode is None:
-            continue
-        path = transcript_path(example.episode)
+        path = example.rollout.result.transcript
         if path is None:
             continue
         try:
-            add_tokens(path, dict(enumerate(_token_records(example, example.episode, renderer), 1)))
+            add_tokens(Path(path), dict(enumerate(_token_records(example, renderer), 1)))
         except (TranscriptError, UsageError) as error:
             logger.warning("not annotated: %s", error)
 
 
-def _token_records(example: Example, episode: Trajectory, renderer: Renderer | None) -> list[TokenRecord]:
+def _token_records(example: Example, renderer: Renderer | None) -> Iterator[TokenRecord]:
     """The tokens of each turn with their log-probabilities."""
-    places = [place for place, sampled in enumerate(example.sampled.mask) if sampled]
-    records: list[TokenRecord] = []
-    for transition in episode.transitions:
-        ids = list(transition.ac.tokens)
-        own = list(transition.ac.maybe_logprobs or [])
-        own = own if all(map(math.isfinite, own)) else []  # a transcript has none that are unknown
-        here, places = places[: len(ids)], places[len(ids) :]
-        teacher = None
-        if example.judgement is not None and len(here) == len(ids) == len(own):
-            kl, covered = example.judgement.kl, example.judgement.covered
-            teacher = [
-                logprob - kl[place] if covered[place] else None for logprob, place in zip(own, here, strict=True)
-            ]
-        texts = [renderer.codec.token_bytes(id_).decode(errors="replace") for id_ in ids] if renderer else None
-        records.append(TokenRecord(ids, own if len(own) == len(ids) else None, texts, teacher))
-    return records
+    begin, judgement = 0, example.judgement
+    for segment in example.rollout.tokens.segments:
+        ids, end = segment.ids, begin + len(segment.ids)
+        if segment.sampled:
+            teacher = None
+            own = segment.logprobs if all(map(math.isfinite, segment.logprobs)) else None  # a transcript has only known
+            if judgement is not None and own is not None:
+                judged = zip(own, judgement.kl[begin:end], judgement.covered[begin:end], strict=True)
+                teacher = [logprob - kl if covered else None for logprob, kl, covered in judged]
+            texts = [renderer.codec.token_bytes(id_).decode(errors="replace") for id_ in ids] if renderer else None
+            yield TokenRecord(ids, own, texts, teacher)
+        begin = end

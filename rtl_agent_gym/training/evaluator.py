@@ -22,14 +22,12 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult, verdicts
 from ..evaluation.play import Observer
 from ..evaluation.statistics import estimate
-from ..policies.model_options import ModelOptions
-from ..policies.sampler import TokenSamplerPolicy
 from ..problems import Problem
 from ..sandboxes.image import image_tag
 from ..visible import plural
 from .options import TrainOptions
 from .progress import Progress
-from .rollouts import mean, token_limit, with_retries
+from .rollouts import mean, student_policy, with_retries
 
 
 @dataclass(frozen=True)
@@ -109,14 +107,7 @@ class Evaluator:
             concurrency=o.max_concurrent,
             attempts=o.rollout_retries + 1,
         )
-        policy = TokenSamplerPolicy(
-            sampler,
-            name="student",
-            in_run=True,
-            options=ModelOptions(
-                temperature=self._temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o)
-            ),
-        )
+        policy = student_policy(sampler, o, temperature=self._temperature)
         observer = Observer(finished=lambda _: self.progress.episode_done())
         await asyncio.to_thread(_set_aside, folder)
         done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)

@@ -20,7 +20,7 @@ from ..logs import showing
 from ..metrics import serving
 from .cost import describe_cost
 from .options import TrainOptions, describe_options, split_arguments
-from .plan import ModelRecipe, Plan, plan_run
+from .plan import ModelRecipe, Plan, check_prompts, plan_run
 from .progress import Progress
 from .run_folder import RunFolder
 
@@ -173,7 +173,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         plan = await _make_models(plan, progress)
         engine = await _make_engine(plan, folder, progress)
         _warn(progress, await _shared(plan))
-        await _train(plan, folder, progress, engine)
+        await _train(plan, folder, progress, engine, lease.runtime)
         status = "success"
     except asyncio.CancelledError:
         status = "interrupted"
@@ -223,19 +223,19 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
     return local_engine(plan.options.local_config(folder.path / "checkpoints"))
 
 
-async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine) -> None:
+async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine, runtime: Runtime) -> None:
     from ..engines.connect import RUNNING_PATIENCE
     from ..envs.tinker_config import load_renderer
     from .checkpointer import Checkpointer
-    from .dataset import check_prompts, env_config, make_dataset
     from .evaluator import Evaluator
     from .loop import TrainingLoop
     from .options import SftOptions
+    from .rollouts import EpisodePlayer
     from .sft.loop import SupervisedLoop
     from .teachers.setup import make_teachers
 
     o = plan.options
-    config = env_config(plan, folder)
+    config = plan.env_config(folder.transcripts)
     await asyncio.to_thread(check_prompts, plan, config)
 
     async def make_trainer(checkpoint: str | None) -> Trainer:
@@ -247,7 +247,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     if checkpointer.steps:
         progress.print(f"{folder.path}: resuming after step {checkpointer.steps}")
     if (context := checkpointer.context) is not None and context < o.max_trajectory_tokens:
-        config = env_config(plan, folder, context)
+        config = plan.env_config(folder.transcripts, context)
         await asyncio.to_thread(check_prompts, plan, config)
     teachers = await make_teachers(plan, engine, config)
     renderer = await asyncio.to_thread(load_renderer, config)
@@ -259,8 +259,8 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
             loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)
         else:
             loop = TrainingLoop(
-                o, make_dataset(plan, config), checkpointer, teachers, evaluator, folder, progress,
-                renderer=renderer, on_metrics=on_metrics,
+                o, plan.batches(), EpisodePlayer(config, renderer, runtime, o.seed), checkpointer, teachers, evaluator,
+                folder, progress, renderer=renderer, on_metrics=on_metrics,
             )  # fmt: skip
         await loop.run()
     if best := folder.best_checkpoint():

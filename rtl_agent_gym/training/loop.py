@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engines.protocol import Sampler
-from ..envs.tinker_data import CVDPDataset
+from ..envs.problem_order import Batches
 from ..renderers import Renderer
 from ..sandboxes.admission import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
@@ -29,7 +29,7 @@ from .datums import Example, annotate, example_metrics, make_examples, warnings_
 from .evaluator import Evaluator
 from .options import TrainOptions
 from .progress import Progress
-from .rollouts import RolloutProducer
+from .rollouts import PlayEpisode, RolloutProducer
 from .run_folder import RunFolder
 from .step import Stepped
 from .teachers import SelfTeacher, Teacher
@@ -45,7 +45,9 @@ class TrainingLoop:
     """A run, from its first step or from its last checkpoint."""
 
     options: TrainOptions
-    dataset: CVDPDataset
+    batches: Batches
+    """The training problems of each step."""
+    play: PlayEpisode
     checkpointer: Checkpointer
     """Must be open."""
     teachers: Mapping[str, Teacher]
@@ -59,13 +61,13 @@ class TrainingLoop:
     on_metrics: OnMetrics | None = None
 
     def __post_init__(self) -> None:
-        self._producer = RolloutProducer(self.options, self.dataset, self.folder.episodes, self.progress)
+        self._producer = RolloutProducer(self.options, self.batches, self.play, self.folder.episodes, self.progress)
         self._self_teacher = next((one for one in self.teachers.values() if isinstance(one, SelfTeacher)), None)
         self._queues = QueueMetrics()
         self._running = RunningMeans()
-        self._weights = weights_of_rewards(self.dataset.problems, self.options)
+        self._weights = weights_of_rewards(self.batches.problems, self.options)
         self._running.load(self.checkpointer.state.get("running", {}))
-        self.dataset.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
+        self.batches.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
 
     async def run(self) -> None:
         """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint."""
@@ -93,7 +95,7 @@ class TrainingLoop:
         await self._start_rollouts(step, sampler)
         batch = await self._producer.collect(step)
         for group in batch.groups:
-            self.dataset.learn(group.problem, group.passed)
+            self.batches.learn(group.problem.id, group.passed)
         collected = time.monotonic()
 
         self.progress.begin(step, "training")
@@ -122,7 +124,7 @@ class TrainingLoop:
             metrics |= await self.evaluate(stepped.sampler, step + 1)
         state = {
             "running": self._running.state(),
-            "problem_sampler": self.dataset.problem_sampler.state(),
+            "problem_sampler": self.batches.problem_sampler.state(),
             "pending": self._producer.pending(),
             "teacher": [] if self._self_teacher is None else self._self_teacher.saved(step + 1),
         }
@@ -146,7 +148,7 @@ class TrainingLoop:
             teacher.keep(step, sampler, weights)
             teacher.begin(step)
         for one in due:
-            problems = [problem.id for problem in self.dataset.choose(one)]
+            problems = [problem.id for problem in self.batches.choose(one)]
             self._producer.start(one, sampler, {"problems": problems, "version": step, "weights": weights})
 
     async def _optimize(self, step: int, examples: Sequence[Example]) -> Stepped:

@@ -6,25 +6,45 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ..engines.config import has_key
+from ..envs.problem_order import Batches, Order, Schedule
+from ..envs.tinker_config import TinkerEnvConfig, load_renderer
+from ..episodes.prompt import PromptTooLong, open_prompt
+from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
+from ..renderers import RENDERER_NAMES
+from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorable import nothing_left, scorable
 from .advantages import has_weak_tests
 from .options import TrainOptions
-from .published import check_hub, renderer_for
 from .sft.data import SupervisedData
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
 """More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
+
+HUB_PATIENCE = 3.0
+"""Seconds to wait for the hub's answer."""
+
+_FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (r"openai/gpt-oss-\d+b", ("gpt_oss",)),
+    (r"Qwen/Qwen3-Coder-.*", ("qwen3_instruct",)),
+    (r"Qwen/Qwen3-.*-Instruct(-\d+)?", ("qwen3_instruct",)),
+    (r"Qwen/Qwen3-.*", ("qwen3", "qwen3_disable_thinking", "qwen3_instruct")),
+)
+"""Names of chat models, and their dialects, the preferred one first."""
+
+_OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?")
+"""Models whose names look like a chat model's, but that were not trained on a dialect here."""
 
 _REMEDY = "choose baseline=running, or group_size=2 or more"
 
@@ -80,6 +100,37 @@ class Plan:
             **{f"test/{name}": problems for name, problems in self.extra_held_out.items()},
             "train": self.problems if self.options.eval_episodes else [],
         }
+
+    def batches(self) -> Batches:
+        """The training problems in the order of the steps."""
+        o = self.options
+        order: Order = "shuffled" if o.curriculum == "none" else o.curriculum
+        return Batches(
+            self.problems, Schedule(o.batch_size, o.group_size, order=order, seed=o.seed, batches=o.num_steps)
+        )
+
+    def env_config(self, transcripts: Path, context: int | None = None) -> TinkerEnvConfig:
+        """The configuration of the run's episodes; `context` is the student's length in tokens, if that is known."""
+        o = self.options
+        return TinkerEnvConfig(
+            model_name=self.student,
+            renderer_name=self.renderer,
+            episode=EpisodeConfig(
+                workspace="answer" if o.env == "single_turn" else "shell",
+                max_turns=o.max_turns,
+                command_timeout=o.command_timeout,
+                harness_feedback=o.harness_feedback,
+                judge=o.judge,
+                progress_coef=o.progress_coef,
+                transcript_dir=transcripts,
+                system_prompt=self.system_prompt,
+                user_prompt=self.user_prompt,
+                max_tokens=o.max_tokens,
+                max_trajectory_tokens=min(o.max_trajectory_tokens, context or o.max_trajectory_tokens),
+            ),
+            reward=o.reward_config(),
+            score_cache=default_cache_dir(),
+        )
 
     def record(self) -> dict[str, Any]:
         """The options as plain data. Only a run with equal ones can be resumed, apart from `run_folder.CHANGEABLE`."""
@@ -266,6 +317,70 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
                 f"max_trajectory_tokens: the prompt of {problem.id} has more than {fewest} tokens, and the limit for "
                 f"the episode is {o.max_trajectory_tokens}"
             )
+
+
+def renderer_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
+    """The dialect of a model: the requested one if it fits, or the preferred one if none is requested.
+
+    Raises:
+        UsageError: The model (of `model_option`) is unknown, or the dialect (of `option`) does not fit it.
+    """
+    other = _OTHER_PURPOSE.fullmatch(model)
+    if other is not None and requested is None:
+        what = "a base model" if other[1] == "Base" else f"a {other[1]} model"
+        raise UsageError(
+            f"{model_option}: {model} is {what}, which was not trained on a dialect here; choose a chat model, or name "
+            f"the dialect that it was trained on with {option}, such as {option}=qwen3_instruct"
+        )
+    fitting = next((names for pattern, names in _FAMILIES if re.fullmatch(pattern, model)), None)
+    if fitting is not None:
+        if requested is None:
+            return fitting[0]
+        if not any(requested == name or (name == "gpt_oss" and requested.startswith("gpt_oss")) for name in fitting):
+            raise UsageError(f"{option}: {requested} does not fit {model}; choose {' or '.join(fitting)}")
+        return requested
+    if engine != "local" and not model.startswith("tinker://"):
+        raise UsageError(
+            f"{model_option}: {model!r} is unknown; Qwen3 and gpt-oss chat models of the service are supported"
+        )
+    if engine == "local" and not Path(model).is_dir() and "/" not in model:
+        raise UsageError(f"{model_option}: {model!r} is neither a folder nor a name on the Hugging Face hub")
+    if requested is None:
+        raise UsageError(f"{option}: the dialect of {model!r} is unknown; name one of {', '.join(RENDERER_NAMES)}")
+    return requested
+
+
+def check_hub(model: str, option: str) -> None:
+    """Raise `UsageError` if a model is neither in the hub's cache on this machine nor on the hub."""
+    import httpx
+    from huggingface_hub import model_info, try_to_load_from_cache
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    if isinstance(try_to_load_from_cache(model, "config.json"), str):
+        return
+    advice = "give a folder in the format of transformers, or the name of a model on the hub"
+    try:
+        model_info(model, timeout=HUB_PATIENCE)
+    except RepositoryNotFoundError as error:
+        raise UsageError(f"{option}: the hub has no model {model!r}, or it needs another HF_TOKEN; {advice}") from error
+    except (OSError, httpx.HTTPError) as error:  # also if HF_HUB_OFFLINE is set
+        raise UsageError(
+            f"{option}: {model!r} is not on this machine, and the hub does not answer "
+            f"({type(error).__name__}); {advice}"
+        ) from error
+
+
+def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
+    """Raise `UsageError` if the prompt of a problem does not fit."""
+    renderer = load_renderer(config)
+    for problem in (*plan.problems, *plan.held_out, *itertools.chain(*plan.extra_held_out.values())):
+        try:
+            open_prompt(problem, config.episode, renderer)
+        except PromptTooLong as error:
+            raise UsageError(
+                f"max_trajectory_tokens: even shortened, the prompt of {problem.id} does not fit into the limit of "
+                f"{config.episode.max_trajectory_tokens}; raise it, or leave the problem out with problem_ids"
+            ) from error
 
 
 def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:

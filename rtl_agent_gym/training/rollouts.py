@@ -1,9 +1,10 @@
 """Plays the episodes of each step: sampled ahead within the allowed lag, retried, and kept once they are graded.
 
-After a fault of the machine or the service, these are retried, in this order:
+Episodes are played by `evaluation.play`, as in an evaluation. After a fault of the machine or the service, these are
+retried, in this order:
 
 - the request, by `engines.requests`;
-- the episode, in a new environment, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
+- the episode, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
 - the step, if no group of it survived, as `retries.STEP_EPISODES` says.
 
 `ServiceDown` ends the run at once. The seed of a turn depends only on the run's seed, the episode's name and the turn's
@@ -14,62 +15,127 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 import tinker
-from tinker_cookbook.completers import StopCondition, TokenCompleter, TokensWithLogprobs
+from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
-from tinker_cookbook.rl.rollouts import do_single_rollout
-from tinker_cookbook.rl.types import Env, Trajectory, TrajectoryGroup
+from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
 from ..engines.protocol import Sampler
 from ..engines.requests import context_length
-from ..envs.tinker_data import CVDPDataset
+from ..envs.problem_order import Batches
+from ..envs.tinker_config import TinkerEnvConfig
+from ..episodes.episode import Episode
+from ..episodes.results import trained_numbers
+from ..episodes.runtime import Runtime
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
+from ..evaluation.outcome import EpisodeResult
+from ..evaluation.play import play
 from ..logs import logging_as
-from ..problems import Problem
+from ..policies import ModelOptions
+from ..policies.sampler import TokenSamplerPolicy
+from ..problems import Problem, category_name
+from ..renderers import Renderer
+from ..renderers.transcript import TokenTranscript
 from ..retries import STEP_EPISODES
 from ..sandboxes.admission import queueing_as
 from .options import TrainOptions
 from .progress import Progress
-from .rollout_store import RolloutStore, rollout_name
+from .run_folder import write_atomically
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+PREFIX = "step-"
 
-@dataclass
-class SeededCompleter(TokenCompleter):
-    """Samples the turns of one episode."""
 
-    sampler: Sampler
-    options: TrainOptions
-    """Limits, temperature and seed."""
-    name: str
-    """The episode's name, for the seeds."""
-    _turn: int = field(default=0, init=False)
+@dataclass(frozen=True)
+class Rollout:
+    """A graded episode."""
 
-    async def __call__(
-        self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
-    ) -> TokensWithLogprobs:
-        """Sample the next turn. It is empty, with stop reason "length", if the episode's token limit is reached."""
-        options = self.options
-        left = token_limit(self.sampler, options) - model_input.length
-        limit = min(options.max_tokens, left, max_tokens or options.max_tokens)
-        self._turn += 1
-        if limit < 1:
-            return TokensWithLogprobs([], [], "length")
-        seed = turn_seed(options.seed, self.name, self._turn)
-        parameters = tinker.SamplingParams(max_tokens=limit, temperature=options.temperature, stop=stop, seed=seed)
-        sequence = (await self.sampler.sample(model_input, 1, parameters)).sequences[0]
-        return TokensWithLogprobs(list(sequence.tokens), list(sequence.logprobs or []), sequence.stop_reason)
+    result: EpisodeResult
+    tokens: TokenTranscript
+    """What is trained on."""
+    reward: float
+    """Of the whole episode, submissions included."""
+    numbers: dict[str, float] = field(default_factory=dict)
+    """Its metrics; see `result_numbers`."""
+    files: dict[str, str] = field(default_factory=dict)
+    """See `Episode.files`."""
+
+    @classmethod
+    def of(cls, episode: Episode, result: EpisodeResult) -> Rollout:
+        """An episode that was played to its end."""
+        assert result.score is not None
+        numbers = trained_numbers(episode, result.score)
+        return cls(result, episode.tokens, sum(turn.reward for turn in episode.turns), numbers, episode.files)
+
+    @property
+    def passed(self) -> bool:
+        """The official verdict."""
+        return self.result.passed
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data; see `from_json`."""
+        data = {"reward": self.reward, "numbers": self.numbers, "files": self.files}
+        return data | {"result": self.result.model_dump(mode="json"), "tokens": self.tokens.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rollout:
+        """The rollout of `to_json`."""
+        result, tokens = EpisodeResult.model_validate(data["result"]), TokenTranscript.from_json(data["tokens"])
+        return cls(result, tokens, data["reward"], data["numbers"], data["files"])
+
+    def trajectory(self) -> Trajectory:
+        """The episode in the cookbook's form, for its metrics."""
+        chunks: list[tinker.ModelInputChunk] = []
+        steps: list[Transition] = []
+        for segment in self.tokens.segments:
+            if segment.sampled:
+                action = TokensWithLogprobs(list(segment.ids), list(segment.logprobs))
+                steps.append(Transition(tinker.ModelInput(chunks=list(chunks)), action, 0.0, episode_done=False))
+            chunks.append(tinker.EncodedTextChunk(tokens=list(segment.ids)))
+        if steps:
+            steps[-1].reward, steps[-1].metrics, steps[-1].episode_done = self.reward, dict(self.numbers), True
+        return Trajectory(steps, tinker.ModelInput.empty())
+
+
+PlayEpisode = Callable[[Problem, TokenSamplerPolicy], Awaitable[Rollout]]
+"""Plays and grades one episode of a problem with a policy."""
+
+
+@dataclass(frozen=True)
+class EpisodePlayer:
+    """A `PlayEpisode` in sandboxes."""
+
+    config: TinkerEnvConfig
+    renderer: Renderer
+    runtime: Runtime
+    seed: int
+
+    async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
+        """Play an episode. Raises like `evaluation.play.play`."""
+        rules, config = self.config.episode, self.config
+        episode = Episode(
+            problem,
+            provider=self.runtime.agents,
+            grader=self.runtime.scorer(config.reward, config.score_cache, options=rules.grading),
+            renderer=self.renderer,
+            config=rules,
+            # With a shared seed, what one episode learns of a submission's stimuli would help the others.
+            seed=None if rules.harness_feedback else self.seed,
+        )
+        return Rollout.of(episode, await play(episode, policy))
 
 
 async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
@@ -94,6 +160,14 @@ async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], N
     return await play()
 
 
+def student_policy(
+    sampler: Sampler, o: TrainOptions, *, temperature: float, turn_seed: Callable[[int], int] | None = None
+) -> TokenSamplerPolicy:
+    """The student as a policy, within the limits of a run."""
+    limits = ModelOptions(temperature=temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o))
+    return TokenSamplerPolicy(sampler, name="student", in_run=True, options=limits, turn_seed=turn_seed)
+
+
 def token_limit(sampler: Sampler, options: TrainOptions) -> int:
     """Maximum number of tokens of an episode: the option's, or the model's context length if that is smaller."""
     return min(options.max_trajectory_tokens, context_length(sampler) or options.max_trajectory_tokens)
@@ -104,22 +178,65 @@ def turn_seed(seed: int, name: str, turn: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}/{turn}".encode()).digest()[:4], "big") >> 1
 
 
+def rollout_name(step: int, group: int, member: int) -> str:
+    """The name of an episode of a step."""
+    return f"{PREFIX}{step:06d}-{group:03d}-{member:03d}"
+
+
+class RolloutStore:
+    """Keeps the graded episodes of current steps in a folder, so that a resumed run does not play them again.
+
+    One file per episode, written atomically, and kept until its step is in a checkpoint.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str, problem_id: str) -> Rollout | None:
+        """The episode with this name, or None.
+
+        One of another problem does not count, since a resumed run may choose others; nor does one that an earlier
+        version wrote in another form: it is played again.
+        """
+        try:
+            found = json.loads(self._path(name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return Rollout.from_json(found) if found.get("result", {}).get("problem_id") == problem_id else None
+
+    def put(self, name: str, rollout: Rollout) -> None:
+        """Save an episode, unless there is one with this name and problem: the first counts."""
+        if self.get(name, rollout.result.problem_id) is None:
+            write_atomically(self._path(name), json.dumps(rollout.to_json()))
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.json"
+
+    def drop_before(self, step: int) -> None:
+        """Delete the episodes of steps before `step`."""
+        for path in self._folder.glob(f"{PREFIX}*"):
+            number = path.name.removeprefix(PREFIX)[:6]
+            if number.isdigit() and int(number) < step:
+                path.unlink(missing_ok=True)
+
+
 @dataclass(frozen=True)
 class PlayedGroup:
     """The graded episodes of one problem."""
 
-    problem: str
-    tags: list[str]
-    """The tags by which the cookbook groups metrics."""
-    trajectories: TrajectoryGroup
+    problem: Problem
+    rollouts: list[Rollout]
+
+    @property
+    def rewards(self) -> list[float]:
+        """The reward of each episode."""
+        return [rollout.reward for rollout in self.rollouts]
 
     @property
     def passed(self) -> list[float]:
         """For each episode, 1 if it passed the hidden tests and 0 if not."""
-        return [
-            max((float(step.metrics.get("tests_passed", 0.0)) for step in trajectory.transitions), default=0.0)
-            for trajectory in self.trajectories.trajectories_G
-        ]
+        return [float(rollout.passed) for rollout in self.rollouts]
 
 
 @dataclass
@@ -136,21 +253,29 @@ class Batch:
     seconds: float = 0.0
 
     def metrics(self) -> dict[str, Any]:
-        """The metrics of the episodes."""
-        found: dict[str, Any] = compute_trajectory_metrics(
-            [group.trajectories for group in self.groups], [group.tags for group in self.groups]
-        )
+        """The metrics of the episodes, those below ``env/`` by the cookbook."""
+        trajectories = [
+            TrajectoryGroup([one.trajectory() for one in group.rollouts], *_no_group_rewards(len(group.rollouts)))
+            for group in self.groups
+        ]
+        problems = [group.problem for group in self.groups]
+        tags = [["cvdp", category_name(problem.category), problem.difficulty] for problem in problems]
+        found: dict[str, Any] = compute_trajectory_metrics(trajectories, tags)
         found |= {
-            "pass_rate": mean([one for group in self.groups for one in group.passed]),
+            "pass_rate": mean([passed for group in self.groups for passed in group.passed]),
             "time/sample": self.seconds,
             "tokens_per_second": found["env/all/total_ac_tokens"] / max(1e-9, self.seconds),
             "rollouts/groups_dropped": self.dropped,
             "rollouts/faults": len(self.faults),
             "progress/lag": self.lag,
         }
-        if len({group.problem for group in self.groups}) > 1:
-            found |= {f"pass_rate/{group.problem}": mean(group.passed) for group in self.groups}
+        if len({problem.id for problem in problems}) > 1:
+            found |= {f"pass_rate/{group.problem.id}": mean(group.passed) for group in self.groups}
         return found
+
+
+def _no_group_rewards(size: int) -> tuple[list[float], list[dict[str, float | int]]]:
+    return [0.0] * size, [{} for _ in range(size)]
 
 
 def mean(values: Sequence[float]) -> float:
@@ -177,8 +302,9 @@ class RolloutProducer:
     """
 
     options: TrainOptions
-    dataset: CVDPDataset
-    """Chooses the problems and creates their environments."""
+    batches: Batches
+    """Chooses the problems."""
+    play: PlayEpisode
     folder: Path
     """Where graded episodes are kept until their step is in a checkpoint."""
     progress: Progress
@@ -191,11 +317,11 @@ class RolloutProducer:
     def due(self, step: int) -> list[int]:
         """The steps whose episodes may begin together with `step`, and have not begun yet."""
         ahead = range(step, min(step + self.options.lag + 1, self.options.num_steps))
-        return [one for one in ahead if one not in self._pending]
+        return [number for number in ahead if number not in self._pending]
 
     def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
         """Begin a step's episodes with the weights of `sampler`."""
-        by_id = {problem.id: problem for problem in self.dataset.problems}
+        by_id = {problem.id: problem for problem in self.batches.problems}
         if gone := [name for name in pending["problems"] if name not in by_id]:
             raise UsageError(f"cvdp_jsonl_path: it no longer has the problem {gone[0]!r}, which is the run's next one")
         problems = [by_id[name] for name in pending["problems"]]
@@ -230,7 +356,7 @@ class RolloutProducer:
     async def _play_step(self, step: int, problems: Sequence[Problem], sampler: Sampler) -> Batch:
         batch, begun = Batch(), time.monotonic()
 
-        async def play() -> Batch:
+        async def attempt() -> Batch:
             before = len(batch.faults)
             async with asyncio.TaskGroup() as tasks:
                 groups = [
@@ -250,35 +376,44 @@ class RolloutProducer:
                 "repair the machine (rtl-agent-gym doctor); the same command resumes the run"
             )
 
-        await with_retries(play, self.progress.print)
+        await with_retries(attempt, self.progress.print)
         batch.seconds = time.monotonic() - begun
         return batch
 
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
     ) -> PlayedGroup | None:
-        """Play and grade a group; None if too few episodes survived. Adds to `faults`."""
+        """Play a group; None if too few episodes survived. Adds to `faults`."""
         o = self.options
-        builder = self.dataset.group(problem, o.group_size)
+        with queueing_as(f"step {step} group {number}"):
+            async with asyncio.TaskGroup() as tasks:
+                members = [
+                    tasks.create_task(self._play_member(rollout_name(step, number, member), problem, sampler, faults))
+                    for member in range(o.group_size)
+                ]
+        survivors = [rollout for task in members if (rollout := task.result()) is not None]
+        if len(survivors) >= o.min_survivors:
+            return PlayedGroup(problem, survivors)
+        logger.warning(
+            "a group of %s was dropped: %d of %d episodes survived; the last fault: %s",
+            problem.id, len(survivors), o.group_size, faults[-1],
+        )  # fmt: skip
+        return None
 
-        async def play(member: int, env: Env) -> tuple[Trajectory, Env] | None:
-            name = rollout_name(step, number, member)
-            if (kept := self.store.get(name, problem.id)) is not None:
-                return kept, env
-            with logging_as(name):
-                return await attempts(name, member, env)
-
-        async def attempts(name: str, member: int, env: Env) -> tuple[Trajectory, Env] | None:
+    async def _play_member(
+        self, name: str, problem: Problem, sampler: Sampler, faults: list[SandboxError]
+    ) -> Rollout | None:
+        """The episode of this name, which may be kept already; None if all attempts failed. Adds to `faults`."""
+        if (kept := self.store.get(name, problem.id)) is not None:
+            return kept
+        o = self.options
+        with logging_as(name):
             for attempt in range(o.rollout_retries + 1):
+                seeds = partial(turn_seed, o.seed, name)
+                policy = student_policy(sampler, o, temperature=o.temperature, turn_seed=seeds)
                 try:
-                    if attempt:
-                        env = (await builder.make_envs())[member]
                     async with self._slots:
-                        trajectory = await _roll_out(SeededCompleter(sampler, o, name), env)
-                    _check_rewards(problem, env, (one.reward for one in trajectory.transitions))
-                    self.store.put(name, problem.id, trajectory)
-                    self.progress.episode_done()
-                    return trajectory, env
+                        rollout = await _unless_cancelled(self.play(problem, policy))
                 except ServiceDown:
                     raise
                 except SandboxError as error:
@@ -286,42 +421,19 @@ class RolloutProducer:
                     logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
                     if isinstance(error, RequestRefused):
                         break
-            return None
-
-        try:
-            envs = await builder.make_envs()
-            with queueing_as(f"step {step} group {number}"):
-                async with asyncio.TaskGroup() as tasks:
-                    members = [tasks.create_task(play(*one)) for one in enumerate(envs)]
-            survivors = [one for task in members if (one := task.result()) is not None]
-            if len(survivors) < o.min_survivors:
-                raise SandboxError(f"{len(survivors)} of {len(envs)} episodes survived; the last fault: {faults[-1]}")
-            trajectories, envs = zip(*survivors, strict=True)
-            rewards, metrics = zip(*await builder.compute_group_rewards(list(trajectories), envs), strict=True)
-            group = TrajectoryGroup(list(trajectories), list(rewards), list(metrics))
-            _check_rewards(problem, builder, group.get_total_rewards())
-            return PlayedGroup(problem.id, builder.logging_tags(), group)
-        except SandboxError as error:
-            logger.warning("a group of %s was dropped: %s", problem.id, error)
-            return None
-        finally:
-            await builder.cleanup()
+                    continue
+                if not math.isfinite(rollout.reward):  # it would spoil the baseline of all episodes around it
+                    raise UsageError(f"{problem.id}: its reward is {rollout.reward}; it must be a finite number")
+                self.store.put(name, rollout)
+                self.progress.episode_done()
+                return rollout
+        return None
 
 
-def _check_rewards(problem: Problem, source: object, rewards: Iterable[float]) -> None:
-    """Raise `UsageError` if a reward is not finite: it would spoil the baseline of all episodes around it."""
-    for reward in rewards:
-        if not math.isfinite(reward):
-            raise UsageError(
-                f"{problem.id}: {type(source).__name__} gave the reward {reward}; it must be a finite number. Raise "
-                "SandboxError for an episode whose reward is unknown"
-            )
-
-
-async def _roll_out(policy: TokenCompleter, env: Env) -> Trajectory:
-    """Play an episode. If its work is cancelled but this task is not, a connection broke; that costs the episode."""
+async def _unless_cancelled(playing: Awaitable[Rollout]) -> Rollout:
+    """Await an episode. If its work is cancelled but this task is not, a connection broke; that costs the episode."""
     try:
-        return await do_single_rollout(policy, env)
+        return await playing
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

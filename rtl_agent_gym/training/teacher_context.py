@@ -1,4 +1,4 @@
-"""What a teacher reads in addition to the student's prompt, and where there is something to read.
+"""What only a teacher reads, in addition to the student's prompt, and where there is something to read.
 
 The text is appended to the user message of the teacher alone. The student's prompt, its tokens and its transcript do
 not contain it.
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .. import strict_json
+from ..episodes.submissions import all_pass, verdict
 from ..errors import UsageError
 from ..problems import Problem
 from ..problems.paths import expand_home
-from ..prompts import with_reference
+from ..prompts import feedback_text, with_reference
 from .options import TrainOptions
+
+if TYPE_CHECKING:
+    from .rollouts import Rollout
 
 SELF = "self"
 """The name of the student's own weights among the teachers."""
@@ -59,6 +64,25 @@ class TeacherContext:
 def with_hint(user: str, hint: str) -> str:
     """A user message with a hint at its end, separated by an empty line whatever the two end and begin with."""
     return f"{user.strip()}\n\n{hint.lstrip()}" if hint.strip() else user
+
+
+def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list[str]:
+    """What the teacher reads about each episode of a group: its grading, and the files of another one that passed.
+
+    All are empty without ``teacher_context=feedback``.
+    """
+    if options.teacher_context != "feedback" or not options.distils:
+        return [""] * len(rollouts)
+    tested = options.reward_config().simulate
+    scores = [rollout.result.score for rollout in rollouts]
+    passed = [place for place, score in enumerate(scores) if score is not None and all_pass(score, tested=tested)]
+    texts: list[str] = []
+    for place, score in enumerate(scores):
+        assert score is not None  # a rollout is graded
+        files = next((rollouts[other].files for other in passed if other != place), {})
+        broken = not score.violations and min(score.syntax, score.compile if tested else 1.0) < 1
+        texts.append(feedback_text(verdict(score, tested=tested), score.reason if broken else "", files))
+    return texts
 
 
 def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:

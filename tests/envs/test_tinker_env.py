@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 import pickle
 import socket
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,15 +27,18 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup  # noqa: E402
 from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.envs import EpisodeConfig  # noqa: E402
 from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
-from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig  # noqa: E402
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
+from rtl_agent_gym.episodes.runtime import acquire  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
-from rtl_agent_gym.policies import heredoc, write_turn  # noqa: E402
+from rtl_agent_gym.policies import ModelOptions, heredoc, write_turn  # noqa: E402
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.sandboxes.container import OWNER_LABEL  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
+from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
 
@@ -277,6 +282,60 @@ async def test_the_budget_of_an_episode_ends_it_graded(arbiter: Problem, quick: 
         assert all(t.ob.length + len(t.ac.tokens) <= most for t in trajectory.transitions)
         assert len(trajectory_to_data(trajectory, 1.0)) == 1
     assert script.limits[-1] == answered + 10 - free[1].ob.length  # the sampler is told what is left
+
+
+@dataclass
+class Said:
+    """A `Sampler` that says what a script says."""
+
+    script: Script
+
+    async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        said = await self.script(prompt, sampling_params.stop, max_tokens=sampling_params.max_tokens)
+        sequence = SimpleNamespace(tokens=said.tokens, logprobs=said.logprobs, stop_reason=said.stop_reason)
+        return SimpleNamespace(sequences=[sequence])
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"max_trajectory_tokens": 3000},
+        *(pytest.param(limit, marks=pytest.mark.slow) for limit in ({"max_tokens": 80}, {"max_turns": 2})),
+    ],
+)
+async def test_the_cookbooks_rollout_and_this_packages_own_give_equal_data(
+    arbiter: Problem, quick: TinkerEnvConfig, limits: dict[str, int]
+) -> None:
+    config = replace(quick, **limits, harness_feedback=1)
+    texts = [f"<tool_call>\n{{{END}", solution(arbiter), call("seq 1 300"), call("submit"), f"Done.{END}"]
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
+    (theirs,) = trajectory_to_data(trajectory, 0.0)
+
+    lease = acquire()
+    try:
+        most = config.episode.max_trajectory_tokens or 32_768
+        options = ModelOptions(max_tokens=config.episode.max_tokens or 4096, max_context=most)
+        policy = TokenSamplerPolicy(Said(Script(texts)), name="scripted", options=options)  # type: ignore[arg-type]
+        rollout = await EpisodePlayer(config, load_renderer(config), lease.runtime, 0)(arbiter, policy)
+    finally:
+        await lease.release()
+    ours = rollout.tokens.to_datum()
+    assert ours.model_input.to_ints() == theirs.model_input.to_ints()
+    assert ours.loss_fn_inputs.keys() == theirs.loss_fn_inputs.keys()
+    for name, tensor in theirs.loss_fn_inputs.items():
+        assert ours.loss_fn_inputs[name].to_torch().tolist() == tensor.to_torch().tolist(), name
+    assert rollout.reward == sum(transition.reward for transition in trajectory.transitions)
+    seconds = {"score_seconds"}
+    metrics = trajectory.transitions[-1].metrics
+    assert {name: rollout.numbers[name] for name in metrics.keys() - seconds} == {
+        name: metrics[name] for name in rollout.numbers.keys() - seconds
+    }
+    kept = Rollout.from_json(json.loads(json.dumps(rollout.to_json()))).trajectory()
+    assert [(step.ob.to_ints(), step.ac.tokens, step.ac.logprobs) for step in kept.transitions] == [
+        (step.ob.to_ints(), step.ac.tokens, step.ac.logprobs) for step in trajectory.transitions
+    ]
 
 
 async def opened(problem: Problem, config: TinkerEnvConfig) -> tuple[Any, Any]:

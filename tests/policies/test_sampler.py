@@ -14,6 +14,7 @@ import tinker
 
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, write_turn
+from rtl_agent_gym.policies.model_options import MIN_TURN_TOKENS
 from rtl_agent_gym.policies.sampler import (
     TokenSamplerPlayer,
     TokenSamplerPolicy,
@@ -23,6 +24,7 @@ from rtl_agent_gym.policies.sampler import (
 )
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 
 
@@ -53,61 +55,53 @@ class ScriptedSampler:
         return qwen3_tokenizer()
 
 
-def opened(sampler: ScriptedSampler, seed: int | None = 5, **options: Any) -> TokenSamplerPlayer:
+RENDERER = get_renderer("qwen3", qwen3_tokenizer())
+
+
+def opened(sampler: ScriptedSampler, **options: Any) -> tuple[TokenSamplerPlayer, TokenTranscript]:
+    """A player, and the tokens of an episode that has begun."""
     policy = TokenSamplerPolicy(sampler, name="test", options=ModelOptions(**options))  # type: ignore[arg-type]
-    player = policy.player(load_problems("bundled")[0], get_renderer("qwen3", policy.tokenizer), seed)
-    player.opened("be an engineer", "design it")
-    return player
+    player = policy.player(load_problems("bundled")[0], RENDERER, 5)
+    return player, TokenTranscript(RENDERER.initial_ids("be an engineer", "design it"))
 
 
-async def test_each_prompt_is_the_last_one_plus_what_was_sampled_plus_the_answer() -> None:
-    renderer = get_renderer("qwen3", qwen3_tokenizer())
-    odd = "<think>\n\nhm</think>" + write_turn(renderer, "é  ", ["ls  -la"]) + "<|im_end|>"
+async def act(sampler: ScriptedSampler) -> None:
+    player, tokens = opened(sampler)
+    await player.sample(tokens)
+
+
+async def test_what_is_sampled_is_returned_unchanged_and_the_tokens_are_the_episodes() -> None:
+    odd = "<think>\n\nhm</think>" + write_turn(RENDERER, "é  ", ["ls  -la"]) + "<|im_end|>"
     sampler = ScriptedSampler([odd, "All done.<|im_end|>"])
-    player = opened(sampler, temperature=0.7, max_tokens=200)
-    first = await player.act([])
+    player, tokens = opened(sampler, temperature=0.7, max_tokens=300)
+    first = await player.sample(tokens)
     assert first is not None
-    action = renderer.parse_ids(list(first.token_ids or []))
-    assert (action.kind, action.commands) == ("command", ("ls  -la",))
+    ids = list(first.token_ids or [])
+    assert RENDERER.parse_ids(ids).commands == ("ls  -la",)
     assert first.text == odd
-    assert first.logprobs == [-0.5] * len(first.token_ids or [])
-    player.answered(action, ["docs <|im_end|>"])
-    second = await player.act([])
+    assert first.logprobs == [-0.5] * len(ids)
+    tokens.add_action(ids, first.logprobs)
+    tokens.append(RENDERER.observation_ids(["docs <|im_end|>"], ids))
+    second = await player.sample(tokens)
     assert second is not None
-    start = sampler.prompts[0] + list(first.token_ids or [])
-    assert sampler.prompts[1][: len(start)] == start
-    assert sampler.prompts[1][len(start) :] == renderer.observation_ids(["docs <|im_end|>"], first.token_ids or [])
-    assert (second.prompt_tokens, second.cut_off) == (len(sampler.prompts[1]), False)
-    seeds = [parameters.seed for parameters in sampler.parameters]
-    assert seeds == [6, 7]
-    assert sampler.parameters[0].temperature == 0.7
-    assert sampler.parameters[0].stop == renderer.stop
+    assert sampler.prompts[1] == tokens.tokens
+    assert (second.prompt_tokens, second.cut_off) == (len(tokens), False)
+    assert [parameters.seed for parameters in sampler.parameters] == [6, 7]
+    assert (sampler.parameters[0].temperature, sampler.parameters[0].stop) == (0.7, RENDERER.stop)
 
 
-async def test_a_correction_is_appended_too() -> None:
-    renderer = get_renderer("qwen3", qwen3_tokenizer())
-    sampler = ScriptedSampler(['<tool_call>\n{"name": <|im_end|>', "ok<|im_end|>"])
-    player = opened(sampler)
-    completion = await player.act([])
+async def test_turns_shrink_to_the_context_and_end_where_no_useful_one_fits() -> None:
+    sampler = ScriptedSampler(["word " * 500])
+    player, tokens = opened(sampler, max_tokens=300, max_context=1000)
+    tokens.add_action([], [])
+    tokens.append([1] * (1000 - MIN_TURN_TOKENS - len(tokens)))
+    completion = await player.sample(tokens)
     assert completion is not None
-    action = renderer.parse_ids(list(completion.token_ids or []))
-    assert action.kind == "malformed"
-    player.answered(action, [])
-    await player.act([])
-    appended = sampler.prompts[1][len(sampler.prompts[0]) + len(completion.token_ids or []) :]
-    assert appended == renderer.correction_ids(action.correction or "", completion.token_ids or [])
-
-
-async def test_turns_shrink_to_the_context_and_then_end() -> None:
-    sampler = ScriptedSampler(["word " * 500, "word"])
-    room = len(get_renderer("qwen3", qwen3_tokenizer()).initial_ids("be an engineer", "design it"))
-    player = opened(sampler, max_tokens=300, max_context=room + 100)
-    completion = await player.act([])
-    assert completion is not None
-    assert sampler.parameters[0].max_tokens == 100
+    assert sampler.parameters[0].max_tokens == MIN_TURN_TOKENS < 300
     assert completion.cut_off
-    player.answered(get_renderer("qwen3").parse_text(completion.text, truncated=True), [])
-    assert await player.act([]) is None
+    tokens.add_action([], [])
+    tokens.append([1])
+    assert await player.sample(tokens) is None
 
 
 async def test_a_renderer_without_vocabulary_is_refused() -> None:
@@ -118,7 +112,7 @@ async def test_a_renderer_without_vocabulary_is_refused() -> None:
 
 async def test_a_failing_service_is_a_fault() -> None:
     with pytest.raises(ModelError, match="did not answer: gone"):
-        await opened(ScriptedSampler([""], tinker.TinkerError("gone"))).act([])
+        await act(ScriptedSampler([""], tinker.TinkerError("gone")))
 
 
 def refused(kind: type[tinker.APIStatusError], status: int) -> Exception:
@@ -140,15 +134,13 @@ async def test_a_refusal_is_wrong_usage_where_another_request_would_be_refused_t
     error: Exception, first: type[Exception], later: type[Exception]
 ) -> None:
     with pytest.raises(first):
-        await opened(ScriptedSampler([""], error)).act([])
-    sampler = ScriptedSampler(['<tool_call>\n{"name": <|im_end|>', ""])
-    player = opened(sampler)
-    completion = await player.act([])
-    assert completion is not None
-    player.answered(get_renderer("qwen3", qwen3_tokenizer()).parse_ids(list(completion.token_ids or [])), [])
+        await act(ScriptedSampler([""], error))
+    sampler = ScriptedSampler(["Done.<|im_end|>", ""])
+    player, tokens = opened(sampler)
+    await player.sample(tokens)
     sampler.error = error
     with pytest.raises(later):
-        await player.act([])
+        await player.sample(tokens)
 
 
 class PublishedSampler(ScriptedSampler, tinker.SamplingClient):  # type: ignore[misc]
@@ -158,9 +150,9 @@ class PublishedSampler(ScriptedSampler, tinker.SamplingClient):  # type: ignore[
 @pytest.mark.parametrize("error", [ValueError("no tokens"), RuntimeError("the session ended"), OSError("reset")])
 async def test_plain_exceptions_of_the_sdk_are_the_services(error: Exception) -> None:
     with pytest.raises((UsageError, ModelError), match=str(error)):
-        await opened(PublishedSampler([""], error)).act([])
+        await act(PublishedSampler([""], error))
     with pytest.raises(type(error)) as raised:  # of another engine they are faults of ours
-        await opened(ScriptedSampler([""], error)).act([])
+        await act(ScriptedSampler([""], error))
     assert raised.value is error
 
 

@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 import tinker
 
-from rtl_agent_gym.envs.tinker_config import load_renderer
-from rtl_agent_gym.envs.tinker_data import CVDPDataset
+from rtl_agent_gym.envs.problem_order import Batches
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer
+from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.training.checkpointer import Checkpointer
-from rtl_agent_gym.training.dataset import env_config, make_dataset
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions, split_arguments
 from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.progress import Progress
-from rtl_agent_gym.training.rollout_store import rollout_name
-from rtl_agent_gym.training.rollouts import turn_seed
+from rtl_agent_gym.training.rollouts import EpisodePlayer, rollout_name, turn_seed
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import Teacher
 from tests.envs.scripted_tinker import LOGPROB, encode
@@ -88,8 +87,8 @@ def make_plan(
 async def run(
     plan: Plan,
     service: Any,
-    make_teachers: Callable[[CVDPDataset], Awaitable[Mapping[str, Teacher]]],
-    prepare: Callable[[CVDPDataset], None] = lambda _: None,
+    make_teachers: Callable[[TinkerEnvConfig], Awaitable[Mapping[str, Teacher]]],
+    prepare: Callable[[Batches], None] = lambda _: None,
 ) -> RunFolder:
     """Do the run of a plan.
 
@@ -101,9 +100,9 @@ async def run(
     """
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.options.model_dump(mode="json"), "resume")
-    dataset = make_dataset(plan, env_config(plan, folder))
-    teachers = await make_teachers(dataset)
-    prepare(dataset)
+    config, batches, lease = plan.env_config(folder.transcripts), plan.batches(), acquire()
+    teachers = await make_teachers(config)
+    prepare(batches)
 
     async def make_trainer(state: str | None) -> Any:
         return service
@@ -114,11 +113,13 @@ async def run(
                 plan.options, folder, service, make_trainer, progress, tested=bool(plan.held_out)
             )
             await checkpointer.open()
-            evaluator = Evaluator(plan.options, plan.evaluated(), dataset.config, folder.path / "evaluations", progress)
-            renderer = load_renderer(dataset.config)
+            evaluator = Evaluator(plan.options, plan.evaluated(), config, folder.path / "evaluations", progress)
+            renderer = load_renderer(config)
+            player = EpisodePlayer(config, renderer, lease.runtime, plan.options.seed)
             await TrainingLoop(
-                plan.options, dataset, checkpointer, teachers, evaluator, folder, progress, renderer=renderer
+                plan.options, batches, player, checkpointer, teachers, evaluator, folder, progress, renderer=renderer
             ).run()
     finally:
+        await lease.release()
         folder.close()
     return folder

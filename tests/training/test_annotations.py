@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
-from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.errors import TranscriptError  # noqa: E402
 from rtl_agent_gym.evaluation.recorded import mean_kl, token_kl, token_texts  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
+from rtl_agent_gym.training.rollouts import Batch, RolloutProducer  # noqa: E402
 from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402
 from rtl_agent_gym.transcripts import Transcript, read_transcript  # noqa: E402
@@ -81,15 +81,16 @@ async def test_a_transcript_that_cannot_be_added_to_does_not_end_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: list[Path] = []
-    real = CVDPEnvGroupBuilder.cleanup
+    real = RolloutProducer.collect
 
-    async def spoil(self: CVDPEnvGroupBuilder) -> None:
-        await real(self)
+    async def spoil(self: RolloutProducer, step: int) -> Batch:
+        batch = await real(self, step)
         for path, text in zip(sorted((tmp_path / "transcripts").glob("*.jsonl")), ("[1]\n", None), strict=False):
             path.unlink() if text is None else path.write_text(text)
             broken.append(path)
+        return batch
 
-    monkeypatch.setattr(CVDPEnvGroupBuilder, "cleanup", spoil)
+    monkeypatch.setattr(RolloutProducer, "collect", spoil)
     with caplog.at_level("WARNING"), pytest.raises(TranscriptError):  # reading them back, when the run is over
         await episodes(tmp_path, SameTokens(Certain()))  # type: ignore[arg-type]
     assert len(RunFolder(tmp_path).metrics()) == STEPS

@@ -13,13 +13,11 @@ import pytest
 
 pytest.importorskip("tinker_cookbook")
 
-from rtl_agent_gym.envs.problem_order import ALL_BY
-from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-from rtl_agent_gym.envs.tinker_data import CVDPDataset
+from rtl_agent_gym.envs.problem_order import ALL_BY, Batches
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.plan import Plan
 
 RANKS = {"easy": 0, "medium": 1, "hard": 2}
 
@@ -29,10 +27,10 @@ def problems() -> list[Problem]:
     return load_problems("bundled")
 
 
-def made(problems: Sequence[Problem], curriculum: Any, num_steps: int = 1000, **options: Any) -> CVDPDataset:
+def made(problems: Sequence[Problem], curriculum: Any, num_steps: int = 1000, **options: Any) -> Batches:
     """The problems of a run with these options."""
     chosen = TrainOptions(curriculum=curriculum, num_steps=num_steps, **options)
-    return CVDPDataset(problems, TinkerEnvConfig(), schedule(chosen))
+    return Plan(chosen, "local", list(problems), [], "", None, "").batches()
 
 
 def test_every_problem_comes_once_an_epoch(problems: list[Problem]) -> None:
@@ -84,7 +82,7 @@ def abilities(problems: Sequence[Problem]) -> dict[str, float]:
     return {one.id: chances[number % 3] for number, one in enumerate(problems)}
 
 
-def off_the_edge(dataset: CVDPDataset, solves: dict[str, float], steps: range) -> float:
+def off_the_edge(dataset: Batches, solves: dict[str, float], steps: range) -> float:
     """Play groups of 8 and return how far their pass rates are from one half on average."""
     rng, distances = Random(5), []
     for step in steps:

@@ -13,8 +13,6 @@ tinker = pytest.importorskip("tinker")
 from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.policies import heredoc  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
-from rtl_agent_gym.training.dataset import env_config  # noqa: E402
-from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from tests.envs.scripted_tinker import END, call  # noqa: E402
 from tests.training.scripted_run import STEPS, Scripted, make_plan, run  # noqa: E402
 
@@ -38,7 +36,7 @@ async def test_progress_alone_tells_two_episodes_apart(tmp_path: Path) -> None:
         tmp_path, [problem], "harness_feedback=2", "progress_coef=0.7", "kl_penalty_coef=0", "teacher_model=none",
         "group_size=2", "baseline=group", f"num_steps={STEPS}", "reward_coef=1",
     )  # fmt: skip
-    episode = env_config(plan, RunFolder(tmp_path)).episode
+    episode = plan.env_config(tmp_path).episode
     assert (episode.harness_feedback, episode.progress_coef) == (2, 0.7)
     folder = await run(plan, service, no_teacher)
     rows = folder.metrics()

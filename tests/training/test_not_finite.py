@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,20 +135,21 @@ async def test_a_teacher_that_knows_nothing_changes_nothing(
 async def test_a_token_whose_log_probability_is_unknown_is_not_trained_on(
     toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bad: float
 ) -> None:
-    from rtl_agent_gym.training import rollouts, step
+    from rtl_agent_gym.policies.sampler import TokenSamplerPlayer
+    from rtl_agent_gym.training import step
 
-    sample, optimize, sent = rollouts.SeededCompleter.__call__, step.optimize, list[Any]()
+    sample, optimize, sent = TokenSamplerPlayer.sample, step.optimize, list[Any]()
 
-    async def spoiled(self: Any, model_input: Any, *rest: Any, **named: Any) -> Any:
-        turn = await sample(self, model_input, *rest, **named)
-        first = model_input.length == len(toy.PROMPT)
-        return rollouts.TokensWithLogprobs(turn.tokens, [bad] if first else turn.maybe_logprobs, turn.stop_reason)
+    async def spoiled(self: Any, tokens: Any) -> Any:
+        turn = await sample(self, tokens)
+        assert turn is not None
+        return replace(turn, logprobs=[bad]) if len(tokens) == len(toy.PROMPT) else turn
 
     async def recorded(trainer: Any, data: Any, *rest: Any) -> Any:
         sent.extend(data)
         return await optimize(trainer, data, *rest)
 
-    monkeypatch.setattr(rollouts.SeededCompleter, "__call__", spoiled)
+    monkeypatch.setattr(TokenSamplerPlayer, "sample", spoiled)
     monkeypatch.setattr(step, "optimize", recorded)
     ran = await toy.run(home, "num_steps=1", "group_size=2", "baseline=none")
     inputs = sent[0].loss_fn_inputs
@@ -165,34 +167,25 @@ async def test_a_token_whose_log_probability_is_unknown_is_not_trained_on(
 
 
 @pytest.mark.parametrize("bad", BAD)
-@pytest.mark.parametrize("of_group", [False, True])
 async def test_a_reward_that_is_not_finite_ends_the_run_and_is_not_kept(
-    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, bad: float, of_group: bool
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, bad: float
 ) -> None:
-    step, number = toy.ToyEnv.step, [0]
+    graded, number = toy.ToyEpisodes.graded, [0]
 
-    async def spoiled(self: Any, *rest: Any, **named: Any) -> Any:
-        result = await step(self, *rest, **named)
+    def spoiled(self: Any, *rest: Any) -> Any:
+        rollout = graded(self, *rest)
         number[0] += 1
-        result.reward = bad if number[0] == 3 else result.reward
-        return result
-
-    async def rewards(self: Any, trajectories: Any, envs: Any) -> Any:
-        return [(bad, {}) for _ in trajectories]
+        return replace(rollout, reward=bad) if number[0] == 3 else rollout
 
     with monkeypatch.context() as patch:
-        if of_group:
-            patch.setattr(toy.ToyGroup, "compute_group_rewards", rewards)
-        else:
-            patch.setattr(toy.ToyEnv, "step", spoiled)
+        patch.setattr(toy.ToyEpisodes, "graded", spoiled)
         with pytest.raises(ExceptionGroup) as raised:
             await toy.run(home, "num_steps=1")
     error = cause_of(raised.value)
     assert isinstance(error, UsageError)
-    name = "ToyGroup" if of_group else "ToyEnv"
-    assert f"{name} gave the reward {bad}; it must be a finite number" in str(error)
+    assert f"its reward is {bad}; it must be a finite number" in str(error)
     kept = (home / "run" / "episodes").glob("*.json")
-    assert all(math.isfinite(one["reward"]) for path in kept for one in json.loads(path.read_text())["transitions"])
+    assert all(math.isfinite(json.loads(path.read_text())["reward"]) for path in kept)
     ran = await toy.run(home, "num_steps=1")  # mended, the same command goes on
     assert len(ran.folder.metrics()) == 1
 

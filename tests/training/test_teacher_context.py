@@ -25,7 +25,6 @@ from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
-from rtl_agent_gym.training.dataset import env_config
 from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teacher_context import TeacherContext
@@ -131,20 +130,6 @@ async def test_feedback_is_the_episodes_result_and_a_siblings_solution(tmp_path:
     assert "# The result of this attempt" not in all_text(tmp_path / "run")
 
 
-@pytest.mark.docker
-async def test_an_episode_whose_grading_cannot_be_read_has_no_kl(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("rtl_agent_gym.training.feedback.transcript_path", lambda _: tmp_path / "nowhere.jsonl")
-    ran = await played(
-        tmp_path / "run", [ARBITER], {ARBITER: [f"Done.{END}"]}, "teacher_model=self", "teacher_context=feedback",
-        "kl_penalty_coef=1",
-    )  # fmt: skip
-    assert ran.models[STUDENT].read == []
-    assert ran.rows[0]["teacher_kl/covered"] == 0
-    assert "no feedback for the teacher: " in caplog.text
-
-
 @pytest.mark.parametrize("user", ["Write it.", "Write it.\n", "Write it.\n\n"])
 @pytest.mark.parametrize("given", ["", "\n\n"])
 def test_a_hint_follows_an_empty_line(user: str, given: str) -> None:
@@ -191,7 +176,7 @@ async def test_a_service_gives_the_weights_of_the_start(tmp_path: Path) -> None:
     ):
         engine: Any = Trained()
         plan = make_plan(tmp_path, problems, "teacher_model=self", *more)
-        await make_teachers(plan, engine, env_config(plan, RunFolder(tmp_path)))
+        await make_teachers(plan, engine, plan.env_config(tmp_path))
         assert engine.asked_for == [asked]
 
 
@@ -208,9 +193,7 @@ async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, h
             tmp_path, load_problems("bundled", ids=[ARBITER]), "teacher_model=self", "lora_rank=0",
             f"load_checkpoint_path={state}",
         )  # fmt: skip
-        teachers = await make_teachers(
-            replace(plan, student=str(home / "student")), engine, env_config(plan, RunFolder(tmp_path))
-        )
+        teachers = await make_teachers(replace(plan, student=str(home / "student")), engine, plan.env_config(tmp_path))
         sampled = Sampled(ARBITER, [1, 2, 3, 4, 5], [0.0, 0.0, 1.0, 1.0, 1.0], [0.0] * 5)
         found = await teachers[ARBITER].judge(sampled)
         saved = await before.save_weights_and_get_sampling_client()

@@ -17,8 +17,7 @@ tinker = pytest.importorskip("tinker")
 from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
-from rtl_agent_gym.training.rollout_store import rollout_name  # noqa: E402
-from rtl_agent_gym.training.rollouts import turn_seed  # noqa: E402
+from rtl_agent_gym.training.rollouts import rollout_name, turn_seed  # noqa: E402
 from rtl_agent_gym.training.teachers.setup import make_teachers  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
 from tests.training.scripted_run import Scripted, make_plan, run  # noqa: E402
@@ -68,11 +67,11 @@ async def played(
         f"group_size={size}", "num_steps=1", *arguments,
     )  # fmt: skip
 
-    async def teacher(dataset: Any) -> Any:
-        return await make_teachers(plan, engine, dataset.config)  # type: ignore[arg-type]
+    async def teacher(config: Any) -> Any:
+        return await make_teachers(plan, engine, config)  # type: ignore[arg-type]
 
-    def prepare(dataset: Any) -> None:
-        for group, problem in enumerate(dataset.choose(0)):
+    def prepare(batches: Any) -> None:
+        for group, problem in enumerate(batches.choose(0)):
             for member in range(size):
                 said = scripts.get(f"{problem.id}/{member}") or scripts[problem.id]
                 for turn, text in enumerate(said, 1):

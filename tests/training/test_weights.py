@@ -10,21 +10,18 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
-import tinker
-from tinker_cookbook.completers import TokensWithLogprobs
-from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
-
 from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.advantages import RunningMeans, weights_of_rewards
-from rtl_agent_gym.training.dataset import env_config
 from rtl_agent_gym.training.datums import kl_weights, make_examples
 from rtl_agent_gym.training.options import TrainOptions
-from rtl_agent_gym.training.rollouts import PlayedGroup
+from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers
@@ -83,12 +80,11 @@ class Published:
         return Certain()
 
 
-def played(problem: Problem, prompt: list[int], turn: list[int]) -> PlayedGroup:
-    """A group of one episode of one turn, without a reward."""
-    said = TokensWithLogprobs(turn, [-0.5] * len(turn), "stop")
-    step = Transition(tinker.ModelInput.from_ints(prompt), said, 0.0, True)
-    episode = Trajectory([step], tinker.ModelInput.empty(), "completed")
-    return PlayedGroup(problem.id, [], TrajectoryGroup([episode], [0.0], [{}]))
+def played(problem: Problem, prompt: list[int], turn: list[int], *rewards: float) -> PlayedGroup:
+    """A group of episodes of one turn."""
+    tokens = TokenTranscript(prompt)
+    tokens.add_action(turn, [-0.5] * len(turn))
+    return PlayedGroup(problem, [Rollout(EpisodeResult.of(problem, 0), tokens, reward) for reward in rewards])
 
 
 @pytest.mark.parametrize("teacher", [pytest.param("Qwen/Qwen3-32B", marks=pytest.mark.slow), "openai/gpt-oss-20b"])
@@ -99,12 +95,12 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
 
     async def advantages(*arguments: str) -> list[float]:
         plan = make_plan(tmp_path, [problem], f"teacher_model={teacher}", "kl_penalty_coef=1", *arguments)
-        config = env_config(plan, RunFolder(tmp_path))
+        config = plan.env_config(tmp_path)
         renderer = load_renderer(config)
         teachers = await make_teachers(plan, engine, config)
         opening = open_prompt(problem, config.episode, renderer)
         prompt = renderer.initial_ids(opening.system, opening.user)
-        groups = [played(problem, prompt, turn)]
+        groups = [played(problem, prompt, turn, 0.0)]
         [example] = await make_examples(groups, teachers, plan.options, RunningMeans(), renderer)
         assert example.judgement is not None
         assert sum(example.judgement.covered) > 0
@@ -122,10 +118,7 @@ async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much
     rows = {name: f"cvdp_agentic_{name}" for name in (weak, unfair, partial)}
     source = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
     problems = load_problems(source, ids=rows.values())
-    groups = []
-    for problem in problems:
-        [first], [second] = (played(problem, [1, 2], [3]).trajectories.trajectories_G for _ in range(2))
-        groups.append(PlayedGroup(problem.id, [], TrajectoryGroup([first, second], [1.0, 0.0], [{}, {}])))
+    groups = [played(problem, [1, 2], [3], 1.0, 0.0) for problem in problems]
     options = TrainOptions(kl_penalty_coef=1.0, weak_coef=0.25)
     teacher = SameTokens(Certain())
     examples = await make_examples(

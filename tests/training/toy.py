@@ -1,4 +1,4 @@
-"""A small tinker-cookbook environment, and models of a few thousand parameters, for tests of the loop.
+"""Small episodes without a sandbox, and models of a few thousand parameters, for tests of the loop.
 
 An episode is two turns of one token each; its reward is the fraction of sampled ids below half of the vocabulary.
 `run_alone` does a complete run in a process that a test can kill.
@@ -15,22 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import tinker
-from tinker_cookbook.rl.types import Env, EnvGroupBuilder, StepResult
-
 from rtl_agent_gym.engines.connect import Engine, local_engine
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-from rtl_agent_gym.envs.tinker_data import CVDPDataset
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.training.checkpointer import Checkpointer
-from rtl_agent_gym.training.dataset import schedule
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions, split_arguments
+from rtl_agent_gym.training.plan import Plan
 from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.rollouts import Rollout
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teacher_context import SELF
 from rtl_agent_gym.training.teachers import SameTokens, SelfTeacher, Teacher
@@ -42,76 +41,64 @@ TURNS = 2
 
 @dataclass
 class Faults:
-    """Rollouts with a machine fault, by the number of the environment, and what was played."""
+    """Episodes with a machine fault, by number in the order in which they began, and what was played."""
 
     broken: set[int] = field(default_factory=set)
     cancelled: set[int] = field(default_factory=set)
-    """Rollouts whose work is cancelled by something else."""
-    made: int = 0
+    """Episodes whose work is cancelled by something else."""
+    begun: int = 0
     played: int = 0
     log: Path | None = None
-    groups: list[str] = field(default_factory=list)
-    """The problem of each group that was made."""
+    problems: list[str] = field(default_factory=list)
+    """The problem of each episode."""
 
 
-class ToyEnv(Env):
-    def __init__(self, faults: Faults, number: int) -> None:
-        self._faults, self._number = faults, number
-        self._tokens: list[int] = list(PROMPT)
-        self._sampled: list[int] = []
+class ToyRenderer:
+    """As much of a renderer as the policy needs."""
 
-    async def initial_observation(self) -> tuple[tinker.ModelInput, list[int]]:
-        if self._number in self._faults.broken:
+    name, stop = "toy", (VOCABULARY - 1,)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return " ".join(map(str, ids))
+
+
+@dataclass
+class ToyEpisodes:
+    """Plays episodes; the policy is the real one."""
+
+    faults: Faults
+
+    async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
+        number, renderer = self.faults.begun, ToyRenderer()
+        self.faults.begun += 1
+        self.faults.problems.append(problem.id)
+        if number in self.faults.broken:
             raise SandboxLost("pulled the plug")
-        if self._number in self._faults.cancelled:
+        if number in self.faults.cancelled:
             lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             lost.cancel()
             await lost
-        return tinker.ModelInput.from_ints(self._tokens), []
+        tokens, player = TokenTranscript(PROMPT), policy.player(problem, renderer)  # type: ignore[arg-type]
+        for turn in range(TURNS):
+            if turn:
+                tokens.append([4])
+            completion = await player.sample(tokens)
+            assert completion is not None
+            tokens.add_action(completion.token_ids or (), completion.logprobs)
+            await asyncio.sleep(0.002)
+        return self.graded(problem, tokens)
 
-    async def step(self, action: list[int], *, extra: Any = None) -> StepResult:
-        self._sampled += action
-        self._tokens += [*action, 4]
-        await asyncio.sleep(0.002)
-        over = len(self._sampled) >= TURNS
-        reward = sum(id_ < VOCABULARY // 2 for id_ in self._sampled) / TURNS if over else 0.0
-        if over:
-            self._faults.played += 1
-            if self._faults.log is not None:
-                with self._faults.log.open("a") as stream:
-                    stream.write("".join(f"{id_} " for id_ in self._sampled) + "\n")
-        return StepResult(
-            reward=reward,
-            episode_done=over,
-            next_observation=tinker.ModelInput.from_ints(self._tokens),
-            next_stop_condition=[],
-            metrics={"tests_passed": float(reward == 1.0)} if over else {},
-        )
-
-
-class ToyGroup(EnvGroupBuilder):
-    def __init__(self, size: int, faults: Faults) -> None:
-        self._size, self._faults = size, faults
-
-    async def make_envs(self) -> Sequence[Env]:
-        made = [ToyEnv(self._faults, self._faults.made + place) for place in range(self._size)]
-        self._faults.made += self._size
-        return made
-
-    def logging_tags(self) -> list[str]:
-        return ["toy"]
-
-
-class ToyDataset(CVDPDataset):
-    """CVDP's problems by name, with toy environments."""
-
-    def __init__(self, problems: list[Problem], options: TrainOptions, faults: Faults) -> None:
-        super().__init__(problems, TinkerEnvConfig(), schedule(options))
-        self._faults = faults
-
-    def group(self, problem: Problem, size: int) -> EnvGroupBuilder:
-        self._faults.groups.append(problem.id)
-        return ToyGroup(size, self._faults)
+    def graded(self, problem: Problem, tokens: TokenTranscript) -> Rollout:
+        sampled = [id_ for id_, mask in zip(tokens.tokens, tokens.mask, strict=True) if mask]
+        reward = sum(id_ < VOCABULARY // 2 for id_ in sampled) / TURNS
+        self.faults.played += 1
+        if self.faults.log is not None:
+            with self.faults.log.open("a") as stream:
+                stream.write("".join(f"{id_} " for id_ in sampled) + "\n")
+        rest: dict[str, Any] = dict.fromkeys(("format", "syntax", "interface", "compile"), 1)
+        score = Score(passed=reward == 1.0, tests_passed=0, tests_total=1, reward=reward, **rest)
+        result = EpisodeResult.of(problem, 0, score=score, stop_reason="completed", turns=TURNS)
+        return Rollout(result, tokens, reward, {"tests_passed": float(score.passed)})
 
 
 class ToyEvaluator(Evaluator):
@@ -234,11 +221,12 @@ async def _run(
     with Progress(made.num_steps) as progress:
         checkpointer = Checkpointer(made, run_folder, engine, make_trainer, progress, tested=bool(held_out))
         await checkpointer.open()
-        dataset = ToyDataset(problems, made, faults)
+        batches = Plan(made, "local", problems, held_out, "toy", None, "").batches()
         evaluated = {"test": held_out, "train": problems if made.eval_episodes else []}
-        evaluator = ToyEvaluator(made, evaluated, dataset.config, run_folder.path / "evaluations", progress)
+        evaluator = ToyEvaluator(made, evaluated, TinkerEnvConfig(), run_folder.path / "evaluations", progress)
         evaluator.played.clear()
-        await TrainingLoop(made, dataset, checkpointer, teachers, evaluator, run_folder, progress).run()
+        play = ToyEpisodes(faults)
+        await TrainingLoop(made, batches, play, checkpointer, teachers, evaluator, run_folder, progress).run()
     from safetensors.torch import load_file
 
     final = run_folder.checkpoints()[-1]["state_path"]

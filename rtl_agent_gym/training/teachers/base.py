@@ -28,9 +28,8 @@ class Sampled:
     """1 for sampled tokens, 0 for the others."""
     logprobs: Sequence[float]
     """The student's log-probabilities of sampled tokens, in nats; 0 for the others."""
-    feedback: str | None = ""
-    """What the teacher reads about this episode, after the user message; None if it could not be found, so that the
-    episode cannot be judged."""
+    feedback: str = ""
+    """What the teacher reads about this episode, after the user message."""
 
     def runs(self) -> list[tuple[list[int], bool]]:
         """Consecutive tokens that were all sampled, or all not, and whether they were."""

@@ -13,8 +13,7 @@ from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
 from ...renderers import Renderer
-from ..plan import Plan
-from ..published import renderer_for
+from ..plan import Plan, renderer_for
 from ..teacher_context import SELF, TeacherContext
 from .base import Prompt, SameTokens, Teacher
 from .cross import CrossTokens
@@ -113,4 +112,4 @@ def _prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer, conte
         raise UsageError(f"max_trajectory_tokens: the teacher's prompt of {problem.id} does not fit") from error
     user = context.user_message(problem, opening.user)
     encode = partial(episode_renderer(config.episode, renderer).initial_ids, opening.system)
-    return lambda sampled: encode(user + (sampled.feedback or ""))
+    return lambda sampled: encode(user + sampled.feedback)

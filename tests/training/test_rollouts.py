@@ -1,0 +1,51 @@
+"""Episodes that a run keeps until its next checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tinker_cookbook")
+
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.training.rollouts import Rollout, RolloutStore, rollout_name
+
+FIRST, SECOND = load_problems("bundled")[:2]
+NAME = rollout_name(3, 0, 1)
+
+
+def episode(token: int, problem: object = FIRST) -> Rollout:
+    tokens = TokenTranscript([1, 2])
+    tokens.add_action([token], [-0.1 / 3])
+    tokens.append([9])
+    tokens.add_action([8], [float("-inf")])
+    result = EpisodeResult.of(problem, 7, stop_reason="completed")  # type: ignore[arg-type]
+    return Rollout(result, tokens, 1.1, {"turns": 2.0}, {"rtl/a.sv": "module a;"})
+
+
+def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: Path) -> None:
+    store = RolloutStore(tmp_path)
+    store.put(NAME, episode(5))
+    store.put(NAME, episode(6))
+    assert (found := store.get(NAME, FIRST.id)) is not None
+    assert found.to_json() == episode(5).to_json()
+    assert (found.tokens.tokens, found.tokens.logprobs) == (episode(5).tokens.tokens, episode(5).tokens.logprobs)
+    store.drop_before(4)
+    assert store.get(NAME, FIRST.id) is None
+
+
+def test_an_episode_of_another_problem_or_version_does_not_count(tmp_path: Path) -> None:
+    """A resumed run may choose other problems for a step, and must not train on the old ones under new names."""
+    store = RolloutStore(tmp_path)
+    store.put(NAME, episode(5))
+    assert store.get(NAME, SECOND.id) is None
+    store.put(NAME, episode(7, SECOND))
+    assert store.get(NAME, FIRST.id) is None
+    assert (found := store.get(NAME, SECOND.id)) is not None
+    assert found.tokens.tokens[2] == 7
+    (tmp_path / f"{NAME}.json").write_text(json.dumps({"problem": FIRST.id, "transitions": []}))
+    assert store.get(NAME, FIRST.id) is None
