@@ -19,9 +19,8 @@ from ..problems.notes import Rows
 from ..scoring import RewardWeights
 from ..scoring.scorable import scorable
 from .problem_order import Batches, Order, Schedule
-from .tinker_config import TinkerEnvConfig
+from .tinker_config import TinkerEnvConfig, register_tokenizers
 from .tinker_env import CVDPEnvGroupBuilder
-from .tinker_tokenizers import register_tokenizers
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,6 @@ RECORDED_RULES = (
 """The rules that a transcript records by name, besides the workspace; see `EpisodeConfig.recorded`."""
 
 
-
 class Grader(Protocol):
     """Scores the files of an episode, like `Scorer`."""
 

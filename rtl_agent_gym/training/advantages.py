@@ -116,7 +116,7 @@ def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) ->
     common = sorted(set.intersection(*map(set, shifts))) if shifts else []
     sources = [rewards_P[place - (common or shifts[place])[0]] for place in range(count)]
     pairs = zip(rewards_P, sources, strict=True)
-    return [[source[one % len(source)] for one in range(len(own))] for own, source in pairs]
+    return [[source[place % len(source)] for place in range(len(own))] for own, source in pairs]
 
 
 def token_advantages(

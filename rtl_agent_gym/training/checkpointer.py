@@ -76,7 +76,7 @@ class Checkpointer:
 
     async def save_sampler(self, step: int, needed: int) -> str | None:
         """Save the current weights if a checkpoint will be written in the `needed` steps from `step` on."""
-        if not any(self._is_saved(one) for one in range(step, step + needed)):
+        if not any(self._is_saved(later) for later in range(step, step + needed)):
             return None
         saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
         return str(saved.path)
@@ -153,7 +153,7 @@ class Checkpointer:
         if best and self._best is not None and not self._is_kept(int(self._best["batch"]) - 1):
             unneeded += [self._best["state_path"], self._best["sampler_path"]]
         self._rolling.append(
-            sorted({one["weights"] for one in (*state["pending"], *state.get("teacher", ()))}) + unneeded
+            sorted({kept["weights"] for kept in (*state["pending"], *state.get("teacher", ()))}) + unneeded
         )
         obsolete = [path for paths in self._rolling[:-2] for path in paths]
         self._rolling = self._rolling[-2:]

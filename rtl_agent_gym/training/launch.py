@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
 from ..logs import showing
 from ..metrics import serving
-from .cost import describe_cost
 from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, check_prompts, plan_run
 from .progress import Progress
@@ -93,7 +92,7 @@ def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | No
                 shown.print(f"metrics: http://127.0.0.1:{port}/metrics")
             asyncio.run(_run(plan, folder, shown))
         return Outcome(
-            folder.path, max((int(one["batch"]) for one in folder.checkpoints()), default=0), folder.metrics()
+            folder.path, max((int(record["batch"]) for record in folder.checkpoints()), default=0), folder.metrics()
         )
     except asyncio.CancelledError:  # SIGTERM, handled like Ctrl-C
         raise KeyboardInterrupt from None
@@ -162,8 +161,6 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
     _warn(progress, plan.warnings)
-    if plan.engine == "tinker":
-        progress.print(describe_cost(plan))
     if plan.options.sandbox_limits:
         set_limits(plan.options.sandbox_limits)
     lease = acquire()  # one Docker client for all steps, not one per step
@@ -271,11 +268,11 @@ def cause_of(error: BaseException) -> BaseException:
     """The exception of a group to report to the user: first those that end a run, then those that cost an episode."""
     if not isinstance(error, BaseExceptionGroup):
         return error
-    found = [cause_of(one) for one in error.exceptions]
+    found = [cause_of(member) for member in error.exceptions]
     for kind in (KeyboardInterrupt, UsageError, ServiceDown, RTLGymError):
-        for one in found:
-            if isinstance(one, kind):
-                return one
+        for member in found:
+            if isinstance(member, kind):
+                return member
     return found[0]
 
 

@@ -62,7 +62,9 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         self._producer = RolloutProducer(self.options, self.batches, self.play, self.folder.episodes, self.progress)
-        self._self_teacher = next((one for one in self.teachers.values() if isinstance(one, SelfTeacher)), None)
+        self._self_teacher = next(
+            (teacher for teacher in self.teachers.values() if isinstance(teacher, SelfTeacher)), None
+        )
         self._queues = QueueMetrics()
         self._running = RunningMeans()
         self._weights = weights_of_rewards(self.batches.problems, self.options)
@@ -79,10 +81,10 @@ class TrainingLoop:
         try:
             for step, pending in enumerate(self.checkpointer.state.get("pending", []), first):
                 self._producer.start(step, await self.checkpointer.sampler(pending["weights"]), pending)
-            for one in self.checkpointer.state.get("teacher", []):
+            for saved in self.checkpointer.state.get("teacher", []):
                 assert self._self_teacher is not None  # a run has the same teacher when it is resumed
-                earlier = await self.checkpointer.sampler(one["weights"])
-                self._self_teacher.keep(one["version"], earlier, one["weights"])
+                earlier = await self.checkpointer.sampler(saved["weights"])
+                self._self_teacher.keep(saved["version"], earlier, saved["weights"])
             for step in range(first, total):
                 sampler = await self._step(step, sampler, before)
                 before = {}
@@ -147,9 +149,9 @@ class TrainingLoop:
         if teacher is not None:
             teacher.keep(step, sampler, weights)
             teacher.begin(step)
-        for one in due:
-            problems = [problem.id for problem in self.batches.choose(one)]
-            self._producer.start(one, sampler, {"problems": problems, "version": step, "weights": weights})
+        for later_step in due:
+            problems = [problem.id for problem in self.batches.choose(later_step)]
+            self._producer.start(later_step, sampler, {"problems": problems, "version": step, "weights": weights})
 
     async def _optimize(self, step: int, examples: Sequence[Example]) -> Stepped:
         async with asyncio.TaskGroup() as tasks:  # the transcripts are written while the engine computes

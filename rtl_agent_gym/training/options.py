@@ -89,9 +89,6 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
     """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
-    prices: Annotated[dict[str, tuple[float, float, float]], BeforeValidator(from_json)] = Field(default_factory=dict)
-    """Dollars for a million tokens of a service's models, for the estimate before a run, as JSON:
-    ``{"model": [prefill, sample, train]}``."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
 

@@ -255,7 +255,9 @@ class Batch:
     def metrics(self) -> dict[str, Any]:
         """The metrics of the episodes, those below ``env/`` by the cookbook."""
         trajectories = [
-            TrajectoryGroup([one.trajectory() for one in group.rollouts], *_no_group_rewards(len(group.rollouts)))
+            TrajectoryGroup(
+                [rollout.trajectory() for rollout in group.rollouts], *_no_group_rewards(len(group.rollouts))
+            )
             for group in self.groups
         ]
         problems = [group.problem for group in self.groups]

@@ -21,8 +21,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.sft.data import encode
-from rtl_agent_gym.training.sft.episodes import read_demonstrations
+from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 from tests.evaluation.recording import score
 
 pytestmark = pytest.mark.docker

@@ -67,14 +67,14 @@ class SupervisedLoop:
         o, begun = self.options, time.monotonic()
         self.progress.begin(step, "training")
         episodes = self.data.batch(step, o.batch_size, o.epochs, o.seed)
-        stepped = await self.checkpointer.train(step, [as_datum(one) for one in episodes])
+        stepped = await self.checkpointer.train(step, [as_datum(episode) for episode in episodes])
         trained = time.monotonic()
         metrics = (
             before
             | stepped.metrics
             | {
                 "sft/episodes": float(len(episodes)),
-                "sft/tokens": float(sum(sum(one.mask) for one in episodes)),
+                "sft/tokens": float(sum(sum(episode.mask) for episode in episodes)),
                 "sft/epoch": min((step + 1) * o.batch_size / len(self.data.train), o.epochs),
                 "progress/done_frac": (step + 1) / o.num_steps,
                 "service/steps_repeated": float(self.checkpointer.repeated),
@@ -108,22 +108,22 @@ class SupervisedLoop:
         """The finite log-probabilities of the model's tokens in the validation episodes, and the number of tokens."""
         slots = asyncio.Semaphore(self.options.max_concurrent)
 
-        async def of(one: EncodedEpisode) -> list[float | None]:
+        async def of(episode: EncodedEpisode) -> list[float | None]:
             async with slots:
-                logprobs = await sampler.compute_logprobs(tinker.ModelInput.from_ints(one.tokens))
-            return [logprob for logprob, kept in zip(logprobs, one.mask, strict=True) if kept]
+                logprobs = await sampler.compute_logprobs(tinker.ModelInput.from_ints(episode.tokens))
+            return [logprob for logprob, kept in zip(logprobs, episode.mask, strict=True) if kept]
 
-        found = [one for part in await asyncio.gather(*map(of, self.data.validation)) for one in part]
-        return [one for one in found if one is not None and math.isfinite(one)], len(found)
+        found = [logprob for part in await asyncio.gather(*map(of, self.data.validation)) for logprob in part]
+        return [logprob for logprob in found if logprob is not None and math.isfinite(logprob)], len(found)
 
 
-def as_datum(one: EncodedEpisode) -> tinker.Datum:
+def as_datum(episode: EncodedEpisode) -> tinker.Datum:
     """An episode for the loss ``cross_entropy``, with the mask of the trained tokens for `step.optimize`."""
-    mask = tinker.TensorData.from_torch(torch.tensor(one.mask[1:], dtype=torch.float32))
+    mask = tinker.TensorData.from_torch(torch.tensor(episode.mask[1:], dtype=torch.float32))
     return tinker.Datum(
-        model_input=tinker.ModelInput.from_ints(one.tokens[:-1]),
+        model_input=tinker.ModelInput.from_ints(episode.tokens[:-1]),
         loss_fn_inputs={
-            "target_tokens": tinker.TensorData.from_torch(torch.tensor(one.tokens[1:], dtype=torch.int64)),
+            "target_tokens": tinker.TensorData.from_torch(torch.tensor(episode.tokens[1:], dtype=torch.int64)),
             "weights": mask,
             "mask": mask,
         },

@@ -13,8 +13,7 @@ from ...episodes.rules import EpisodeConfig
 from ...errors import UsageError
 from ..options import SftOptions
 from ..plan import ModelRecipe, Plan, local_recipe, plan_options
-from .data import Prompts, SupervisedData
-from .episodes import read_demonstrations
+from .data import Prompts, SupervisedData, read_demonstrations
 
 FROM_RECIPE = {
     "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
@@ -34,14 +33,14 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
         UsageError: An option is wrong, or there is no episode to train on; the message begins with the option's name.
     """
     defaults: dict[str, Any] = {}
-    if recipe := local_recipe(given, recipes):
-        defaults = {name: value for name, value in recipe.defaults.items() if name in FROM_RECIPE}
+    if chosen := local_recipe(given, recipes):
+        defaults = {name: value for name, value in chosen.defaults.items() if name in FROM_RECIPE}
     o = SftOptions.build(given, defaults)
     if not o.episodes:
         raise UsageError("episodes: none are given; name transcripts, a run or a file of rtl-agent-gym export")
     plan = plan_options(o, given, recipes)
-    for one in plan.recipes:
-        plan = one.make(plan)
+    for recipe in plan.recipes:
+        plan = recipe.make(plan)
     data = load_data(plan, o)
     if not data.train:
         raise UsageError(f"episodes: none is left to train on; {data.reasons()}")

@@ -1,8 +1,8 @@
 """A teacher with another tokenizer and another dialect.
 
 The conversation is translated to the teacher's dialect and scored in one call. Tokens with the same bytes on both sides
-are aligned in groups (`align`), and so are tokens of the format that express the same decision (`structure`). A group's
-KL is the difference of its sums of log-probabilities, spread evenly over its tokens. Other tokens are left out.
+are aligned in groups (`align`), and so are tokens of the format that express the same decision. A group's KL is the
+difference of its sums of log-probabilities, spread evenly over its tokens. Other tokens are left out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ...renderers import Renderer
 from ...renderers.protocol import Part
-from .align import Group, Tokens, spread_kl
+from .align import Group, ImplicitAnswer, Pair, Tokens, match_turns, spread_kl
 from .base import Judgement, Prompt, Sampled
-from .structure import ImplicitAnswer, Pair, match_turns
 
 SURE = math.log(0.5)
 """If an answer's first token has at least this log-probability, the teacher would answer; no more calls are made."""

@@ -15,9 +15,8 @@ from ...problems import Problem, category_name
 from ...renderers import Renderer
 from ..plan import Plan, renderer_for
 from ..teacher_context import SELF, TeacherContext
-from .base import Prompt, SameTokens, Teacher
+from .base import Prompt, SameTokens, SelfTeacher, Teacher
 from .cross import CrossTokens
-from .own import SelfTeacher
 
 
 async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
