@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Example:
-    """An episode as a training datum; `make_examples` sets its advantages."""
+    """An episode as a training datum, at first without advantages."""
 
     rollout: Rollout
     sampled: Sampled
@@ -106,48 +106,48 @@ def with_inputs(datum: tinker.Datum, **inputs: torch.Tensor) -> tinker.Datum:
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs={**datum.loss_fn_inputs, **made})
 
 
-async def make_examples(
+def make_examples(
     groups: Sequence[PlayedGroup],
-    teachers: Mapping[str, Teacher],
     options: TrainOptions,
     running: RunningMeans,
-    renderer: Renderer | None = None,
     weights: Mapping[str, float] | None = None,
 ) -> list[Example]:
-    """The training examples of a step, with their advantages.
+    """The training examples of a step, with their centred rewards.
 
     Args:
         groups: The graded episodes.
-        teachers: The teachers by problem; empty if there are none.
-        options: How reward and KL become advantages.
+        options: The baseline, and what a teacher reads.
         running: The running means; updated.
-        renderer: The student's, for `kl_weights`.
         weights: Factors of the centred rewards by problem; 1 for others.
-
-    Raises:
-        ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
-            trained on.
     """
     problems_P, rewards_P = [group.problem.id for group in groups], [group.rewards for group in groups]
     if options.control == "permuted_rewards":
         rewards_P = permuted(rewards_P, problems_P)
     centred_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
-    examples = [
+    return [
         Example.of(rollout, (weights or {}).get(problem, 1.0) * centred, feedback)
         for group, problem, centred_G, feedback_G in zip(groups, problems_P, centred_P, feedback_P, strict=True)
         for rollout, centred, feedback in zip(group.rollouts, centred_G, feedback_G, strict=True)
     ]
-    if teachers:
-        await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
-        failures = [example.failure for example in examples if example.failure is not None]
-        transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
-        asked = [example for example in examples if teachers.get(example.sampled.problem)]
-        if transient and len(failures) == len(asked):
-            raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
-    for example in examples:
-        example.set_advantages(options, renderer)
-    return examples
+
+
+async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) -> None:
+    """Let the teachers, by problem, judge a step's episodes. Without any teacher, nothing is judged.
+
+    Raises:
+        ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
+            trained on.
+        ServiceDown: The service cannot be used any more.
+    """
+    if not teachers:
+        return
+    await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
+    failures = [example.failure for example in examples if example.failure is not None]
+    transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
+    asked = [example for example in examples if teachers.get(example.sampled.problem)]
+    if transient and len(failures) == len(asked):
+        raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
 
 
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:

@@ -25,7 +25,7 @@ from ..renderers import Renderer
 from ..sandboxes.admission import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
 from .checkpointer import Checkpointer
-from .datums import Example, annotate, example_metrics, make_examples, warnings_of
+from .datums import Example, annotate, example_metrics, judge, make_examples, warnings_of
 from .evaluator import Evaluator
 from .options import TrainOptions
 from .progress import Progress
@@ -101,9 +101,10 @@ class TrainingLoop:
         collected = time.monotonic()
 
         self.progress.begin(step, "training")
-        examples = await make_examples(
-            batch.groups, self.teachers, self.options, self._running, self.renderer, self._weights
-        )
+        examples = make_examples(batch.groups, self.options, self._running, self._weights)
+        await judge(examples, self.teachers)
+        for example in examples:
+            example.set_advantages(self.options, self.renderer)
         found = example_metrics(examples, judged=bool(self.teachers))
         for text in warnings_of(found):
             self.progress.print(f"warning: step {step + 1}: {text}")

@@ -378,7 +378,7 @@ def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path)
     begun = TrainOptions.build({}).model_dump(mode="json")
     here = {"ray_slots": 3, "canary_seconds": 60.0, "local_device": "cpu", "local_batch_tokens": 4096}
     folder = RunFolder(tmp_path / "run")
-    for config in (begun, begun | here):
+    for config in (begun | {"prices": {}}, begun | here):  # the first one has an option of an earlier version
         folder.open(config, "resume")
         folder.close()
     with pytest.raises(UsageError, match="local_dtype: the run in"):

@@ -19,7 +19,7 @@ from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.advantages import RunningMeans, weights_of_rewards
-from rtl_agent_gym.training.datums import kl_weights, make_examples
+from rtl_agent_gym.training.datums import judge, kl_weights, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
 from rtl_agent_gym.training.run_folder import RunFolder
@@ -101,7 +101,9 @@ async def test_the_options_weigh_any_teacher_and_by_default_none(tmp_path: Path,
         opening = open_prompt(problem, config.episode, renderer)
         prompt = renderer.initial_ids(opening.system, opening.user)
         groups = [played(problem, prompt, turn, 0.0)]
-        [example] = await make_examples(groups, teachers, plan.options, RunningMeans(), renderer)
+        [example] = make_examples(groups, plan.options, RunningMeans())
+        await judge([example], teachers)
+        example.set_advantages(plan.options, renderer)
         assert example.judgement is not None
         assert sum(example.judgement.covered) > 0
         return list(example.datum.loss_fn_inputs["advantages"].data)[-len(turn) :]
@@ -121,15 +123,11 @@ async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much
     groups = [played(problem, [1, 2], [3], 1.0, 0.0) for problem in problems]
     options = TrainOptions(kl_penalty_coef=1.0, weak_coef=0.25)
     teacher = SameTokens(Certain())
-    examples = await make_examples(
-        groups,
-        dict.fromkeys(rows.values(), teacher),
-        options,
-        RunningMeans(),
-        weights=weights_of_rewards(problems, options),
-    )
+    examples = make_examples(groups, options, RunningMeans(), weights_of_rewards(problems, options))
+    await judge(examples, dict.fromkeys(rows.values(), teacher))
     found: dict[str, list[float]] = {}
     for example in examples:
+        example.set_advantages(options, None)
         found.setdefault(example.sampled.problem, []).append(example.datum.loss_fn_inputs["advantages"].data[-1])
     assert found[rows[partial]] == [0.5 - 0.5, -0.5 - 0.5]
     assert found[rows[weak]] == found[rows[unfair]] == [0.125 - 0.5, -0.125 - 0.5]
