@@ -32,6 +32,9 @@ class Certain:
 
     asked: list[int] = field(default_factory=list)
 
+    def get_tokenizer(self) -> Any:
+        raise NotImplementedError
+
     async def compute_logprobs(self, prompt: Any) -> list[float | None]:
         self.asked.append(prompt.length)
         return [None, *[-1.25] * (prompt.length - 1)]
