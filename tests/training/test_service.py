@@ -95,7 +95,7 @@ def test_a_service_that_refuses_ends_the_run_with_one_line(
 
 def test_a_model_that_the_service_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving({}) as stub:
-        code = main(options(stub.url, tmp_path, model="Qwen/Qwen3-9B"))
+        code = main(options(stub.url, tmp_path, model="Qwen/Qwen3-9B", wait=60))
     assert code == 2
     assert "student_model: the service has no model 'Qwen/Qwen3-9B'; it has Qwen/Qwen3-8B" in capsys.readouterr().err
 
@@ -112,7 +112,7 @@ def test_a_key_of_another_service(
 
 def test_the_session_is_finished_as_failed(tmp_path: Path) -> None:
     with serving({"create_model": (404, NO)}) as stub:
-        assert main(options(stub.url, tmp_path)) == 2
+        assert main(options(stub.url, tmp_path, wait=60)) == 2
     assert ("sessions/session-1/finish", {"reason": {"type": "errored"}, "detail": None}) in stub.seen
 
 
