@@ -314,7 +314,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 
 NOT_APPLICABLE = {
     "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
-    "control", "prices",
+    "control",
     "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
     "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps",
     "pipeline", "max_lag", "curriculum", "min_survivors", "annotate_transcripts",
