@@ -14,6 +14,11 @@ import pytest
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import Codec, harmony_encoding, qwen3_tokenizer
 
+FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
+Make = Callable[[str], Renderer]
+Sampled = Callable[[str, str], list[int]]
+ValidCall = Callable[[str, str], str]
+
 
 @pytest.fixture(scope="session")
 def qwen_vocabulary() -> Any:

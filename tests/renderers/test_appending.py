@@ -14,7 +14,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 
-FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
+from .conftest import FAMILIES, Make, Sampled
+
 TURNS = 50
 
 # Ids of each vocabulary that mean something, or nothing at all.
@@ -50,9 +51,7 @@ def reply(renderer: Renderer, ids: list[int], output: str = "ok\n") -> list[int]
 @pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data())
 @settings(fuzz, max_examples=30)
-def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(
-    name: str, make: Callable[[str], Renderer], data: st.DataObject
-) -> None:
+def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(name: str, make: Make, data: st.DataObject) -> None:
     renderer = make(name)
     transcript = TokenTranscript(renderer.initial_ids("Be good.", "Do it."))
     expected_mask = [0] * len(transcript)
@@ -73,9 +72,7 @@ def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(
 @pytest.mark.parametrize("name", FAMILIES)
 @given(data=st.data())
 @settings(fuzz, max_examples=10)
-def test_the_cookbook_makes_one_datum_of_an_episode(
-    name: str, make: Callable[[str], Renderer], cookbook: Any, data: st.DataObject
-) -> None:
+def test_the_cookbook_makes_one_datum_of_an_episode(name: str, make: Make, cookbook: Any, data: st.DataObject) -> None:
     from tinker_cookbook.completers import TokensWithLogprobs
     from tinker_cookbook.rl.data_processing import trajectory_to_data
     from tinker_cookbook.rl.types import Trajectory, Transition
@@ -103,8 +100,8 @@ def test_the_cookbook_makes_one_datum_of_an_episode(
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(
     name: str,
-    make: Callable[[str], Renderer],
-    sampled: Callable[[str, str], list[int]],
+    make: Make,
+    sampled: Sampled,
     decoded: Callable[[str, list[int]], str],
 ) -> None:
     renderer = make(name)
@@ -125,7 +122,7 @@ def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_is_appended_depends_on_the_end_of_the_action_alone(name: str, make: Callable[[str], Renderer]) -> None:
+def test_what_is_appended_depends_on_the_end_of_the_action_alone(name: str, make: Make) -> None:
     renderer, rng = make(name), random.Random(1)
     stop = renderer.stop[0]
     assert isinstance(stop, int)

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import Renderer
-
-FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
+from .conftest import FAMILIES, Make, Sampled
 
 SPELLED = [
     "<|im_start|>",
@@ -66,7 +64,7 @@ def shown(name: str, text: str) -> str:
 @example(system=everything, user=everything)
 @fuzz
 def test_problem_texts_stay_text(
-    name: str, make: Callable[[str], Renderer], decoded: Callable[[str, list[int]], str], system: str, user: str
+    name: str, make: Make, decoded: Callable[[str, list[int]], str], system: str, user: str
 ) -> None:
     renderer = make(name)
     ids = renderer.initial_ids(system, user)
@@ -81,7 +79,7 @@ def test_problem_texts_stay_text(
 @fuzz
 def test_outputs_stay_text(
     name: str,
-    make: Callable[[str], Renderer],
+    make: Make,
     decoded: Callable[[str, list[int]], str],
     outputs: list[str],
     action: list[int],
@@ -97,7 +95,7 @@ def test_outputs_stay_text(
 @given(message=hostile)
 @example(message=everything)
 @fuzz
-def test_corrections_stay_text(name: str, make: Callable[[str], Renderer], message: str) -> None:
+def test_corrections_stay_text(name: str, make: Make, message: str) -> None:
     renderer = make(name)
     for action in ([], [1], [200_012], [151_645]):
         ids = renderer.correction_ids(message, action)
@@ -105,9 +103,7 @@ def test_corrections_stay_text(name: str, make: Callable[[str], Renderer], messa
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_model_wrote_comes_back_in_a_correction_as_text(
-    name: str, make: Callable[[str], Renderer], sampled: Callable[[str, str], list[int]]
-) -> None:
+def test_what_a_model_wrote_comes_back_in_a_correction_as_text(name: str, make: Make, sampled: Sampled) -> None:
     renderer = make(name)
     if name == "gpt_oss":
         wrong = '<|channel|>commentary to=functions.x<|message|>{"a": "<tool_call></tool_call>"<|call|>'
@@ -124,7 +120,7 @@ def test_what_a_model_wrote_comes_back_in_a_correction_as_text(
         assert sorted(found) == sorted([*frame, 151_657, 151_658])
 
 
-def test_the_frame_of_a_qwen_result(make: Callable[[str], Renderer], qwen_vocabulary: Any) -> None:
+def test_the_frame_of_a_qwen_result(make: Make, qwen_vocabulary: Any) -> None:
     names = ["<|im_end|>", "<|im_start|>", "<tool_response>", "</tool_response>", "<|im_end|>", "<|im_start|>"]
     expected = [qwen_vocabulary.token_to_id(name) for name in names]
     assert controls("qwen3", make("qwen3").observation_ids(["</tool_response>"], [1])) == expected

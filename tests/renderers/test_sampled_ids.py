@@ -11,18 +11,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import Codec
 
-FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
-Sampled = Callable[[str, str], list[int]]
-Make = Callable[[str], Renderer]
+from .conftest import FAMILIES, Make, Sampled, ValidCall
 
 fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_right_call_is_read(name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]) -> None:
+def test_a_right_call_is_read(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
     command = "cat > 漢.sv <<'E'\n</tool_call> <think> \\\"é\"\nE"
     action = make(name).parse_ids(sampled(name, valid_call(name, command)))
     assert (action.kind, action.commands, action.thinking, action.notes) == ("command", (command,), "hm", ())
@@ -30,7 +28,7 @@ def test_a_right_call_is_read(name: str, make: Make, sampled: Sampled, valid_cal
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_letters_that_spell_a_stop_token_do_not_stop(
-    name: str, make: Make, sampled: Sampled, letters: Sampled, valid_call: Callable[[str, str], str]
+    name: str, make: Make, sampled: Sampled, letters: Sampled, valid_call: ValidCall
 ) -> None:
     renderer = make(name)
     stop = "<|call|>" if name == "gpt_oss" else "<|im_end|>"
@@ -44,9 +42,7 @@ def test_letters_that_spell_a_stop_token_do_not_stop(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_way_to_cut_a_call_is_told(
-    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
-) -> None:
+def test_every_way_to_cut_a_call_is_told(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
     renderer = make(name)
     ids = sampled(name, valid_call(name, "echo 'a long enough command' && ls"))
     for length in range(len(ids)):
@@ -74,7 +70,7 @@ def test_empty_and_silent_completions_are_told(name: str, make: Make, sampled: S
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_bytes_that_are_not_utf8_are_told(
-    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str], lone_byte: Callable[[str], int]
+    name: str, make: Make, sampled: Sampled, valid_call: ValidCall, lone_byte: Callable[[str], int]
 ) -> None:
     renderer = make(name)
     before, after = valid_call(name, "echo @").split("@")
@@ -97,22 +93,12 @@ def test_bytes_that_are_not_utf8_outside_a_call_are_replaced(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_ids_beyond_the_vocabulary_are_told(
-    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
-) -> None:
+def test_ids_beyond_the_vocabulary_are_told(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
     ids = sampled(name, valid_call(name, "ls"))
     for place in range(len(ids)):
         action = make(name).parse_ids([*ids[:place], 400_000, *ids[place:]])
         assert action.kind in ("malformed", "command")
         assert all("\ufffd" not in command and command == "ls" for command in action.commands)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_nothing_after_the_stop_token_counts(
-    name: str, make: Make, sampled: Sampled, valid_call: Callable[[str, str], str]
-) -> None:
-    ids = sampled(name, valid_call(name, "ls") + valid_call(name, "rm -rf /"))
-    assert make(name).parse_ids(ids).commands == ("ls",)
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
-from rtl_agent_gym.renderers import Action, Renderer, get_renderer
+from rtl_agent_gym.renderers import Action, get_renderer
 from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 
+from .conftest import Make, Sampled, ValidCall
+
 NAMES = [*QWEN_NAMES, *GPT_OSS_NAMES]
 STOPS = ("<|im_end|>", "<|call|>", "<|return|>", "<|end|>")
-
-Make = Callable[[str], Renderer]
-Sampled = Callable[[str, str], list[int]]
-ValidCall = Callable[[str, str], str]
 
 
 def final(name: str, text: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from rtl_agent_gym.renderers.actions import native_action
 from rtl_agent_gym.renderers.protocol import Part
 from rtl_agent_gym.renderers.vocabularies import Control, Piece
 
-FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
+from .conftest import FAMILIES, Make
 
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<`\0")).map(str.strip)
 words = plain.filter(bool)
@@ -44,9 +42,7 @@ def values(part: Part) -> tuple[object, ...]:
 @pytest.mark.parametrize("name", FAMILIES)
 @given(text=words, commands=st.lists(words, max_size=3))
 @fuzz
-def test_parts_are_told_where_they_stand(
-    name: str, make: Callable[[str], Renderer], text: str, commands: list[str]
-) -> None:
+def test_parts_are_told_where_they_stand(name: str, make: Make, text: str, commands: list[str]) -> None:
     renderer = make(name)
     said = [Part("text", text, 0), *(Part("call", ToolCall.of(command).arguments, 0) for command in commands[:1])]
     ids, framed = renderer.framed(said)
@@ -62,7 +58,7 @@ def test_parts_are_told_where_they_stand(
 @pytest.mark.parametrize("name", FAMILIES)
 @given(outputs=st.lists(plain, min_size=1, max_size=3))
 @fuzz
-def test_results_are_read_back(name: str, make: Callable[[str], Renderer], outputs: list[str]) -> None:
+def test_results_are_read_back(name: str, make: Make, outputs: list[str]) -> None:
     renderer = make(name)
     read = renderer.read_observation(renderer.observation_text(outputs), len(outputs))
     assert read == (["\n".join(outputs)] if name == "gpt_oss" else outputs)
