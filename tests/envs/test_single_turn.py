@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.envs.single_turn import CVDPSingleTurnEnv
+from rtl_agent_gym.envs import CVDPSingleTurnEnv
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
