@@ -50,7 +50,7 @@ class Counting:
 async def test_the_reference_solution_passes_in_both(
     workspace: Literal["shell", "answer"], renderer: str, provider: DockerSandboxes, arbiter: Problem, tmp_path: Path
 ) -> None:
-    rules = EpisodeConfig(workspace, transcript_dir=tmp_path)
+    rules = EpisodeConfig(workspace=workspace, transcript_dir=tmp_path)
     async with Scorer(provider) as scorer:
         episode = Episode(
             arbiter, provider=provider, grader=scorer, renderer=get_renderer(renderer), config=rules, seed=3
