@@ -29,7 +29,9 @@ def renderer() -> Renderer:
 def test_the_callers_own_words_are_used_and_shortened_too(
     workspace: Literal["shell", "answer"], problem: Problem, renderer: Renderer
 ) -> None:
-    own = EpisodeConfig(workspace=workspace, system_prompt="Be brief.", user_prompt="Design it.\n\n" + "And so on.\n\n" * 300)
+    own = EpisodeConfig(
+        workspace=workspace, system_prompt="Be brief.", user_prompt="Design it.\n\n" + "And so on.\n\n" * 300
+    )
 
     def tokens(system: str, user: str) -> int:
         return len(episode_renderer(own, renderer).initial_ids(system, user))
