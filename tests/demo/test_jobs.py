@@ -57,7 +57,7 @@ def test_another_seed_is_other_problems_and_options_replace_those_of_the_job() -
 def test_a_wrong_job_or_option_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == main(["all"]) == 2
     assert main(["family", "seed=x"]) == 2
-    assert "error: seed: " in capsys.readouterr().err
+    assert "error: seed must be " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", ["student", "teacher"])

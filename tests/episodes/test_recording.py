@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.episodes import recording as recordings
-from rtl_agent_gym.episodes.recording import MAX_RECORDED_FILE, MAX_RECORDED_TOTAL, Recording
+from rtl_agent_gym.episodes.recording import MAX_RECORDED_FILE, MAX_RECORDED_TOTAL, Recording, changed_files
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.policies.protocol import Completion
@@ -28,7 +28,7 @@ def test_the_last_files_have_the_limits_of_those_after_each_turn(tmp_path: Path)
     recording._write(Header(problem_id=problem.id, problem_digest="d", renderer="qwen3", category=3, difficulty="easy"))
     dumps = {f"verif/{number:02}.vcd": b"x" * MAX_RECORDED_FILE for number in range(40)}
     files = {target: b"module m; endmodule\n", "verif/large": b"x" * (MAX_RECORDED_FILE + 1), "verif/binary": b"\xff"}
-    recording.score(Score(passed=False), {**files, **dumps})
+    recording.score(Score(passed=False), changed_files(recording.problem, {**files, **dumps}))
     recording.end("completed", 0, 0.0, None, None)
     found = read_transcript(tmp_path / recording.path.name).score if recording.path else None
     assert found is not None
@@ -55,7 +55,8 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
         turn = Turn(number, Action("command", ("x",)), (CommandResult("", 0),), ("",))
         read = FoundFiles(found, [("verif/huge", "too large")], 1)
         await recording.turn(Completion("x"), turn, 0.0, sandbox, read)
-    recording.score(Score(passed=False), {f"verif/{number}": b"\1" * 200_000 for number in range(9)})
+    dumps = {f"verif/{number}": b"\1" * 200_000 for number in range(9)}
+    recording.score(Score(passed=False), changed_files(recording.problem, dumps))
     recording.end("completed", 7, 0.0, None, None)
     assert recording.path is not None
     assert recording.path.stat().st_size < (2 << 20) + MAX_RECORDED_TOTAL + 10_000

@@ -127,7 +127,12 @@ def test_a_link_to_a_large_file_counts_as_its_copy(
 
 @pytest.mark.parametrize(
     ("commit", "words"),
-    [("--help", "is no commit"), ("HEAD", "is no commit"), ("0" * 40, "has no commit"), ("abc", "is no commit")],
+    [
+        ("--help", "is not a commit"),
+        ("HEAD", "is not a commit"),
+        ("0" * 40, "has no commit"),
+        ("abc", "is not a commit"),
+    ],
 )
 def test_a_commit_that_is_not_there(commit: str, words: str, repository: Repository, tmp_path: Path) -> None:
     repository.commit(FILES)
@@ -140,7 +145,7 @@ def test_what_is_no_bundle(repository: Repository, tmp_path: Path) -> None:
     bundle = repository.bundle(tmp_path / "core.bundle")
     other = tmp_path / "other.bundle"
     other.write_bytes(b"PK\3\4")
-    with pytest.raises(ProblemError, match="is no git bundle"):
+    with pytest.raises(ProblemError, match="is not a git bundle"):
         read_checkout(other, commit)
     other.write_bytes(bundle.read_bytes()[:-40])
     with pytest.raises(ProblemError, match="cannot be unpacked"):
