@@ -31,7 +31,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import NOTES, RATINGS, Note, Right, Statement, read_notes, row_digest, write_notes
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.scorable import why_unscorable
+from rtl_agent_gym.scoring.scorer import why_unscorable
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "compatibility.md"

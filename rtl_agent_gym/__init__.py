@@ -31,7 +31,7 @@ for _name, _entry_point in (
         id=_name,
         entry_point=_entry_point,
         nondeterministic=True,
-        additional_wrappers=(_WrapperSpec("NoTimeLimit", "rtl_agent_gym.envs.time_limits:NoTimeLimit", kwargs={}),),
+        additional_wrappers=(_WrapperSpec("NoTimeLimit", "rtl_agent_gym.envs.gym_env:NoTimeLimit", kwargs={}),),
     )
 
 _PACKAGES = {

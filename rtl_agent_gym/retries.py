@@ -6,7 +6,7 @@ level                   row                     repeated by
 request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
 request to a service    `CHAT`                  `policies.chat`
 start of a sandbox      `START`                 `episodes.workspaces`
-grading                 `GRADING`               `scoring.retrying`; on a cluster `RemoteGrader`, on another node
+grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, elsewhere
 episode                 `EPISODE`               `evaluation.evaluate`; in training ``rollout_retries`` and in SkyRL its
                                                 adapter, both at once
 episodes of a step      `STEP_EPISODES`         `training.rollouts`, where every group was lost
@@ -23,10 +23,14 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt
+
+from .errors import SandboxError
+from .metrics import FAULTS
 
 
 class Retry(NamedTuple):
@@ -75,3 +79,41 @@ EPISODE = Retry(attempts=3, first=1.0, longest=30.0)
 STEP_EPISODES = Retry(attempts=7, first=5.0, longest=160.0, spread=0.0)
 STEP = Retry(attempts=4, first=2.0, longest=30.0, growth=5.0, spread=0.0)
 NODE = Retry(attempts=sys.maxsize, first=30.0, longest=600.0, spread=0.0)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Retries:
+    """How often one grading was repeated because the machine failed."""
+
+    count: int = 0
+    attempts: int | None = None
+    """How often it is tried in all; None for `GRADING`."""
+
+
+async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
+    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `Retries.attempts` times.
+
+    Each of these errors is counted in the metrics, also if a later attempt works.
+
+    Args:
+        work: What to do.
+        retries: Bounds and counts the repetitions.
+    """
+    retries = retries or Retries()
+    try:
+        stop = stop_after_attempt(retries.attempts or GRADING.attempts)
+        async for attempt in GRADING.retrying(lambda error: isinstance(error, SandboxError), stop=stop):
+            with attempt:
+                retries.count += attempt.retry_state.attempt_number > 1
+                try:
+                    return await work()
+                except SandboxError as error:
+                    FAULTS.labels("grading", type(error).__name__).inc()
+                    raise
+    except SandboxError as error:
+        error.retries = max(error.retries, retries.count)
+        raise
+    raise AssertionError("unreachable")

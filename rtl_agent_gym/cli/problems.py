@@ -191,7 +191,7 @@ def export_command(
     """Write problems as tasks of another framework. Exits 1 when none of them can be written."""
     from ..integrations.harbor.tasks import write_task
     from ..sandboxes.image import image_tag
-    from ..scoring.scorable import why_unscorable
+    from ..scoring.scorer import why_unscorable
 
     problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     writable_folder(out, "--out")

@@ -13,7 +13,7 @@ from rich.console import Console
 from ..errors import SandboxError
 from ..evaluation import EvaluationConfig, evaluate
 from ..scoring import RewardWeights
-from ..scoring.scorable import require_scorable
+from ..scoring.scorer import require_scorable
 from ..visible import plural
 from .options import JsonOption, ProblemOption, one_problem, with_options, writable_folder
 from .show import EpisodePrinter, print_score

@@ -23,7 +23,7 @@ from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
 from ..sandboxes import DockerSandboxes
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
 from ..scoring.options import GradingOptions, HarnessOptions
-from ..scoring.scorable import require_scorable
+from ..scoring.scorer import require_scorable
 from ..visible import visible
 from .options import (
     CacheOption,

@@ -11,7 +11,7 @@ import typer
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..scoring import RewardWeights
-from ..scoring.scorable import scorable
+from ..scoring.scorer import scorable
 from ..visible import plural
 from .options import (
     CategoriesOption,

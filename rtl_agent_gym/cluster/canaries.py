@@ -17,7 +17,7 @@ from typing import Any
 
 from ..errors import SandboxError, SandboxLost
 from ..problems import Problem, load_problems
-from ..scoring.retrying import retrying
+from ..retries import retrying
 from .machine import Origin
 from .node_client import NodeClient
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..episodes.runtime import WAITING, Runtime
+from ..episodes.runtime import Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
-from ..policies.judge import NamedJudges
 from ..problems import Problem
+from ..retries import Retries, retrying
 from ..sandboxes import (
     WORK_DIR,
     CommandResult,
@@ -27,8 +27,8 @@ from ..sandboxes import (
     SandboxSpec,
 )
 from ..scoring import RewardWeights, Scorer
-from ..scoring.options import GradingOptions
-from ..scoring.retrying import Retries, retrying
+from ..scoring.judging import Judge
+from ..scoring.options import HarnessOptions
 from ..scoring.score import Score
 from .machine import Origin
 from .machines import CANARY_SECONDS, Cluster
@@ -241,41 +241,27 @@ class ClusterRuntime(Runtime):
     def __init__(
         self, address: str = "auto", limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
     ) -> None:
+        super().__init__()
         self.cluster = Cluster(limits, canary_seconds, slots=slots, address=address)
         self._provider = RemoteSandboxes(self.cluster)
-        self.users = 0
-        self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], RemoteGrader] = {}
-        self._judges = NamedJudges()
 
     @property
     def provider(self) -> RemoteSandboxes:
         return self._provider
 
-    @property
-    def agents(self) -> RemoteSandboxes:
-        return self._provider
-
-    def scorer(
+    def _grader(
         self,
         weights: RewardWeights | None,
-        cache: Path | None = None,
-        *,
-        waiting: int = WAITING,
-        options: GradingOptions | None = None,
+        cache: Path | None,
+        waiting: int,
+        judge: Judge | None,
+        harness: HarnessOptions,
     ) -> RemoteGrader:
-        """The grader with these weights; with a `cache`, each machine uses its own. Texts are graded in this process.
-
-        Raises:
-            UsageError: The options name images: a cluster's nodes have only the simulation image.
-        """
-        options = options or GradingOptions()
-        if options.harness.images:
+        """With a `cache`, each machine uses its own. Texts are graded in this process."""
+        if harness.images:
             raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
-        key = (weights, cache, options)
-        if key not in self._graders:
-            texts = Scorer(weights=weights, cache=cache, judge=self._judges.judge_of(options))
-            self._graders[key] = RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
-        return self._graders[key]
+        texts = Scorer(weights=weights, cache=cache, judge=judge)
+        return RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
 
     async def close(self) -> None:
         """End every container on every machine, and the connections to judges."""

@@ -3,8 +3,7 @@
 from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
 from ..episodes.submissions import Submission
 from ..policies.protocol import Completion
-from .gym_env import CVDPAgenticEnv, CVDPSingleTurnEnv
-from .spaces import UnicodeText
+from .gym_env import CVDPAgenticEnv, CVDPSingleTurnEnv, UnicodeText
 
 __all__ = [
     "CVDPAgenticEnv",

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import Array
 from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.error import ResetNeeded
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from gymnasium.wrappers import TimeLimit
 
 from ..episodes.episode import Episode, EpisodeConfig
-from ..episodes.results import result_numbers
-from ..episodes.rewards import FunctionGrader, Reward, read_reward
+from ..episodes.rules import FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire, background_loop, run_sync
+from ..episodes.turns import result_numbers
 from ..errors import UsageError
-from ..problems import Problem, find_problem
-from ..renderers import Renderer
-from .gym_options import Caller, read_problems, read_renderer
-from .spaces import UnicodeText
+from ..problems import Problem, find_problem, load_problems
+from ..renderers import Renderer, get_renderer
+from ..scoring.options import GradingOptions
+from ..scoring.scorer import scorable
 
 
 class CVDPAgenticEnv(gym.Env[str, str]):
@@ -215,3 +223,202 @@ class CVDPSingleTurnEnv(CVDPAgenticEnv):
     """
 
     workspace = "answer"
+
+
+class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
+    """Raises if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
+
+    `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
+    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost.
+
+    Raises:
+        UsageError: `env` has a `TimeLimit` among its wrappers.
+    """
+
+    def __init__(self, env: gym.Env[str, str]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        inner: Any = env
+        while isinstance(inner, gym.Wrapper):
+            if isinstance(inner, TimeLimit):
+                env.close()
+                raise UsageError(
+                    "max_episode_steps would cut episodes off ungraded: use max_turns instead, "
+                    "which ends an episode with its score"
+                )
+            inner = inner.env
+
+
+SHARED_CHARS = 1 << 20
+"""Upper bound on the characters of one text in shared memory; the largest known prompt has 417,179."""
+
+
+class UnicodeText(gym.Space[str]):
+    """Every `str`, of any length and with any characters.
+
+    Samples are short texts from a small alphabet: random code points would be useless to any policy.
+    """
+
+    _ALPHABET = "abcdefghijklmnopqrstuvwxyz ABCXYZ0123456789_<>{}[]()\"'\n\\éλ漢🙂"
+
+    def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        super().__init__(shape=None, dtype=str, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: a text has no vector form of fixed size."""
+        return False
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        """A random text of at most 80 characters."""
+        length = int(self.np_random.integers(0, 81))
+        return "".join(self._ALPHABET[i] for i in self.np_random.integers(0, len(self._ALPHABET), size=length))
+
+    def contains(self, x: Any) -> bool:
+        """Whether `x` is a `str`."""
+        return isinstance(x, str)
+
+    def __repr__(self) -> str:
+        return "UnicodeText()"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnicodeText)
+
+    __hash__ = None  # type: ignore[assignment]  # spaces hold a generator and compare by value
+
+
+# Shared memory: per environment one length and SHARED_CHARS code points, as 32-bit integers.
+
+
+@create_shared_memory.register(UnicodeText)
+def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
+    make = ctx.Array if ctx is not None else Array
+    return make("i", n * (SHARED_CHARS + 1))
+
+
+@write_to_shared_memory.register(UnicodeText)
+def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
+    if len(value) > SHARED_CHARS:
+        raise ValueError(
+            f"a text of {len(value)} characters does not fit shared memory ({SHARED_CHARS}); use shared_memory=False"
+        )
+    view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
+    start = index * (SHARED_CHARS + 1)
+    codes = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), dtype=np.int32)
+    view[start] = len(codes)
+    view[start + 1 : start + 1 + len(codes)] = codes
+
+
+class SharedTexts(Sequence[str]):
+    """A live view of the texts in shared memory.
+
+    A vector environment reads its observations once and expects a view that follows the memory. Its callers get deep
+    copies, which are plain tuples.
+    """
+
+    def __init__(self, memory: Any, n: int) -> None:
+        self._memory, self._n = memory, n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(self._n)))
+        if not -self._n <= index < self._n:
+            raise IndexError(f"there are {self._n} texts, no number {index}")
+        view = np.frombuffer(self._memory.get_obj(), dtype=np.int32)
+        start = (index % self._n) * (SHARED_CHARS + 1)
+        codes = view[start + 1 : start + 1 + view[start]]
+        return codes.tobytes().decode("utf-32-le", "surrogatepass")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> tuple[str, ...]:
+        return tuple(self)
+
+
+@read_from_shared_memory.register(UnicodeText)
+def _read(space: UnicodeText, shared_memory: Any, n: int = 1) -> SharedTexts:
+    return SharedTexts(shared_memory, n)
+
+
+def read_problems(
+    problems: str | Path | Sequence[Problem], options: GradingOptions | None = None, *, texts: bool = True
+) -> tuple[list[Problem], dict[str, str]]:
+    """The problems that can be scored with these options, and the reason why each of the others cannot, by id.
+
+    Without `texts`, those whose answer is text cannot.
+
+    Raises:
+        UsageError: There are none, or the argument holds something else than problems.
+    """
+    if isinstance(problems, Problem):
+        raise UsageError("`problems` is a list of problems: put the one problem into a list")
+    if not isinstance(problems, (str, Path, Sequence)):
+        raise UsageError(f"`problems` must be 'bundled', a path, a data set's id or a list, got {problems!r}")
+    found = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
+    for index, problem in enumerate(found):
+        if not isinstance(problem, Problem):
+            raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
+    if not found:
+        raise UsageError("there is no problem to work on: `problems` is empty")
+    kept, left = scorable(found, options, texts=texts)
+    if not kept:
+        problem, reason = left[0]
+        more = f", and so with {len(left) - 1} more" if len(left) > 1 else ""
+        raise UsageError(f"no problem can be scored here: {problem.id}: {reason}{more}")
+    if left:
+        gym.logger.warn(
+            f"{len(left)} of {len(found)} problems cannot be scored here and are left out: {left[0][0].id} …"
+        )
+    return kept, {problem.id: reason for problem, reason in left}
+
+
+def read_renderer(renderer: str | Renderer) -> Renderer:
+    """The dialect. Raises `UsageError` if it is neither a known name nor a `Renderer`."""
+    if isinstance(renderer, str):
+        return get_renderer(renderer)
+    if isinstance(renderer, Renderer):
+        return renderer
+    raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")
+
+
+class Caller:
+    """Restricts an environment to the process that used it first, and to one thread at a time.
+
+    Any other call would block, on a container of another process or on a call in progress, so it raises at once.
+    """
+
+    def __init__(self) -> None:
+        self._process: int | None = None
+        self._busy = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[Caller], tuple[()]]:
+        return Caller, ()  # a copied or unpickled environment is unused
+
+    @property
+    def in_fork(self) -> bool:
+        """Whether this process is a fork of the one that used the environment first."""
+        return self._process not in (None, os.getpid())
+
+    @contextmanager
+    def calling(self, method: str) -> Iterator[None]:
+        """Hold the environment during a call of `method`.
+
+        Raises:
+            UsageError: The environment belongs to another process, or another thread's call is in progress.
+        """
+        if self.in_fork:
+            raise UsageError(
+                f"{method}() in process {os.getpid()}: this environment is in use in process {self._process}, of which "
+                "this one is a fork. Make an environment in each process, as AsyncVectorEnv does"
+            )
+        if not self._busy.acquire(blocking=False):
+            raise UsageError(
+                f"{method}() while another thread's call of this environment is under way: "
+                "an environment serves one thread at a time, so make one for each thread"
+            )
+        try:
+            self._process = os.getpid()
+            yield
+        finally:
+            self._busy.release()

@@ -16,7 +16,7 @@ from ..options import EpisodeRules, EvaluationOptions, Options, ProblemOptions
 from ..problems import Problem, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring import RewardWeights
-from ..scoring.scorable import scorable
+from ..scoring.scorer import scorable
 from .problem_order import Batches, Order, Schedule
 from .tinker_config import TinkerEnvConfig, register_tokenizers
 from .tinker_env import CVDPEnvGroupBuilder

@@ -28,15 +28,15 @@ from tinker_cookbook.rl.types import (
 
 from ..episodes.episode import Episode, Grader, Turn
 from ..episodes.prompt import PromptTooLong
-from ..episodes.results import STOP, trained_numbers
 from ..episodes.runtime import Lease, acquire
+from ..episodes.turns import STOP
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
 from ..problems import Problem, category_name
 from ..problems.validation import missing_here
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
-from ..scoring.scorable import require_scorable
+from ..scoring.scorer import require_scorable
 from .tinker_config import TinkerEnvConfig, load_renderer
 
 logger = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class CVDPEnv(Env):
             episode_done=episode.over,
             next_observation=episode.tokens.model_input(),
             next_stop_condition=episode.renderer.stop,
-            metrics={} if turn.score is None else trained_numbers(episode, turn.score),  # so that each counts once
+            metrics={} if turn.score is None else episode.trained_numbers(turn.score),  # so that each counts once
             logs=self._logs(turn),
         )
 

@@ -29,12 +29,11 @@ from ..renderers import ModelTurn, Renderer, ToolCall
 from ..renderers.transcript import TokenTranscript
 from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
-from .disk import room_on_disk
 from .prompt import episode_renderer, open_prompt
-from .recording import Recording, changed_files
+from .recording import Recording, changed_files, room_on_disk
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import Submissions
-from .turns import Opening, StopReason, Turn
+from .turns import Opening, StopReason, Turn, result_numbers
 from .workspaces import AnswerWorkspace, ShellWorkspace
 
 __all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
@@ -264,6 +263,12 @@ class Episode:
                 raise
             self._end(reason)
             return score
+
+    def trained_numbers(self, score: Score) -> dict[str, float]:
+        """`result_numbers` of the episode, once it is over; those of submissions only if its rules allow any."""
+        numbers = result_numbers(score, self.stop_reason, self.turns, self.oom_kills)
+        unused = set() if self.config.harness_feedback else {"submissions", "progress_reward"}
+        return {name: number for name, number in numbers.items() if name not in unused}
 
     def abandon(self, error: BaseException) -> None:
         """End the episode without a score; the transcript records the error."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +31,12 @@ MAX_RECORDED_TOTAL = 4 << 20
 """Limits in bytes, of one file and of all files together, up to which a transcript records changes."""
 MAX_RECORDED_EPISODE = 64 << 20
 """Limit of the changes of all turns together, in bytes of the transcript, where a character may take six."""
+MIN_FREE = 512 << 20
+"""Bytes of the transcripts' disk that must be free before an episode starts."""
+DISK_PAUSE = 5.0
+"""Seconds between two looks at a full disk."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -230,3 +239,20 @@ def command_record(command: str, result: CommandResult, output: str) -> CommandR
 def submission_record(submission: Submission) -> SubmissionRecord:
     """A submission in the form of a transcript."""
     return SubmissionRecord(**vars(submission) | {"score": submission.score.model_dump(mode="json")})
+
+
+async def room_on_disk(folder: Path) -> None:
+    """Wait until the disk of a folder, which need not exist yet, has `MIN_FREE` bytes free."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    waited = False
+    while (free := shutil.disk_usage(place).free) < MIN_FREE:
+        if not waited:
+            logger.warning(
+                "%s has only %d MiB free: no episode begins until it has %d", place, free >> 20, MIN_FREE >> 20
+            )
+        waited = True
+        await asyncio.sleep(DISK_PAUSE)
+    if waited:
+        logger.warning("%s has room again: episodes go on", place)

@@ -1,13 +1,17 @@
-"""The rules of an episode, and the interface of its grader."""
+"""The rules of an episode, the interface of its grader, and the option ``reward``."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ConfigDict, Field, SkipValidation, field_validator, model_validator
+from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
 from ..options import EpisodeRules
@@ -15,6 +19,7 @@ from ..policies.judge import read_judge
 from ..policies.model_options import smallest_turn
 from ..problems import Problem
 from ..sandboxes import SandboxSpec
+from ..scoring import PRESETS, RewardWeights
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.score import Score
@@ -120,3 +125,61 @@ class EpisodeConfig(EpisodeRules):
         """The rules in a transcript's header, with `more` fields set. Raises `UsageError` for bad values."""
         rules = {name: options[name] for name in RECORDED_RULES if name in options}
         return cls(workspace="answer" if options.get("single_turn") else "shell", **rules, **more)
+
+
+RewardFunction = Callable[[Score], float]
+Reward = RewardWeights | str | Mapping[str, Any] | RewardFunction | None
+"""None for the default weights."""
+
+
+def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | None]:
+    """The weights, or the function that computes the reward instead of them.
+
+    Raises:
+        UsageError: It is neither; the message lists the possible values.
+    """
+    if reward is None or isinstance(reward, RewardWeights):
+        return reward, None
+    if isinstance(reward, str):
+        return RewardWeights.preset(reward), None
+    if isinstance(reward, Mapping):
+        try:
+            return RewardWeights.model_validate(dict(reward)), None
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise UsageError(f"reward: {wrong}. The weights are {', '.join(RewardWeights.model_fields)}") from None
+    if callable(reward) and not isinstance(reward, type):
+        return None, reward
+    raise UsageError(
+        f"reward must be RewardWeights, a mapping of weights, a function of a Score, or one of {', '.join(PRESETS)}; "
+        f"got {reward!r}"
+    )
+
+
+@dataclass(frozen=True)
+class FunctionGrader:
+    """A grader whose rewards a function of the `Score` computes, in a thread since it may be slow."""
+
+    grader: Grader
+    function: RewardFunction
+
+    async def score(
+        self, problem: Problem, files: dict[str, str | bytes], timeout: float = 600.0, *, seed: int | None = None
+    ) -> Score:
+        """The grader's score, with the reward from the function.
+
+        Raises:
+            UsageError: The function returned no finite number: an unknown reward is never a reward.
+        """
+        score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
+        value = await asyncio.to_thread(self.function, score)
+        try:
+            reward = float(value) if isinstance(value, Real) else math.nan
+        except OverflowError:  # a whole number beyond all floats
+            reward = math.inf
+        if not math.isfinite(reward):
+            name = getattr(self.function, "__qualname__", repr(self.function))
+            raise UsageError(
+                f"the reward function {name} must return a finite number; for {problem.id} it returned {value!r:.40}"
+            )
+        return score.model_copy(update={"reward": reward})

@@ -15,16 +15,18 @@ import asyncio
 import contextlib
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..policies.judge import NamedJudges
 from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
 from ..sandboxes.admission import given_limits
 from ..scoring import RewardWeights, Scorer
-from ..scoring.options import GradingOptions
+from ..scoring.judging import Judge
+from ..scoring.options import GradingOptions, HarnessOptions
 from .rules import Grader
 
 WAITING = 4
@@ -47,21 +49,24 @@ def _reset_after_fork() -> None:
 os.register_at_fork(after_in_child=_reset_after_fork)
 
 
-class Runtime(Protocol):
+class Runtime(ABC):
     """The shared parts of one loop."""
 
-    users: int
-    """Leases that are not released yet."""
+    def __init__(self) -> None:
+        self.users = 0
+        """Leases that are not released yet."""
+        self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Grader] = {}
+        self._judges = NamedJudges()
 
     @property
+    @abstractmethod
     def provider(self) -> SandboxProvider:
         """Makes sandboxes."""
-        ...
 
     @property
     def agents(self) -> SandboxProvider:
         """Makes those of episodes; may keep some ready."""
-        ...
+        return self.provider
 
     def scorer(
         self,
@@ -75,28 +80,47 @@ class Runtime(Protocol):
         options (None: no judge and no images of the caller's).
 
         `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader.
+
+        Raises:
+            UsageError: The runtime cannot grade with these options.
         """
-        ...
+        options = options or GradingOptions()
+        key = weights, cache, options
+        with _lock:
+            if key not in self._graders:
+                judge = self._judges.judge_of(options)
+                self._graders[key] = self._grader(weights, cache, waiting, judge, options.harness)
+            return self._graders[key]
 
+    @abstractmethod
+    def _grader(
+        self,
+        weights: RewardWeights | None,
+        cache: Path | None,
+        waiting: int,
+        judge: Judge | None,
+        harness: HarnessOptions,
+    ) -> Grader:
+        """Make the grader that `scorer` returns for these arguments."""
+
+    @abstractmethod
     async def close(self) -> None:
-        """Close the graders and end every container."""
-        ...
+        """Close the graders and judges, and end every container."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """End every container without the event loop, which has been closed."""
-        ...
 
 
 class LocalRuntime(Runtime):
     """With the Docker daemon that this process talks to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._provider = DockerSandboxes()
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
-        self.users = 0
-        self._scorers: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Scorer] = {}
-        self._judges = NamedJudges()
+        self._scorers: list[Scorer] = []
 
     @property
     def provider(self) -> DockerSandboxes:
@@ -106,30 +130,20 @@ class LocalRuntime(Runtime):
     def agents(self) -> SandboxProvider:
         return self._agents
 
-    def scorer(
+    def _grader(
         self,
         weights: RewardWeights | None,
-        cache: Path | None = None,
-        *,
-        waiting: int = WAITING,
-        options: GradingOptions | None = None,
+        cache: Path | None,
+        waiting: int,
+        judge: Judge | None,
+        harness: HarnessOptions,
     ) -> Scorer:
-        options = options or GradingOptions()
-        key = weights, cache, options
-        with _lock:
-            if key not in self._scorers:
-                self._scorers[key] = Scorer(
-                    self.provider,
-                    weights=weights,
-                    cache=cache,
-                    waiting=waiting,
-                    judge=self._judges.judge_of(options),
-                    harness=options.harness,
-                )
-            return self._scorers[key]
+        scorer = Scorer(self.provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=harness)
+        self._scorers.append(scorer)
+        return scorer
 
     async def close(self) -> None:
-        for scorer in self._scorers.values():
+        for scorer in self._scorers:
             await scorer.close()
         await self._judges.close()
         if self.agents is not self.provider:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validat
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import open_prompt
-from ..episodes.rewards import Reward
+from ..episodes.rules import Reward
 from ..options import EvaluationOptions, OptionalPath, ProblemOptions, SandboxOptions, with_default
 from ..policies import ModelOptions, Policy, ScriptedPolicy
 from ..policies.judge import judge_name

@@ -24,7 +24,7 @@ from typing import Any
 
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
-from ..episodes.rewards import FunctionGrader, read_reward
+from ..episodes.rules import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
 from ..errors import (
     DaemonError,
@@ -52,7 +52,7 @@ from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.compose import HarnessImages, read_services
 from ..scoring.judging import rate
-from ..scoring.scorable import nothing_left, scorable
+from ..scoring.scorer import nothing_left, scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .fairness import Unstated, find_unstated, notes_for
 from .outcome import EpisodeResult, Summary, episode_seed, summarise

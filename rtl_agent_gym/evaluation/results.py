@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..episodes import disk
+from ..episodes import recording
 from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
 from ..policies.protocol import Priced
 from ..problems import DIFFICULTIES
@@ -228,7 +228,7 @@ class ResultsFile:
                 if not waited:
                     logger.warning("%s; results wait for room", error)
                 waited = True
-                await asyncio.sleep(disk.PAUSE)
+                await asyncio.sleep(recording.DISK_PAUSE)
 
     def close(self) -> None:
         """Close the file, which releases the lock. Idempotent."""

@@ -20,8 +20,7 @@ from pydantic import Field
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.protocol import State as Connection
 
-from ..episodes.rewards import Reward
-from ..episodes.rules import EpisodeConfig
+from ..episodes.rules import EpisodeConfig, Reward
 from ..episodes.turns import StopReason
 from ..errors import RTLGymError, SandboxError, UsageError
 from ..problems import Problem, find_problem

@@ -22,8 +22,7 @@ from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.types import ServerMode
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ..episodes.rewards import Reward
-from ..episodes.rules import EpisodeConfig
+from ..episodes.rules import EpisodeConfig, Reward
 from ..episodes.runtime import acquire
 from ..errors import UsageError
 from ..evaluation.viewer.page import is_loopback, names_this_machine

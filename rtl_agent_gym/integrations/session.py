@@ -16,19 +16,17 @@ from typing import Any, TypeVar
 from .. import problems
 from ..episodes.episode import Episode
 from ..episodes.prompt import ToolOpening, tool_opening
-from ..episodes.results import result_numbers
-from ..episodes.rewards import FunctionGrader, Reward, read_reward
-from ..episodes.rules import EpisodeConfig
+from ..episodes.rules import EpisodeConfig, FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire
-from ..episodes.turns import StopReason, Turn
+from ..episodes.turns import StopReason, Turn, result_numbers
 from ..errors import UsageError
 from ..problems import Problem, load_problems
 from ..problems.notes import Rows
 from ..problems.registry import split_source
 from ..renderers import ToolCall, get_renderer
 from ..scoring.options import GradingOptions
-from ..scoring.scorable import require_scorable, scorable
 from ..scoring.score import Score
+from ..scoring.scorer import require_scorable, scorable
 
 T = TypeVar("T")
 

@@ -21,9 +21,9 @@ import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
 from ..envs import CVDPAgenticEnv
-from ..envs.gym_options import read_problems
-from ..episodes.results import result_numbers
+from ..envs.gym_env import read_problems
 from ..episodes.rules import EpisodeConfig
+from ..episodes.turns import result_numbers
 from ..errors import SandboxError, UsageError
 from ..retries import EPISODE
 from .session import find_problem, read_source

@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ..envs.gym_options import read_problems
+from ..envs.gym_env import read_problems
 from ..episodes.prompt import ToolOpening, tool_opening
-from ..episodes.rewards import Reward
-from ..episodes.rules import EpisodeConfig
+from ..episodes.rules import EpisodeConfig, Reward
 from ..episodes.runtime import acquire, background_loop, run_sync
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
@@ -37,7 +36,7 @@ from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
 from ..sandboxes.admission import RESERVED, usage
 from ..sandboxes.provider import DockerSandboxes
-from ..scoring.scorable import require_scorable
+from ..scoring.scorer import require_scorable
 from .session import OVER, Result, ToolSession, read_source, require_shell
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from ..problems.notes import Rows
 from ..renderers import RENDERER_NAMES
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
-from ..scoring.scorable import nothing_left, scorable
+from ..scoring.scorer import nothing_left, scorable
 from .advantages import has_weak_tests
 from .options import TrainOptions
 from .sft.data import SupervisedData

@@ -35,7 +35,6 @@ from ..engines.requests import context_length
 from ..envs.problem_order import Batches
 from ..envs.tinker_config import TinkerEnvConfig
 from ..episodes.episode import Episode
-from ..episodes.results import trained_numbers
 from ..episodes.runtime import Runtime
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
@@ -77,7 +76,7 @@ class Rollout:
     def of(cls, episode: Episode, result: EpisodeResult) -> Rollout:
         """An episode that was played to its end."""
         assert result.score is not None
-        numbers = trained_numbers(episode, result.score)
+        numbers = episode.trained_numbers(result.score)
         return cls(result, episode.tokens, sum(turn.reward for turn in episode.turns), numbers, episode.files)
 
     @property

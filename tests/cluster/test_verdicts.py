@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.cluster.canaries import ORIGIN, canary, known
 from rtl_agent_gym.cluster.machine import Machine, Origin
 from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.admission import queueing_as
-from rtl_agent_gym.scoring import retrying
 from tests.cluster.actors import Actor, Grades, Stub, cluster_of
 
 
@@ -82,7 +82,7 @@ async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeyp
 async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.put", lambda problem: problem)
     problem, right, _ = known()
-    broken = Stub(True, *[SandboxLost("its daemon is gone")] * retrying.GRADING.attempts)
+    broken = Stub(True, *[SandboxLost("its daemon is gone")] * retries.GRADING.attempts)
     cluster = cluster_of(Actor(broken))
     machine = cluster.machines["0"]
     await machine.call("score", problem, right)
@@ -122,9 +122,9 @@ async def test_a_permanent_fault_is_graded_as_often_as_without_a_cluster(monkeyp
     problem, right, _ = known()
     with pytest.raises(SandboxError, match="the container is silent") as raised:
         await RemoteGrader(cluster_of(*actors)).score(problem, right)
-    assert len(graded) == retrying.GRADING.attempts
+    assert len(graded) == retries.GRADING.attempts
     assert set(graded) == {actor.machine._provider for actor in actors}
-    assert raised.value.retries == retrying.GRADING.attempts - 1
+    assert raised.value.retries == retries.GRADING.attempts - 1
     for actor in actors:
         await actor.machine.close()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.envs.gym_options import Caller
+from rtl_agent_gym.envs.gym_env import Caller
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.problems import Problem, load_problems

@@ -13,8 +13,8 @@ from gymnasium.wrappers import TimeLimit
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.envs import EpisodeConfig
-from rtl_agent_gym.envs.gym_options import read_problems
-from rtl_agent_gym.episodes.rewards import FunctionGrader, read_reward
+from rtl_agent_gym.envs.gym_env import read_problems
+from rtl_agent_gym.episodes.rules import FunctionGrader, read_reward
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems

@@ -21,7 +21,7 @@ from rtl_agent_gym.policies.sampler import files_digest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
-from rtl_agent_gym.scoring.scorable import scorable
+from rtl_agent_gym.scoring.scorer import scorable
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.stub_server import ChatServer, call
 from tests.sandboxes.providers import ProviderAround

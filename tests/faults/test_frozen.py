@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym import Scorer, load_problems
+from rtl_agent_gym import Scorer, load_problems, retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
-from rtl_agent_gym.scoring import Score, retrying
+from rtl_agent_gym.scoring import Score
 from tests.sandboxes.providers import ProviderAround
 
 from .moments import Moment
@@ -107,7 +107,7 @@ async def test_a_wrong_design_that_stood_still_is_a_machine_fault_and_no_verdict
     provider: DockerSandboxes, freeze: Freeze, moment: Moment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its failed tests may be the standstill's, so without another attempt there is no score."""
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     [problem] = load_problems("bundled", ids=[PROBLEM])
     slow = begun_late(problem)
     freezing = Freezing(provider, freeze, moment.within(4, 9))

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox
-from rtl_agent_gym.scoring import Score, Scorer, harness, retrying
+from rtl_agent_gym.scoring import Score, Scorer, harness
 from tests.scoring.conftest import ENV, GOLDEN, HEADER, RUNNER, TARGET, TESTS, make_problem
 from tests.scoring.test_blame import Meddling, alone, short_waits
 
@@ -74,7 +75,7 @@ class Kills(Meddling):
 
 async def no_verdict(around: Kills, problem: Problem, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Grade the right design once, which must be a machine fault; why."""
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     async with Scorer(around, cache=cache) as scorer:
         with pytest.raises(SandboxError) as caught:
             await scorer.score(problem, {TARGET: GOLDEN}, timeout=60.0)
@@ -118,7 +119,7 @@ async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
 async def test_one_that_is_killed_each_time_has_no_score(
     provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=2))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=2))
     around = Kills(provider, "vvp", number, ancestor=ancestor)
     async with Scorer(around, cache=tmp_path) as scorer:
         with pytest.raises(SandboxError, match=f"got {signal.Signals(number).name} from outside") as caught:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.episodes.results import score_numbers
+from rtl_agent_gym.episodes.turns import score_numbers
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.episodes.results import score_numbers
 from rtl_agent_gym.episodes.rules import FOLDERS
+from rtl_agent_gym.episodes.turns import score_numbers
 from rtl_agent_gym.episodes.untrusted import read_untrusted
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.harbor import collect

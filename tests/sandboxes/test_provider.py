@@ -18,7 +18,7 @@ import pytest
 import requests
 from docker.errors import APIError
 
-from rtl_agent_gym.episodes import disk
+from rtl_agent_gym.episodes import recording
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
 from rtl_agent_gym.sandboxes import DockerSandboxes, admission, client, provider
@@ -148,9 +148,9 @@ async def test_no_episode_begins_while_the_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     free = 100 << 20
-    monkeypatch.setattr(disk, "PAUSE", 0.01)
+    monkeypatch.setattr(recording, "DISK_PAUSE", 0.01)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: type("Usage", (), {"free": free}))
-    waiting = asyncio.ensure_future(disk.room_on_disk(tmp_path / "not" / "yet"))
+    waiting = asyncio.ensure_future(recording.room_on_disk(tmp_path / "not" / "yet"))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     free = 1 << 30
@@ -159,7 +159,7 @@ async def test_no_episode_begins_while_the_disk_is_full(
     assert len(said) == 2
     assert "has only 100 MiB free" in said[0]
     assert str(tmp_path) in said[0]
-    await disk.room_on_disk(tmp_path)
+    await recording.room_on_disk(tmp_path)
     assert len(caplog.records) == 2, "with room nothing waits"
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import docker
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import HarnessError, ProblemError, SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admission
 from rtl_agent_gym.sandboxes import container as container_module
-from rtl_agent_gym.scoring import Scorer, blame, retrying
+from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
 from rtl_agent_gym.scoring.grader.measures import memory
@@ -177,7 +178,7 @@ def alone(script: str) -> Problem:
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 async def test_a_parent_group_that_runs_out_of_memory_is_the_machines_fault(
     provider: DockerSandboxes, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=2))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=2))
     # Far more than the group may have: where a little is missing, the kernel may reclaim for minutes before it kills.
     problem = make_problem(harness={"src/test_runner.py": "hungry = bytearray(600 << 20)\n" + RUNNER})
     async with Scorer(provider, cache=tmp_path) as scorer:
@@ -327,7 +328,7 @@ async def test_a_supervisor_that_answers_late_makes_nobody_a_forger(provider: Do
 async def test_a_container_that_gets_no_processor_is_the_machines_fault(
     provider: DockerSandboxes, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
 
     async def starve(provider: DockerSandboxes, sandbox: Sandbox) -> None:
         await begun(provider, sandbox)
@@ -438,7 +439,7 @@ async def test_a_design_that_never_ends_gets_its_verdict_on_a_busy_host_too(
 async def test_a_container_that_stays_frozen_is_an_error(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     monkeypatch.setattr(container_module, "GRACE", 2.0)
     monkeypatch.setattr("rtl_agent_gym.scoring.harness._PATIENCE", 1.0)
 
@@ -455,7 +456,7 @@ async def test_a_container_that_stays_frozen_is_an_error(
 async def test_a_process_that_a_signal_holds_is_the_machines_fault(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     async with Scorer(provider) as scorer:
         with pytest.raises(HarnessError, match="stopped by a signal"):
             await scorer.score(alone("sleep 30 & kill -STOP $$!; wait"), {TARGET: GOLDEN}, timeout=2.0)

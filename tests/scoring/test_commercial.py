@@ -24,7 +24,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import read_services
 from rtl_agent_gym.scoring.options import HIDDEN, GradingOptions, HarnessOptions
-from rtl_agent_gym.scoring.scorable import why_unscorable
+from rtl_agent_gym.scoring.scorer import why_unscorable
 from tests.cli.in_process import call
 from tests.scoring.conftest import COMPOSE, ENV, GOLDEN, TARGET, make_problem
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxError, UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.daemon import daemon_host
-from rtl_agent_gym.scoring import Score, Scorer, retrying
+from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring.compose import HarnessImages
 from tests.sandboxes.providers import ProviderAround
 
@@ -31,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.2))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.2))
 
 
 class Switch:
@@ -105,7 +106,7 @@ async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: P
         else:
             with pytest.raises(SandboxError) as caught:
                 await grading
-            assert caught.value.retries == retrying.GRADING.attempts - 1
+            assert caught.value.retries == retries.GRADING.attempts - 1
     if not returns:
         await switch.on()
     await provider.close()
@@ -116,7 +117,7 @@ async def test_no_daemon_at_all(adder: Problem, monkeypatch: pytest.MonkeyPatch)
     async with Scorer() as scorer:
         with pytest.raises(DaemonError) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == retrying.GRADING.attempts - 1
+    assert caught.value.retries == retries.GRADING.attempts - 1
 
 
 async def test_an_image_that_is_gone(provider: DockerSandboxes, adder: Problem) -> None:
@@ -124,7 +125,7 @@ async def test_an_image_that_is_gone(provider: DockerSandboxes, adder: Problem) 
         scorer._images = HarnessImages("sha256:" + "0" * 64)
         with pytest.raises(ImageError) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == retrying.GRADING.attempts - 1
+    assert caught.value.retries == retries.GRADING.attempts - 1
 
 
 async def test_a_full_disk(provider: DockerSandboxes, adder: Problem) -> None:
@@ -138,7 +139,7 @@ async def test_a_full_disk(provider: DockerSandboxes, adder: Problem) -> None:
     async with Scorer(Full(provider)) as scorer:
         with pytest.raises(SandboxError, match="space") as caught:
             await scorer.score(adder, {TARGET: GOLDEN, "rtl/more.sv": "// x\n" * 5000})
-    assert caught.value.retries == retrying.GRADING.attempts - 1
+    assert caught.value.retries == retries.GRADING.attempts - 1
 
 
 async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: DockerSandboxes, adder: Problem) -> None:

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.admission import WEAK_VARIABLE
 from rtl_agent_gym.sandboxes.daemon import find_daemon
-from rtl_agent_gym.scoring import Scorer, retrying
+from rtl_agent_gym.scoring import Scorer
 from tests.podman_service import podman_service
 
 from .conftest import EMPTY, GOLDEN, TARGET
@@ -125,7 +126,7 @@ async def test_a_host_that_cannot_enforce_limits_does_not_grade(
     assert cgroup["state"] == "missing"
     assert all(name in cgroup["found"] for name in missing)
     assert "--allow-weak-limits" in cgroup["todo"]
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
     async with Scorer() as scorer:
         with pytest.raises(DaemonError, match=r"cannot enforce MemoryLimit.*--allow-weak-limits"):
             await scorer.score(adder, {TARGET: GOLDEN})

@@ -10,10 +10,11 @@ from pathlib import Path
 import docker
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, SandboxLost
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
-from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, retrying, score_files
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from tests.counters import counted
 from tests.sandboxes.providers import ProviderAround, act_beside
 
@@ -274,7 +275,7 @@ async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
 async def test_a_dockerfile_that_fails_is_the_machines_fault(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     harness = {
         "docker-compose.yml": "services:\n  a:\n    build: .\n    command: 'true'\n",
         "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN echo it went wrong; exit 9\n",
@@ -317,7 +318,7 @@ async def kill_container(sandbox: Sandbox) -> None:
 async def test_a_container_killed_from_outside_is_graded_again(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
     flaky = Failing(provider, 2, kill_container)
     before = counted("machine_faults", where="grading", error="SandboxLost")
     async with Scorer(flaky) as scorer:
@@ -329,11 +330,11 @@ async def test_a_container_killed_from_outside_is_graded_again(
 async def test_a_machine_that_stays_broken_is_an_error_and_no_score(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
     async with Scorer(Failing(provider, 99, kill_container)) as scorer:
         with pytest.raises(SandboxLost) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == retrying.GRADING.attempts - 1
+    assert caught.value.retries == retries.GRADING.attempts - 1
 
 
 async def test_cancelling_leaves_no_container(provider: DockerSandboxes, adder: Problem) -> None:

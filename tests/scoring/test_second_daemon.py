@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import Scorer, retrying
+from rtl_agent_gym.scoring import Scorer
 from tests.second_daemon import SecondDaemon, second_daemon
 
 from .conftest import GOLDEN, TARGET
@@ -39,7 +40,7 @@ async def test_a_daemon_that_is_killed_during_a_grading(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.host)
     if not returns:
-        monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(longest=0.2))
+        monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.2))
     provider = DockerSandboxes()
     async with Scorer(provider) as scorer:
         assert (await scorer.score(adder, {TARGET: GOLDEN})).retries == 0
@@ -57,7 +58,7 @@ async def test_a_daemon_that_is_killed_during_a_grading(
         else:
             with pytest.raises(SandboxError) as caught:
                 await grading
-            assert caught.value.retries == retrying.GRADING.attempts - 1
+            assert caught.value.retries == retries.GRADING.attempts - 1
             await asyncio.to_thread(daemon.start)
     with contextlib.suppress(SandboxError):
         await provider.close()

@@ -121,7 +121,7 @@ def _numbers(
     compiled: float = 0.0,
     violations: int = 0,
 ) -> dict[str, float]:
-    """The numbers of a reward file, named as in `episodes.results`; ``reward`` is the official verdict."""
+    """The numbers of a reward file, named as in `episodes.turns`; ``reward`` is the official verdict."""
     return {
         "reward": float(passed),
         "tests_passed": float(passed),

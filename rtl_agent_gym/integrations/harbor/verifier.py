@@ -12,8 +12,8 @@ from typing import Any
 from harbor.models.verifier.result import VerifierResult
 from harbor.verifier.base import BaseVerifier
 
-from ...episodes.results import score_numbers
 from ...episodes.runtime import acquire
+from ...episodes.turns import score_numbers
 from ...errors import ProblemError
 from ...problems import Problem
 from ...scoring import RewardWeights

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
-from rtl_agent_gym.scoring import ScoreCache, Scorer, retrying
+from rtl_agent_gym.scoring import ScoreCache, Scorer
 from rtl_agent_gym.scoring import harness as harness_module
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import Defences, run_harness
@@ -38,7 +39,7 @@ async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
 ) -> None:
     """It would stop a training run, or be tried again and again, and be no score at all."""
     monkeypatch.setattr(harness_module, "_PATIENCE", 2.0)
-    monkeypatch.setattr(retrying, "GRADING", retrying.GRADING._replace(attempts=1))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     (attack,) = (attack for attack in EXHAUSTION if attack.name == name)
     seconds = 2.0 if name == "a loop without time" else 4.0  # a loop takes a processor for all of it
     async with Scorer(provider, defences=Defences(limits=False)) as scorer:

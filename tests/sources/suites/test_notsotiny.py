@@ -14,7 +14,7 @@ from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.problems.rows import Place, problem_from_row
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.scorable import why_unscorable
+from rtl_agent_gym.scoring.scorer import why_unscorable
 from rtl_agent_gym.sources import suites
 from rtl_agent_gym.sources.suites.common import harness_file
 

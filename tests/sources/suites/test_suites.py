@@ -16,7 +16,7 @@ import rtl_agent_gym  # noqa: F401
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems, scan_problems, validate_problem
 from rtl_agent_gym.problems.rows import problem_row
-from rtl_agent_gym.scoring.scorable import why_unscorable
+from rtl_agent_gym.scoring.scorer import why_unscorable
 from rtl_agent_gym.sources.suites.common import LARGEST_FILE
 from tests.cli.in_process import call
 
