@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -29,6 +33,8 @@ SIDEWAYS = {("training", "evaluation"), ("transcripts", "renderers")}
 OTHER_PROGRAMS = ("sources/*/harness/**", "sandboxes/image_context/**")
 """Files that run inside containers and are no modules of the package."""
 MAX_LINES = 600
+READ_THESE, READ_LINES = 30, 6_500
+"""Upper bounds of the modules, and of their lines, from `gym.make` to the verdict."""
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +88,39 @@ def test_no_module_is_long() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in sources().items()}
     long = {name: length for name, length in lengths.items() if length > MAX_LINES}
     assert not long, f"split these modules; {MAX_LINES} lines are the limit: {long}"
+
+
+def reading_list() -> tuple[list[str], set[str]]:
+    """From ARCHITECTURE.md: the modules to read in order, and those that an episode executes besides them."""
+    section = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split("## Read these\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return re.findall(r"^\d+\. `([^`]+)`: ", section, re.MULTILINE), set(re.findall("`([^`]+)`", " ".join(rows)))
+
+
+def test_the_way_to_the_verdict_is_read_in_an_afternoon() -> None:
+    listed, others = reading_list()
+    lines = sum(len((ROOT / PACKAGE / path).read_text(encoding="utf-8").splitlines()) for path in listed)
+    assert len(listed) == len(set(listed)) <= READ_THESE
+    assert lines <= READ_LINES
+    assert not others & set(listed)
+    assert [path for path in others if not (ROOT / PACKAGE / path).is_file()] == []
+
+
+def test_every_program_inside_containers_is_named() -> None:
+    listed, others = reading_list()
+    folders = (ROOT / PACKAGE / "sandboxes" / "warden", ROOT / PACKAGE / "scoring" / "grader")
+    inside = {str(path.relative_to(ROOT / PACKAGE)) for folder in folders for path in folder.glob("*.py")}
+    assert inside <= {*listed, *others}
+
+
+@pytest.mark.docker
+def test_an_episode_executes_only_modules_that_are_named() -> None:
+    command = [sys.executable, str(ROOT / "tests" / "executed.py")]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    reward, executed = map(json.loads, ran.stdout.splitlines())
+    listed, others = reading_list()
+    assert reward > 1.0, "the reference solution passes"
+    assert executed.keys() <= {*listed, *others}
+    here = {path for path in listed if "/grader/" not in path and "/warden/" not in path}
+    assert here - executed.keys() <= {"sandboxes/protocol.py"}, "what to read is what runs; this one is an interface"
