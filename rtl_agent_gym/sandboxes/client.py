@@ -59,7 +59,7 @@ PROCESSES = 16_384
 """Podman's own limit on a user's processes may be above the one that it runs under, which is an error."""
 
 REMOVAL = 30.0
-"""Seconds for which Podman is asked to remove what it says is in use."""
+"""Seconds for which a removal may be in progress, and for which Podman is asked to remove what it says is in use."""
 
 T = TypeVar("T")
 
@@ -151,7 +151,9 @@ class DockerClient:
             else:
                 remove()
         except docker.errors.APIError as error:
-            if error.status_code not in (404, 409):  # gone, or its removal is under way
+            if error.status_code == 409:  # its removal is in progress, as its warden has ended
+                wait_until_gone(api, name, error)
+            elif error.status_code != 404:
                 raise
         if self.podman:
             remove_volumes(api, name)
@@ -319,6 +321,18 @@ def until_removed(remove: Callable[[], None]) -> None:
             time.sleep(0.1)
         else:
             return
+
+
+def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> None:
+    """Wait until the daemon has removed a container. Raises `refusal` if it still has it after `REMOVAL` seconds."""
+    deadline = time.monotonic() + REMOVAL
+    while time.monotonic() < deadline:
+        try:
+            api.inspect_container(name)
+        except docker.errors.NotFound:
+            return
+        time.sleep(0.05)
+    raise refusal
 
 
 def remove_volumes(api: Any, container: str) -> None:

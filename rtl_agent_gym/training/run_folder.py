@@ -98,8 +98,8 @@ class RunFolder:
         _write(self.path / METRICS, "a", "".join(json.dumps(row) + "\n" for row in rows))
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """The checkpoints, oldest first, without a line that a crash cut off."""
-        return _read(self.path / CHECKPOINTS)
+        """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage."""
+        return _read(self.path / CHECKPOINTS, "batch")
 
     def best_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
@@ -109,8 +109,8 @@ class RunFolder:
         return next((record for record in reversed(self.checkpoints()) if record.get("best")), None)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The metrics, one row per step."""
-        return _read(self.path / METRICS)
+        """The metrics, one row per step. Raises `UsageError` for a damaged file."""
+        return _read(self.path / METRICS, "step")
 
     def repair(self) -> dict[str, Any] | None:
         """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
@@ -208,12 +208,30 @@ def _write(path: Path, mode: str, text: str) -> None:
         os.fsync(stream.fileno())
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read(path: Path, counter: str) -> list[dict[str, Any]]:
+    """The rows of a file, each with a whole number under the name `counter`, without a last line that was cut off."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in lines[:-1] if line]  # a crash may have cut off the last line
+    rows = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            row = json.loads(line.decode()) if line else None
+        except (ValueError, RecursionError) as error:
+            raise _damaged(path, number, "is not JSON") from error
+        if row is not None:
+            if not isinstance(row, dict) or not isinstance(row.get(counter), int):
+                raise _damaged(path, number, f"has no number {counter!r}")
+            rows.append(row)
+    return rows
+
+
+def _damaged(path: Path, number: int, fault: str) -> UsageError:
+    return UsageError(
+        f"log_path: line {number} of {path} {fault}, so the run cannot be read; repair the file, choose another log_path, "
+        "or set behavior_if_log_dir_exists=delete"
+    )
 
 
 def write_atomically(path: Path, text: str) -> None:

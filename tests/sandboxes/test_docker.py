@@ -9,11 +9,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Collection
 from typing import Any
 
+import docker
+import docker.errors
 import pytest
+import requests
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container
@@ -304,6 +308,30 @@ async def test_close_leaves_nothing(provider: DockerSandboxes) -> None:
     await sandbox.close()
     with pytest.raises(SandboxLost, match="closed"):
         await sandbox.run("true")
+
+
+async def test_close_waits_for_a_removal_in_progress(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Docker answers 409 while it removes a container, as it does by itself when the warden ends."""
+    sandbox = await provider.create()
+    removed = threading.Event()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        threading.Timer(0.5, removed.set).start()
+        response = requests.Response()
+        response.status_code = 409
+        raise docker.errors.APIError("removal already in progress", response)
+
+    def inspect(*_: Any) -> dict[str, Any]:
+        if removed.is_set():
+            raise docker.errors.NotFound("no such container")
+        return {"State": {"Running": False}}
+
+    monkeypatch.setattr(docker.APIClient, "remove_container", refuse)
+    monkeypatch.setattr(docker.APIClient, "inspect_container", inspect)
+    await sandbox.close()
+    assert removed.is_set()
 
 
 async def test_an_exception_and_a_cancellation_leave_nothing() -> None:

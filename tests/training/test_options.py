@@ -383,3 +383,24 @@ def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path)
         folder.close()
     with pytest.raises(UsageError, match="local_dtype: the run in"):
         folder.open(begun | {"local_dtype": "bfloat16"}, "resume")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints.jsonl"])
+@pytest.mark.parametrize("content", [b"\x80\x00\xff\n\n", b'{"loss": 1}\n', b"[" * 5000 + b"\n"])
+def test_a_damaged_run_is_one_clear_error(tmp_path: Path, name: str, content: bytes) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    path = tmp_path / name
+    path.write_bytes(path.read_bytes() + content)
+    with pytest.raises(UsageError, match=f"line 2 of .*{name}"):
+        folder.repair()
+
+
+def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    for name in ("metrics.jsonl", "checkpoints.jsonl"):
+        with (tmp_path / name).open("ab") as stream:
+            stream.write(b'{"st\xc3')
+    assert (folder.repair() or {})["batch"] == 1
+    assert folder.metrics() == [{"step": 0}]
