@@ -75,6 +75,30 @@ def test_continuous_integration_is_check_and_test() -> None:
     assert commands == ["./scripts/check", "./scripts/test"]
 
 
+def test_a_test_that_passes_only_at_its_second_try_fails_the_nightly_run(tmp_path: Path) -> None:
+    file, flag = tmp_path / "test_race.py", tmp_path / "tried"
+    file.write_text(
+        "import pathlib, pytest\n"
+        f"flag = pathlib.Path({str(flag)!r})\n"
+        "@pytest.mark.docker\n"
+        "def test_race():\n"
+        "    tried = flag.exists()\n"
+        "    flag.touch()\n"
+        "    assert tried\n"
+    )
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"))
+    codes = []
+    for nightly in ("", "1"):
+        flag.unlink(missing_ok=True)
+        done = run(
+            ROOT, *command, "-p", "tests.conftest", str(file), PYTHONPATH=str(ROOT), RTL_GYM_TESTS_MAY_NOT_RERUN=nightly
+        )
+        assert "1 passed, 1 rerun" in done.stdout, done.stdout + done.stderr
+        codes.append(done.returncode)
+    assert codes == [0, 1]
+    assert "RTL_GYM_TESTS_MAY_NOT_RERUN=1" in (ROOT / "scripts/test").read_text()
+
+
 class TestSetup:
     def test_an_unknown_option_is_wrong_usage(self, checkout: Path) -> None:
         done = run(checkout, "scripts/setup", "--everything")

@@ -58,7 +58,6 @@ def test_check_env_passes_without_warnings(tmp_path: Path) -> None:
     made.close()
 
 
-@pytest.mark.own_gradings
 def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem) -> None:
     observation, info = env.reset(seed=0, options={"problem_id": ARBITER})
     assert arbiter.prompt.strip() in observation

@@ -20,8 +20,6 @@ from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
 from tests.policies.stub_server import ChatServer
 
-pytestmark = pytest.mark.own_gradings
-
 REFERENCE = "The counter wraps to zero because its width is eight bits."
 WRAPS = "It wraps to zero."
 

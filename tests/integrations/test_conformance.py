@@ -49,9 +49,7 @@ def containers() -> set[str | None]:
     "names",
     [
         QUICK,
-        pytest.param(
-            EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.own_gradings, pytest.mark.timeout(1200)]
-        ),
+        pytest.param(EXPECTED.keys() - QUICK, marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
     ],
 )
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path, names: Collection[str]) -> None:

@@ -71,7 +71,6 @@ def containers(name: str) -> list[str]:
 
 
 @pytest.mark.docker
-@pytest.mark.own_gradings
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=pytest.mark.slow)])
 async def test_scripts_get_the_verdicts_of_a_session(names: Collection[str], tmp_path: Path) -> None:
@@ -133,7 +132,6 @@ class TestTool:
 @pytest.mark.docker
 class TestEpisodes:
     @pytest.mark.slow
-    @pytest.mark.own_gradings
     async def test_a_batch_starts_and_is_graded_in_parallel(self) -> None:
         environments = [RTLEnvironment([gray()], config=RULES) for _ in range(3)]
         for environment in environments:

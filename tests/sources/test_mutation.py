@@ -255,7 +255,6 @@ async def test_what_was_proved_is_not_forgotten(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.own_gradings
 async def test_the_time_of_a_mutant_depends_on_a_run_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

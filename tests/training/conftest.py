@@ -14,6 +14,11 @@ from types import ModuleType
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def _few_containers(shared_gradings: None) -> None:
+    """These tests play many episodes, and test what is learned from them."""
+
+
 @pytest.fixture(scope="session")
 def toy() -> ModuleType:
     """The toy environment's module."""
