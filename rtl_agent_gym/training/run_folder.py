@@ -229,8 +229,8 @@ def _read(path: Path, counter: str) -> list[dict[str, Any]]:
 
 def _damaged(path: Path, number: int, fault: str) -> UsageError:
     return UsageError(
-        f"log_path: line {number} of {path} {fault}, so the run cannot be read; repair the file, choose another log_path, "
-        "or set behavior_if_log_dir_exists=delete"
+        f"log_path: line {number} of {path} {fault}, so the run cannot be read; repair the file, choose another "
+        "log_path, or set behavior_if_log_dir_exists=delete"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the tutorial and the how-to pages show is true: their programs run, and print what stands below them.
+"""What these pages show is true: their programs run, and print what stands below them.
 
 - A ```` ```python ```` block is run; a ```` ```text ```` block right behind it is all that it prints.
 - In a ```` ```console ```` block each ``$ command`` is run; the lines below it come in this order among those printed.
@@ -22,7 +22,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["tutorial.md", "howto/problems.md", "howto/reward.md", "howto/failures.md", "families.md"]
+PAGES = ["tutorial.md", "choose.md", "howto/problems.md", "howto/reward.md", "howto/failures.md", "families.md"]
 _BLOCK = re.compile(
     r"(?P<slow><!-- slow: .*? -->\n+)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
 )
@@ -115,7 +115,7 @@ def test_every_page_with_a_program_is_run() -> None:
     """A page that is left out above has nothing that a reader would copy into Python and expect to work as it is."""
     with_programs = {
         str(path.relative_to(DOCS))
-        for path in [DOCS / "tutorial.md", DOCS / "families.md", *(DOCS / "howto").glob("*.md")]
+        for path in [DOCS / "tutorial.md", DOCS / "choose.md", DOCS / "families.md", *(DOCS / "howto").glob("*.md")]
         if any(block.language in ("python", "console") for block in blocks(str(path.relative_to(DOCS))))
     }
     assert with_programs == {*PAGES}
