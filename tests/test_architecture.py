@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -116,7 +117,8 @@ def test_every_program_inside_containers_is_named() -> None:
 @pytest.mark.docker
 def test_an_episode_executes_only_modules_that_are_named() -> None:
     command = [sys.executable, str(ROOT / "tests" / "executed.py")]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     reward, executed = map(json.loads, ran.stdout.splitlines())
     listed, others = reading_list()

@@ -89,7 +89,7 @@ class ShellWorkspace:
         if action.kind == "malformed":
             return Turn(number, action, observation=self.renderer.correction_text(action.correction or "")), None
         if action.kind == "final":
-            self._text = read_text(action.text)
+            self._text = action.text
             return Turn(number, action, stop_reason="completed"), None
         results: list[CommandResult] = []
         outputs: list[str] = []
@@ -134,7 +134,7 @@ class ShellWorkspace:
         The problem's own files are read first, so that they are graded however many others the agent leaves.
         """
         if self.problem.asks_text:
-            return {ANSWER_FILE: self._text}, ""
+            return {ANSWER_FILE: read_text(self._text)}, ""
         if self.sandbox is None:
             raise UsageError("the files of a shell are in its sandbox, which is not open")
         given = [path for path in self.problem.context if path not in self.problem.targets]

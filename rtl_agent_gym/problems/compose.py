@@ -13,7 +13,10 @@ from rtl_agent_gym.errors import ProblemError, near_matches
 
 COMPOSE_FILE = "docker-compose.yml"
 
-TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__")
+EDA_IMAGE, LICENCE_NETWORK = "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__"
+"""The templates that stand for a commercial simulator's image, and for the network of its licence server."""
+
+TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", EDA_IMAGE, LICENCE_NETWORK)
 """The words that the benchmark replaces in compose files and Dockerfiles before running them."""
 
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
@@ -153,3 +156,18 @@ def named_images(dockerfile: str) -> list[str]:
     """The images and stages that a Dockerfile copies or mounts from, then those that it builds on."""
     words = " ".join(rest for keyword, rest in instructions(dockerfile) if keyword in ("COPY", "ADD", "RUN"))
     return [*re.findall(r"(?:--|,)from=([^\s,]+)", words), *base_images(dockerfile)]
+
+
+def commercial_need(harness: Mapping[str, str]) -> str | None:
+    """What a harness needs that no open tool has, or None."""
+    if COMPOSE_FILE not in harness:
+        return None
+    words = set[str]().union(*(find_templates(text) for name, text in harness.items() if is_templated(name)))
+    if EDA_IMAGE in words:
+        return f"its harness needs a commercial simulator (the image {EDA_IMAGE})"
+    if LICENCE_NETWORK in words:
+        return f"its harness needs the licence server of a commercial simulator (the network {LICENCE_NETWORK})"
+    networks = external_networks(harness[COMPOSE_FILE])
+    if networks:
+        return f"its harness needs the external network {networks[0]}, such as a commercial simulator's licence server"
+    return None

@@ -12,19 +12,14 @@ from dotenv import dotenv_values
 
 from rtl_agent_gym.problems.compose import (
     COMPOSE_FILE,
+    commercial_need,
     dockerfile,
     env_files,
-    external_networks,
-    find_templates,
-    is_templated,
     own_environment,
     parse_services,
 )
 from rtl_agent_gym.problems.model import COMPARED, JUDGED, Problem, category_name
 from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
-
-EDA_IMAGE, LICENCE_NETWORK = "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__"
-"""The templates that stand for a commercial simulator's image, and for the network of its licence server."""
 
 
 def without_harness(category: int, reference: str) -> str | None:
@@ -35,21 +30,6 @@ def without_harness(category: int, reference: str) -> str | None:
         return f"answers of category {category_name(category)} are text, and the row has no reference to compare with"
     if category in COMPARED and len(re.sub(r"[^\w\s]", "", reference).split()) < 2:
         return "its reference has fewer than two words, so that no pairs of words can be compared"
-    return None
-
-
-def commercial_need(harness: Mapping[str, str]) -> str | None:
-    """What a harness needs that no open tool has, or None."""
-    if COMPOSE_FILE not in harness:
-        return None
-    words = set[str]().union(*(find_templates(text) for name, text in harness.items() if is_templated(name)))
-    if EDA_IMAGE in words:
-        return f"its harness needs a commercial simulator (the image {EDA_IMAGE})"
-    if LICENCE_NETWORK in words:
-        return f"its harness needs the licence server of a commercial simulator (the network {LICENCE_NETWORK})"
-    networks = external_networks(harness[COMPOSE_FILE])
-    if networks:
-        return f"its harness needs the external network {networks[0]}, such as a commercial simulator's licence server"
     return None
 
 

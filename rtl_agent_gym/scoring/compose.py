@@ -24,6 +24,7 @@ from ..problems.compose import (
     COMPOSE_FILE,
     SIM_IMAGES,
     base_images,
+    commercial_need,
     dockerfile,
     env_files,
     instructions,
@@ -32,7 +33,6 @@ from ..problems.compose import (
     parse_services,
 )
 from ..problems.model import Problem
-from ..problems.validation import commercial_need
 from ..sandboxes import SandboxProvider
 from ..sandboxes.image_build import pinned_versions
 from .options import HarnessOptions
