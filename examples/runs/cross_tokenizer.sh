@@ -3,6 +3,7 @@
 # teacher's dialect, and its judgement is brought back to the student's tokens over the bytes that both have.
 #
 #   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh [name=value ...]
+#   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh --dry-run     # models, prompts, limits, tokens and cost
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -10,6 +11,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
     student_model=openai/gpt-oss-20b \
     renderer_name=gpt_oss_medium_reasoning \
     teacher_model=Qwen/Qwen3-Coder-30B-A3B-Instruct \
+    max_turns=50 \
+    max_tokens=4096 \
+    max_trajectory_tokens=32768 \
     batch_size=4 \
     group_size=2 \
     num_steps=100 \

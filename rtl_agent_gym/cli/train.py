@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from ..demo.jobs import train, train_sft
+from ..demo.jobs import preview, train, train_sft
 from ..training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from .options import JsonOption
 
@@ -42,6 +42,9 @@ def train_command(
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
     ] = None,
     list_options: Annotated[bool, typer.Option("--options", help="List only the options.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option(help="Only show what the run would do, and on a service its tokens and cost.")
+    ] = False,
     json_: JsonOption = False,
 ) -> None:
     """Train a model on problems, with live progress; the same command resumes.
@@ -52,6 +55,9 @@ def train_command(
         print(describe_options(kind=SftOptions if recipe is Recipe.sft else TrainOptions))
         return
     given = split_arguments(options or [])
+    if dry_run:
+        print(preview(given, rl=recipe is Recipe.rl, supervised=recipe is Recipe.sft))
+        return
     outcome = train_sft(given) if recipe is Recipe.sft else train(given, rl=recipe is Recipe.rl)
     if json_:
         print(outcome.summary_line())

@@ -20,7 +20,7 @@ from typing import Any
 from ..cluster import runtime_at
 from ..errors import TranscriptError
 from ..training import launch
-from ..training.plan import is_local
+from ..training.plan import is_local, plan_run
 from ..training.run_folder import RunFolder
 from ..training.sft.plan import plan_sft
 from .founding import PROBLEM_ID, compare_habits
@@ -39,6 +39,12 @@ def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
 def train_sft(given: Mapping[str, Any]) -> launch.Outcome:
     """Supervised training: `launch.launch` with the plan of `plan_sft`, and the same models."""
     return launch.launch(plan_sft(given, recipes=RECIPES), clusters=runtime_at)
+
+
+def preview(given: Mapping[str, Any], *, rl: bool = False, supervised: bool = False) -> str:
+    """What `train`, or `train_sft`, would do with these options; see `launch.dry_run`."""
+    plan = plan_sft(given, recipes=RECIPES) if supervised else plan_run(given, rl=rl, recipes=RECIPES)
+    return launch.dry_run(plan)
 
 
 def run_script(arguments: Sequence[str] | None = None, *, rl: bool = False) -> int:

@@ -17,9 +17,10 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from ..engines.catalogue import renderer_for
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from ..renderers import RENDERER_NAMES, Renderer, get_renderer
+from ..renderers import Renderer, get_renderer
 from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from ..scoring import RewardWeights
 
@@ -42,7 +43,7 @@ class TinkerEnvConfig:
     model_name: str
     """The model whose tokenizer is used: a Hugging Face name, a folder, or a name registered with the cookbook."""
     renderer_name: str | None
-    """None for the renderer that the cookbook recommends for the model."""
+    """None for the one that `renderer_for` chooses for the model."""
     episode: EpisodeConfig
     """The rules of an episode, token budgets included."""
     overflow_reward: float
@@ -98,30 +99,11 @@ def load_renderer(config: TinkerEnvConfig) -> Renderer:
 
 @lru_cache(maxsize=8)
 def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
-    name = renderer_name or recommended_renderer(model_name)
+    name = renderer_name or renderer_for(model_name, None, option="renderer_name")
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
     renderer = get_renderer(name, tokenizer)
     _ = renderer.codec  # loaded here, under the lock: environments build their prompts in threads
     return renderer
-
-
-def recommended_renderer(model_name: str) -> str:
-    """The first renderer that the cookbook recommends for a model and that this package has.
-
-    Raises:
-        UsageError: There is none; the message lists the renderers of this package.
-    """
-    from tinker_cookbook.exceptions import ConfigurationError
-    from tinker_cookbook.model_info import get_recommended_renderer_names
-
-    try:
-        recommended = get_recommended_renderer_names(model_name)
-    except (ConfigurationError, KeyError, ValueError):
-        recommended = []
-    for name in recommended:
-        if name in RENDERER_NAMES:
-            return name
-    raise UsageError(f"no renderer is known for {model_name!r}; give renderer_name, one of {', '.join(RENDERER_NAMES)}")
 
 
 def load_tokenizer(model_name: str) -> Any:

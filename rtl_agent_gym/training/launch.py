@@ -20,6 +20,7 @@ from ..logs import showing
 from ..metrics import serving
 from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, check_prompts, plan_run
+from .preview import describe_run
 from .progress import Progress
 from .run_folder import RunFolder
 
@@ -102,6 +103,17 @@ def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | No
         folder.close()
 
 
+def dry_run(plan: Plan) -> str:
+    """What `launch` would do with a plan: its lines on the run, and its warnings. Nothing is created or requested.
+
+    Raises:
+        UsageError: A prompt is too long, or the tokenizer of a published student cannot be loaded.
+    """
+    if not plan.recipes:
+        check_prompts(plan, plan.env_config(Path(plan.options.log_path)))
+    return "\n".join([*describe_run(plan), *(f"warning: {warning}" for warning in plan.warnings)])
+
+
 def main(
     arguments: Sequence[str] | None = None,
     *,
@@ -110,16 +122,21 @@ def main(
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda given: given,
     clusters: Clusters | None = None,
 ) -> int:
-    """Run the command line ``key=value …``; `defaults` adds options to those given.
+    """Run the command line ``key=value …``; `defaults` adds options to those given, ``--dry-run`` only prints the plan.
 
     Returns the exit code (see ``rtl-agent-gym --help``).
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     if any(argument in ("-h", "--help") for argument in arguments):
         print(describe_options())
         return 0
+    only_plan = "--dry-run" in arguments
     try:
-        outcome = train(defaults(split_arguments(arguments)), rl=rl, recipes=recipes, clusters=clusters)
+        given = defaults(split_arguments([argument for argument in arguments if argument != "--dry-run"]))
+        if only_plan:
+            print(dry_run(plan_run(given, rl=rl, recipes=recipes)))
+            return 0
+        outcome = train(given, rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
@@ -160,6 +177,9 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
+    if plan.engine == "tinker":
+        for line in await asyncio.to_thread(describe_run, plan):
+            progress.print(line)
     _warn(progress, plan.warnings)
     if plan.options.sandbox_limits:
         set_limits(plan.options.sandbox_limits)

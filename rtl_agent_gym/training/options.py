@@ -89,6 +89,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
     """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
+    prices: OptionalText = "https://tinker-docs.thinkingmachines.ai/tinker/models.json"
+    """The list of prices of a service's models for the estimate before a run, in the form of Tinker's: an address or a
+    file; None for no estimate in dollars."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
 

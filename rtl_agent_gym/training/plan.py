@@ -6,12 +6,12 @@ import hashlib
 import importlib.util
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ..engines.catalogue import renderer_for
 from ..engines.config import has_key
 from ..envs.problem_order import Batches, Order, Schedule
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
@@ -20,7 +20,6 @@ from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
-from ..renderers import RENDERER_NAMES
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import nothing_left, scorable
@@ -34,17 +33,6 @@ CHARACTERS_A_TOKEN = 8
 
 HUB_PATIENCE = 3.0
 """Seconds to wait for the hub's answer."""
-
-_FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"openai/gpt-oss-\d+b", ("gpt_oss",)),
-    (r"Qwen/Qwen3-Coder-.*", ("qwen3_instruct",)),
-    (r"Qwen/Qwen3-.*-Instruct(-\d+)?", ("qwen3_instruct",)),
-    (r"Qwen/Qwen3-.*", ("qwen3", "qwen3_disable_thinking", "qwen3_instruct")),
-)
-"""Names of chat models, and their dialects, the preferred one first."""
-
-_OTHER_PURPOSE = re.compile(r"Qwen/Qwen3-(?:.*-)?(Base|VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?")
-"""Models whose names look like a chat model's, but that were not trained on a dialect here."""
 
 _REMEDY = "choose baseline=running, or group_size=2 or more"
 
@@ -301,9 +289,9 @@ def _check_models(
         raise UsageError(f"renderer_name: {renderer} does not fit the {chosen.name} models; choose {chosen.renderer}")
     for option, model in published:
         if option == "student_model":
-            renderer = renderer_for(model, o.renderer_name, engine, option, "renderer_name")
+            renderer = dialect_for(model, o.renderer_name, engine, option, "renderer_name")
         else:
-            renderer_for(model, o.teacher_renderer_name, engine, option, "teacher_renderer_name")
+            dialect_for(model, o.teacher_renderer_name, engine, option, "teacher_renderer_name")
     return renderer
 
 
@@ -319,35 +307,11 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
             )
 
 
-def renderer_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
-    """The dialect of a model: the requested one if it fits, or the preferred one if none is requested.
-
-    Raises:
-        UsageError: The model (of `model_option`) is unknown, or the dialect (of `option`) does not fit it.
-    """
-    other = _OTHER_PURPOSE.fullmatch(model)
-    if other is not None and requested is None:
-        what = "a base model" if other[1] == "Base" else f"a {other[1]} model"
-        raise UsageError(
-            f"{model_option}: {model} is {what}, which was not trained on a dialect here; choose a chat model, or name "
-            f"the dialect that it was trained on with {option}, such as {option}=qwen3_instruct"
-        )
-    fitting = next((names for pattern, names in _FAMILIES if re.fullmatch(pattern, model)), None)
-    if fitting is not None:
-        if requested is None:
-            return fitting[0]
-        if not any(requested == name or (name == "gpt_oss" and requested.startswith("gpt_oss")) for name in fitting):
-            raise UsageError(f"{option}: {requested} does not fit {model}; choose {' or '.join(fitting)}")
-        return requested
-    if engine != "local" and not model.startswith("tinker://"):
-        raise UsageError(
-            f"{model_option}: {model!r} is unknown; Qwen3 and gpt-oss chat models of the service are supported"
-        )
+def dialect_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
+    """The dialect of a model, as `renderer_for` chooses it. Raises `UsageError` also if it cannot be a model's name."""
     if engine == "local" and not Path(model).is_dir() and "/" not in model:
         raise UsageError(f"{model_option}: {model!r} is neither a folder nor a name on the Hugging Face hub")
-    if requested is None:
-        raise UsageError(f"{option}: the dialect of {model!r} is unknown; name one of {', '.join(RENDERER_NAMES)}")
-    return requested
+    return renderer_for(model, requested, model_option=model_option, option=option)
 
 
 def check_hub(model: str, option: str) -> None:

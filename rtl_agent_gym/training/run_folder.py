@@ -39,11 +39,9 @@ CHANGEABLE = {
     "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
     "wandb_project", "wandb_name", "max_concurrent", "sandbox_limits", "ray_address", "metrics_port",
     "rollout_retries", "base_url", "service_wait_seconds", "ray_slots", "canary_seconds", "local_device",
-    "local_batch", "local_batch_tokens", "local_gradient_checkpointing", "annotate_transcripts",
+    "local_batch", "local_batch_tokens", "local_gradient_checkpointing", "annotate_transcripts", "prices",
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
-GIVEN_UP = {"prices"}
-"""Options of earlier versions, which had no effect on the steps either."""
 
 
 class RunFolder:
@@ -174,7 +172,7 @@ class RunFolder:
         # Nor did one that is older than the digests of files record them.
         before = {name: value for name, value in now.items() if name.endswith("_digest")} | before
         for name in sorted(set(before) | set(now)):
-            if name not in CHANGEABLE | GIVEN_UP and before.get(name) != now.get(name):
+            if name not in CHANGEABLE and before.get(name) != now.get(name):
                 was = f"has {before.get(name)!r}, not {now.get(name)!r}"
                 if name.endswith("_digest"):
                     was = "began with other contents than there are now"

@@ -16,7 +16,7 @@ pytest.importorskip("tinker_cookbook")
 import chz
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
-from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, recommended_renderer
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_data import CVDPDataset, CVDPDatasetBuilder, Schedule
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
 from rtl_agent_gym.errors import UsageError
@@ -186,23 +186,6 @@ def test_builders_are_the_cookbooks_and_pickle() -> None:
     assert (copy.problem, copy.config) == (group.problem, group.config)
     small = Problem(id="x", category=3, difficulty="easy", prompt="p")
     assert len(pickle.dumps(CVDPEnvGroupBuilder(small))) < 2_500  # configuration, no vocabulary and no connection
-
-
-@pytest.mark.parametrize(
-    ("model", "renderer"),
-    [
-        ("Qwen/Qwen3-8B", "qwen3"),
-        ("Qwen/Qwen3-4B-Instruct-2507", "qwen3_instruct"),
-        ("openai/gpt-oss-20b", "gpt_oss_medium_reasoning"),
-    ],
-)
-def test_the_models_own_dialect_is_the_default(model: str, renderer: str) -> None:
-    assert recommended_renderer(model) == renderer
-
-
-def test_a_model_without_a_dialect_is_said() -> None:
-    with pytest.raises(UsageError, match="give renderer_name, one of qwen3"):
-        recommended_renderer("somebody/some-model")
 
 
 def test_the_environments_import_neither_face() -> None:

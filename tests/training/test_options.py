@@ -140,8 +140,8 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"progress_coef": "-0.1"}, "progress_coef"),
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
         ({"student_model": "Qwen/Qwen3-8B-Base"}, "student_model: Qwen/Qwen3-8B-Base is a base model.*renderer_name="),
-        ({"student_model": "Qwen/Qwen3-VL-30B-A3B-Instruct"}, "student_model: .* is a VL model"),
-        ({"student_model": "Qwen/Qwen3-Embedding-8B"}, "student_model: .* is a Embedding model"),
+        ({"student_model": "Qwen/Qwen3-VL-30B-A3B-Instruct"}, "student_model: .* is a model of the kind VL"),
+        ({"student_model": "Qwen/Qwen3-Embedding-8B"}, "student_model: .* is a model of the kind Embedding"),
         (
             {"teacher_model": "Qwen/Qwen3-30B-A3B-Base", "renderer_name": "qwen3"},
             "teacher_model: .*teacher_renderer_name=",
@@ -378,7 +378,7 @@ def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path)
     begun = TrainOptions.build({}).model_dump(mode="json")
     here = {"ray_slots": 3, "canary_seconds": 60.0, "local_device": "cpu", "local_batch_tokens": 4096}
     folder = RunFolder(tmp_path / "run")
-    for config in (begun | {"prices": {}}, begun | here):  # the first one has an option of an earlier version
+    for config in (begun | {"prices": {}}, begun | here):  # a table in an earlier version
         folder.open(config, "resume")
         folder.close()
     with pytest.raises(UsageError, match="local_dtype: the run in"):

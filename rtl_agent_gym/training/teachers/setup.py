@@ -13,7 +13,7 @@ from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
 from ...problems import Problem, category_name
 from ...renderers import Renderer
-from ..plan import Plan, renderer_for
+from ..plan import Plan, dialect_for
 from ..teacher_context import SELF, TeacherContext
 from .base import Prompt, SameTokens, SelfTeacher, Teacher
 from .cross import CrossTokens
@@ -85,7 +85,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model
-    name = renderer_for(model, requested, plan.engine, option, "teacher_renderer_name")
+    name = dialect_for(model, requested, plan.engine, option, "teacher_renderer_name")
     return replace(unlimited, model_name=model, renderer_name=name)
 
 

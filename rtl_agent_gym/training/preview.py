@@ -1,0 +1,230 @@
+"""What a run will do, and what it may cost on a service: shown before it starts, and by ``--dry-run``."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Annotated
+
+import requests
+from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError
+
+from ..errors import UsageError
+from ..problems.paths import expand_home
+from .plan import Plan, dialect_for
+from .teacher_context import SELF
+
+TURNS, SAMPLED, READ = 10, 400, 300
+"""A typical episode, by assumption: its turns, the tokens sampled in each, and those of a command's output."""
+
+CHARACTERS_A_TOKEN = 3.5
+"""Of a prompt, roughly."""
+
+SYSTEM = 600
+"""Tokens of the environment's system prompt, roughly."""
+
+PATIENCE = 5.0
+"""Seconds to wait for the list of prices."""
+
+KINDS = {"prefill": "read", "cached_prefill": "read from the cache", "sample": "sampled", "train": "trained on"}
+"""The kinds of tokens that have a price, and what they are called here."""
+
+Usage = Counter[tuple[str, str]]
+"""Tokens by model and kind."""
+
+Dollars = Annotated[
+    float,
+    BeforeValidator(lambda value: str(value).strip().lstrip("$").replace(",", "")),
+    Field(ge=0, allow_inf_nan=False),
+]
+"""Such as ``$1.87``."""
+
+
+class Price(BaseModel):
+    """An entry of Tinker's list of models and prices, in US dollars for a million tokens of each kind."""
+
+    tinker_id: str
+    """The model's name on the service."""
+    prefill: Dollars
+    cached_prefill: Dollars
+    sample: Dollars
+    train: Dollars
+
+
+@dataclass(frozen=True)
+class EpisodeSize:
+    """The size of one episode in tokens."""
+
+    cached: int
+    """Read by the student again in a later turn."""
+    prefill: int
+    """Read by the student for the first time."""
+    sampled: int
+    length: int
+    """Prompt, turns and outputs together."""
+
+
+def describe_run(plan: Plan) -> list[str]:
+    """What a run will do: models, problems, prompts, limits, steps; on a service also its tokens and their price."""
+    o = plan.options
+    where = "this machine" if plan.engine == "local" else o.base_url or "Tinker's service"
+    rank = f"LoRA of rank {o.lora_rank}" if o.lora_rank else "all weights"
+    lines = [f"student: {plan.student} on {where}, dialect {plan.renderer}, {rank}"]
+    if o.distils:
+        lines.append(f"teacher: {', '.join(_teachers(plan))}")
+    held_out = "".join(f", {len(problems)} in {name}" for name, problems in plan.evaluated().items() if name != "train")
+    source = "episodes to imitate" if plan.supervised is not None else f"problems of {o.problems} to train on"
+    count = len(plan.supervised.train) if plan.supervised is not None else len(plan.problems)
+    lines.append(f"data: {count} {source}{held_out.replace(', 0 in test', '')}")
+    lines.append(f"prompts: system {_prompt(o.system_prompt)}, user {_prompt(o.user_prompt)}")
+    turns = f"{o.max_turns} turns" if o.env == "agentic" else "one turn"
+    lines.append(
+        f"limits: {turns}, {o.max_tokens:,} tokens a turn, {o.max_trajectory_tokens:,} an episode, "
+        f"{o.command_timeout:g} s a command"
+    )
+    each = f"{o.batch_size} episodes" if plan.supervised is not None else f"{o.batch_size} x {o.group_size} episodes"
+    lines.append(f"steps: {o.num_steps} of {each}; {_evaluated(plan)} episodes in evaluations; folder {o.log_path}")
+    if plan.engine == "tinker":
+        lines += _describe_cost(plan)
+    return lines
+
+
+def usage(plan: Plan, *, at_most: bool) -> Usage:
+    """The tokens of a run: of typical episodes, or of episodes as long as the options allow and without a cache.
+
+    Nothing is subtracted for what a resumed run has already done, and nothing added for what is repeated after a fault.
+    """
+    o = plan.options
+    size = _episode(plan, at_most=at_most)
+    played = 0 if plan.supervised is not None else o.num_steps * o.batch_size * o.group_size
+    episodes = played + _evaluated(plan)
+    found: Usage = Counter()
+    found[plan.student, "cached_prefill"] = episodes * size.cached
+    found[plan.student, "prefill"] = episodes * size.prefill
+    found[plan.student, "sample"] = episodes * size.sampled
+    found[plan.student, "train"] = played * size.length
+    if plan.supervised is not None:
+        demonstrations = plan.supervised.train
+        mean = sum(len(episode.tokens) for episode in demonstrations) / max(1, len(demonstrations))
+        found[plan.student, "train"] = round(o.num_steps * o.batch_size * mean)
+    elif o.distils:  # each of `teachers` costs about the same as another one
+        teacher = plan.teacher or next(iter(o.teachers.values()), None)
+        if teacher is not None:
+            found[plan.student if teacher == SELF else teacher, "prefill"] += played * size.length
+    return +found
+
+
+def read_prices(source: str) -> dict[str, Price]:
+    """The prices in a file or at an address, by model. Entries without all four prices are left out.
+
+    Raises:
+        UsageError: The file cannot be read, the address does not answer, or either holds something else.
+    """
+    try:
+        if source.startswith(("https://", "http://")):
+            answer = requests.get(source, timeout=PATIENCE, headers={"User-Agent": "rtl-agent-gym"})
+            answer.raise_for_status()
+            entries = answer.json()
+        else:
+            entries = json.loads(expand_home(source).read_text(encoding="utf-8"))
+        found = TypeAdapter(list[dict[str, object]]).validate_python(entries)
+    except (requests.ConnectionError, requests.Timeout) as error:
+        raise UsageError(f"prices: {source} does not answer ({type(error).__name__})") from error
+    except requests.RequestException as error:
+        raise UsageError(f"prices: {source} cannot be read: {error}") from error
+    except OSError as error:
+        raise UsageError(f"prices: {source} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # JSON's and pydantic's
+        raise UsageError(f"prices: {source} is not a list of models and prices in JSON") from error
+    return {price.tinker_id: price for entry in found if (price := _price(entry)) is not None}
+
+
+def _describe_cost(plan: Plan) -> list[str]:
+    typical, most = (usage(plan, at_most=at_most) for at_most in (False, True))
+    models = sorted({model for model, _ in chain(typical, most)})
+    lines = []
+    for model in models:
+        counts = [
+            f"{name} {_millions(typical[model, kind])}"
+            + (f" (at most {_millions(most[model, kind])})" if most[model, kind] else "")
+            for kind, name in KINDS.items()
+            if typical[model, kind] or most[model, kind]
+        ]
+        lines.append(f"tokens of {model}: {', '.join(counts)}")
+    basis = f"if an episode has {TURNS} turns"
+    try:
+        prices = {} if plan.options.prices is None else read_prices(plan.options.prices)
+        unknown = f"prices={plan.options.prices} has none of {', '.join(name for name in models if name not in prices)}"
+    except UsageError as error:  # the run itself needs no prices
+        prices, unknown = {}, str(error)
+    if prices.keys() >= {*models}:
+        low, high = _sum(typical, prices), _sum(most, prices)
+        return [*lines, f"cost: about ${low:,.2f} {basis}, at most ${high:,.2f}"]
+    return [*lines, f"cost: unknown, since {unknown}; the tokens are what it takes {basis}"]
+
+
+def _sum(tokens: Usage, prices: Mapping[str, Price]) -> float:
+    return sum(count * float(getattr(prices[model], kind)) / 1e6 for (model, kind), count in tokens.items())
+
+
+def _price(entry: dict[str, object]) -> Price | None:
+    try:
+        return Price.model_validate(entry)
+    except ValidationError:
+        return None
+
+
+def _teachers(plan: Plan) -> list[str]:
+    """The teachers with their dialects."""
+    o, found = plan.options, []
+    models = [("teacher_model", plan.teacher), *(("teachers", model) for model in o.teachers.values())]
+    for option, model in dict.fromkeys(models):
+        if model is None or any(model == recipe.name for recipe in plan.recipes):
+            found += [] if model is None else [model]
+        elif model == SELF:
+            found.append(f"the student's own weights (context {o.teacher_context})")
+        elif model.startswith("tinker://"):
+            found.append(f"{model}, dialect {o.teacher_renderer_name or plan.renderer}")
+        else:
+            dialect = dialect_for(model, o.teacher_renderer_name, plan.engine, option, "teacher_renderer_name")
+            found.append(f"{model}, dialect {dialect}")
+    return found
+
+
+def _prompt(option: str | None) -> str:
+    return "of the environment" if option is None else option if option.startswith("@") else "of the options"
+
+
+def _episode(plan: Plan, *, at_most: bool) -> EpisodeSize:
+    o = plan.options
+    turns = o.max_turns if o.env == "agentic" else 1
+    if at_most:
+        length = o.max_trajectory_tokens
+        return EpisodeSize(0, turns * length, min(turns * o.max_tokens, length), length)
+    problems = [*plan.problems, *plan.held_out, *chain(*plan.extra_held_out.values())]
+    characters = sum(len(problem.prompt) for problem in problems)
+    if o.env == "single_turn":
+        characters += sum(len(text) for problem in problems for text in problem.context.values())
+    prompt = round(characters / max(1, len(problems)) / CHARACTERS_A_TOKEN)
+    turns, sampled = min(TURNS, turns), min(SAMPLED, o.max_tokens)
+    starts = [min(SYSTEM + prompt + turn * (sampled + READ), o.max_trajectory_tokens) for turn in range(turns)]
+    length = min(starts[-1] + sampled, o.max_trajectory_tokens)
+    return EpisodeSize(sum(starts[:-1]), starts[-1], turns * sampled, length)
+
+
+def _evaluated(plan: Plan) -> int:
+    """Number of episodes in all evaluations."""
+    o, played = plan.options, 0
+    times = 1 + sum(o.evaluates_after(step) for step in range(o.num_steps))
+    for kind, problems in plan.evaluated().items():
+        if problems:
+            repeats = max(1, round(o.eval_episodes / len(problems)))
+            played += (2 if "/" in kind else times) * repeats * len(problems)
+    return played
+
+
+def _millions(tokens: int) -> str:
+    return f"{tokens / 1e6:,.1f} M"
