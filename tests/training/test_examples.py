@@ -1,34 +1,101 @@
-"""The recipes of examples/runs are sound: their options make a plan."""
+"""The recipes of examples/runs are sound: each would start, and shows its models, limits and cost before."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.training.launch import dry_run
 from rtl_agent_gym.training.options import SftOptions, split_arguments
-from rtl_agent_gym.training.plan import plan_options, plan_run
+from rtl_agent_gym.training.plan import Plan, plan_options, plan_run
+from rtl_agent_gym.training.preview import KINDS, describe_run
 
-RUNS = sorted((Path(__file__).parents[2] / "examples" / "runs").glob("*.sh"))
+ROOT = Path(__file__).parents[2]
+RUNS = {path.stem: path for path in sorted((ROOT / "examples" / "runs").glob("*.sh"))}
+PAIRS = {
+    "qwen3_8b": ("Qwen/Qwen3-8B", "qwen3", "Qwen/Qwen3-32B", "qwen3"),
+    "qwen3_30b": (
+        *("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3_instruct"),
+        *("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3_instruct"),
+    ),
+    "cross_tokenizer": (
+        *("openai/gpt-oss-20b", "gpt_oss_medium_reasoning"),
+        *("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_instruct"),
+    ),
+}
+"""Recipes for a pair of models, with their dialects: student and teacher."""
 
 
-@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_a_recipe_makes_a_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TINKER_API_KEY", "k")
-    text = path.read_text().replace("\\\n", " ")
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A list of prices that has the pairs' models."""
+    path = tmp_path_factory.mktemp("prices") / "models.json"
+    models = {model for student, _, teacher, _ in PAIRS.values() for model in (student, teacher)}
+    path.write_text(json.dumps([{"tinker_id": model} | dict.fromkeys(KINDS, "$1.00") for model in models]))
+    return path
+
+
+def made(name: str, prices: Path) -> Plan:
+    text = RUNS[name].read_text().replace("\\\n", " ")
     found = re.search(
         r"^\.venv/bin/(?:python scripts/|rtl-agent-gym )train[_ ](\w+)(?:\.py)? (.*) \"\$@\"$", text, re.M
     )
     assert found is not None
-    given = split_arguments(shlex.split(found[2]))
-    supervised = found[1] == "sft"  # its complete plan needs the episodes
-    plan = plan_options(SftOptions.build(given), given, ()) if supervised else plan_run(given, rl=found[1] == "rl")
-    assert plan.engine == "tinker"
-    assert plan.options.log_path == f"runs/{path.stem}"
+    given = split_arguments([*shlex.split(found[2]), f"prices={prices}"])
+    if found[1] == "sft":  # its complete plan needs the episodes
+        return plan_options(SftOptions.build(given), given, ())
+    return plan_run(given, rl=found[1] == "rl")
 
 
 def test_there_is_one_for_each_recipe() -> None:
-    names = {path.stem for path in RUNS}
-    assert names == {"all_problems", "cross_tokenizer", "easy_problems", "one_problem", "rl", "sft", "single_turn"}
+    recipes = {"all_problems", "easy_problems", "one_problem", "rl", "sft", "single_turn"}
+    assert RUNS.keys() == recipes | PAIRS.keys()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_recipe_makes_a_plan(name: str, prices: Path) -> None:
+    plan = made(name, prices)
+    assert plan.engine == "tinker"
+    assert plan.options.log_path == f"runs/{name}"
+    shown = describe_run(plan) if name == "sft" else dry_run(plan).splitlines()
+    assert shown[0].startswith("student: ")
+    assert any(line.startswith("cost: ") for line in shown)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_shows_what_it_will_do_and_cost(name: str, prices: Path) -> None:
+    student, dialect, teacher, teachers_dialect = PAIRS[name]
+    plan = made(name, prices)
+    shown = dict(line.split(": ", 1) for line in dry_run(plan).splitlines())
+    assert shown["student"] == f"{student} on Tinker's service, dialect {dialect}, LoRA of rank 32"
+    assert shown["teacher"] == f"{teacher}, dialect {teachers_dialect}"
+    assert shown["prompts"] == "system of the environment, user of the environment"
+    for limit in ("max_turns", "max_tokens", "max_trajectory_tokens"):
+        assert f"{limit}={getattr(plan.options, limit)} " in RUNS[name].read_text()
+        assert f"{getattr(plan.options, limit):,} " in shown["limits"]
+    assert re.fullmatch(r"about \$[\d,.]+ if an episode has 10 turns, at most \$[\d,.]+", shown["cost"])
+    assert "warning" not in shown
+
+
+def test_a_script_takes_dry_run(prices: Path) -> None:
+    done = subprocess.run(
+        [str(RUNS["qwen3_8b"]), "--dry-run", f"prices={prices}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("student: Qwen/Qwen3-8B on ")
+    assert "\ncost: about $" in done.stdout

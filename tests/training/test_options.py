@@ -199,8 +199,11 @@ def test_a_reference_is_read_where_there_is_one() -> None:
 
 def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "k")
-    with pytest.raises(UsageError, match="student_model"):
+    with pytest.raises(
+        UsageError, match=r"^renderer_name: the dialect of 'acme/gpt-1' is unknown; name one of qwen3, "
+    ):
         plan_run({"student_model": "acme/gpt-1"})
+    assert plan_run({"student_model": "acme/gpt-1", "renderer_name": "qwen3"}).renderer == "qwen3"
     with pytest.raises(UsageError, match="lora_rank"):
         plan_run({"lora_rank": "0"})
 
