@@ -3,7 +3,7 @@
 
     .venv/bin/python scripts/make_demo_models.py --out models
 
-One core; the time is in `docs/experiments.md`. The same versions of torch, transformers and tokenizers on the same kind of
+One core; the time is in `docs/experiments.md`. The same versions of torch, transformers and tokenizers on one kind of
 processor give the same bytes; ``recipe.json`` has the digests of those that are shipped, which were made part by part.
 """
 

@@ -45,7 +45,7 @@ def test_results_of_other_models_are_not_pooled(learning: ModuleType, tmp_path: 
     for rows in ([first | other], [first], [first | {"models": now}, second | other]):
         sizes = write(tmp_path, *rows)
         for seed in (0, 1):  # whether or not this run is one of them
-            with pytest.raises(UsageError, match=r"^--folder: .*(other|different) models") as caught:
+            with pytest.raises(UsageError, match=r"^--folder: ") as caught:
                 learning.measured("following", seed, sizes)
             assert "\n" not in str(caught.value)
     assert not learning.measured("smollm2-sft", 0, sizes)  # another student
@@ -59,7 +59,7 @@ def test_tables_of_one_version_of_the_models_only(
     learning.print_tables(tmp_path)
     assert "| control: the KL with the opposite sign | 8/8 |" in capsys.readouterr().out
     write(tmp_path, *rows, {"name": "negated", "seed": 2, "models": "new"})
-    with pytest.raises(UsageError, match="different models, such as negated of seed 0 and negated of seed 2"):
+    with pytest.raises(UsageError, match="negated of seed 0 and negated of seed 2"):
         learning.print_tables(tmp_path)
 
 
@@ -85,7 +85,7 @@ def test_the_curve_has_the_finished_runs_by_their_seeds(
 
     metrics(tmp_path, 10, finished=False)
     image = tmp_path / "curve.png"
-    with pytest.raises(UsageError, match="--plot: there is no finished run `following`"):
+    with pytest.raises(UsageError, match=r"^--plot: .*`following`"):
         learning.plot(tmp_path, image)
     metrics(tmp_path, 12)
     metrics(tmp_path, 2)

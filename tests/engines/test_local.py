@@ -565,7 +565,7 @@ async def test_small_models_are_steady_and_others_use_all_cores(
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     for device in ("cuda:7", "gpu"):
-        with pytest.raises(UsageError, match="device: torch cannot use"):
+        with pytest.raises(UsageError, match="device: "):
             LocalServiceClient(LocalEngineConfig(device=device))
 
 
@@ -606,7 +606,7 @@ def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_pat
     heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 2, "num_experts_per_tok": 1}
     model = library.GptOssForCausalLM(library.GptOssConfig(**sizes, **heads))
     save_beside_tokenizer(model, tmp_path / "model", model_path)
-    with LocalServiceClient() as made, pytest.raises(UsageError, match="does not support the attention of GptOss"):
+    with LocalServiceClient() as made, pytest.raises(UsageError, match="GptOss"):
         made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
 
 
@@ -623,6 +623,6 @@ async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, model_pa
     state = (await trainer.save_state("start")).path
     again = await engine.trainer(str(model_path), 0, 0, state, optimizer=False)
     assert again is not None
-    with pytest.raises(UsageError, match=r"load_checkpoint_path: .* is of the model .*, but student_model is"):
+    with pytest.raises(UsageError, match=r"^load_checkpoint_path: .*student_model"):
         await engine.trainer(str(other), 0, 0, state, optimizer=False)
     await engine.close("success")

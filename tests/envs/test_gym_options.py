@@ -169,20 +169,20 @@ def test_an_environment_can_be_made_again_from_its_spec() -> None:
 
 def test_what_cannot_be_scored_is_refused_before_it_is_played(unscorable: Problem, untested: Problem) -> None:
     for name in (AGENTIC, SINGLE):
-        with pytest.raises(UsageError, match=r"no problem can be scored here: .*closed_0001: it needs a closed tool"):
+        with pytest.raises(UsageError, match="closed_0001"):
             gym.make(name, problems=[unscorable, untested])
         with pytest.raises(UsageError, match="no hidden tests"):
             gym.make(name, problems=[untested])
 
 
 def test_among_others_it_is_left_out_with_a_warning(arbiter: Problem, unscorable: Problem) -> None:
-    with pytest.warns(UserWarning, match="1 of 2 problems cannot be scored here and are left out: cvdp_agentic_closed"):
+    with pytest.warns(UserWarning, match="1 of 2 .*cvdp_agentic_closed"):
         kept, left = read_problems([arbiter, unscorable])
     assert (kept, left) == ([arbiter], {unscorable.id: "it needs a closed tool"})
     for name in (AGENTIC, SINGLE):
         with pytest.warns(UserWarning, match="left out"):
             env = gym.make(name, problems=[arbiter, unscorable])
-        with pytest.raises(UsageError, match=f"{unscorable.id} cannot be scored here: it needs a closed tool"):
+        with pytest.raises(UsageError, match=unscorable.id):
             env.reset(options={"problem_id": unscorable.id})
         env.close()
 
@@ -209,7 +209,7 @@ async def test_a_function_must_return_a_finite_number(arbiter: Problem, value: A
     def strange(score: Score) -> Any:
         return value
 
-    with pytest.raises(UsageError, match=f"strange must return a finite number; for {arbiter.id} it returned"):
+    with pytest.raises(UsageError, match=f"strange .*{arbiter.id}"):
         await FunctionGrader(Passed(), strange).score(arbiter, {})
 
 

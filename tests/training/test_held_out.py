@@ -56,7 +56,7 @@ def test_rows_that_are_not_fair_are_not_trained_on(cvdp_data: Path) -> None:
     }
     assert {rows: len(ids) for rows, ids in kept.items()} == {"all": 4, "fair": 3, "partial": 2, "sound": 1}
     assert kept["sound"] == ["cvdp_agentic_DES_0001"]
-    with pytest.raises(UsageError, match=r"cvdp_jsonl_path=bundled: no selected problem is known to be fair"):
+    with pytest.raises(UsageError, match=r"^cvdp_jsonl_path=bundled: .*fair"):
         planned(rows="fair")
     with pytest.raises(UsageError, match="rows must be 'all', 'fair', 'partial' or 'sound'"):
         planned(rows="good")
@@ -74,7 +74,7 @@ def test_a_source_is_held_out_with_what_it_shares_with_the_training_problems(tmp
     lines = BUNDLED_PROBLEMS.read_text().splitlines(keepends=True)
     source.write_text(lines[0] + lines[1].replace(IDS[1], "cvdp_agentic_rtlgym_another_0001"))
     assert ids(planned(held_out=str(source))) == (IDS[1:], [IDS[0], "cvdp_agentic_rtlgym_another_0001"])
-    with pytest.raises(UsageError, match="held_out: bundled leaves no problem to train on"):
+    with pytest.raises(UsageError, match=r"^held_out: bundled"):
         planned(held_out="bundled")
 
 

@@ -215,14 +215,14 @@ def test_a_file_that_is_something_else(tmp_path: Path, line: str, says: str) -> 
 
 def test_wrong_options(tmp_path: Path, qwen: Renderer, home: Path) -> None:
     student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
-    with pytest.raises(UsageError, match="episodes: none are given"):
+    with pytest.raises(UsageError, match=r"^episodes: "):
         plan_sft(student)
-    with pytest.raises(UsageError, match=r"episodes: .*nowhere: no such file"):
+    with pytest.raises(UsageError, match=r"^episodes: .*nowhere"):
         plan_sft({**student, "episodes": str(tmp_path / "nowhere")})
-    with pytest.raises(UsageError, match="teacher_model: does not apply to this recipe"):
+    with pytest.raises(UsageError, match=r"^teacher_model: "):
         plan_sft({**student, "teacher_model": "x"})
     failed = recorded(tmp_path / "f", qwen, passed=False)
-    with pytest.raises(UsageError, match="episodes: none is left to train on; left out: 1 did not pass"):
+    with pytest.raises(UsageError, match=r"^episodes: .*1 did not pass"):
         plan_sft({**student, "episodes": str(failed)})
 
 
@@ -356,7 +356,7 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
         folder.open(plan_sft(given).record(), "resume")
         folder.close()
     recorded(tmp_path / "e", qwen)
-    with pytest.raises(UsageError, match=r"episodes_digest: the run in .*; choose another log_path"):
+    with pytest.raises(UsageError, match=r"^episodes_digest: "):
         folder.open(plan_sft(given).record(), "resume")
     folder.close()
 

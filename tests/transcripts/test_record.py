@@ -117,7 +117,7 @@ def test_a_folder_or_a_pipe_is_no_transcript(tmp_path: Path) -> None:
 def test_a_place_that_takes_no_transcript(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", Path("/proc/nobody"), tmp_path / ("x" * 300)):
-        with pytest.raises(UsageError, match=r"transcripts: .* cannot be written: .*choose another place"):
+        with pytest.raises(UsageError, match=r"^transcripts: "):
             TranscriptWriter.in_folder(folder, "problem_1")
 
 
