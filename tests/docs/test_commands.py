@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.training.options import SftOptions, TrainOptions
+from rtl_agent_gym.training.options import SftOptions, TrainOptions, split_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +49,15 @@ def unknown(words: list[str]) -> list[str]:
 def test_the_options_of_commands_are_there(page: Path) -> None:
     wrong = [f"{' '.join(words)}: {option}" for words in commands(page) for option in unknown(words)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_values_of_a_trainings_options_are_accepted(page: Path) -> None:
+    for words in commands(page):
+        given = [word for word in words if re.fullmatch(r"[a-z_]+=[^…]+", word) and not word.startswith("name=")]
+        if words[0] != "rtl-agent-gym" or words[1] == "train":
+            options = SftOptions if words[1:3] == ["train", "sft"] else TrainOptions
+            options.build(split_arguments(given))
 
 
 def test_commands_are_found() -> None:
