@@ -15,7 +15,8 @@ from hypothesis import settings
 from rtl_agent_gym.episodes.rules import Grader
 from rtl_agent_gym.episodes.runtime import LocalRuntime, using
 from rtl_agent_gym.errors import RTLGymError
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxProvider
+from rtl_agent_gym.sandboxes.root_folder import unpack
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.scoring.options import GradingOptions
 from tests.faults.moments import Moment
@@ -160,6 +161,12 @@ async def sandbox(provider: DockerSandboxes) -> DockerSandbox:
     return await provider.create()
 
 
+@pytest.fixture(scope="session")
+def root_folder() -> Path:
+    """The simulation image's files, which sandboxes of namespaces need. Unpacked once for each version of the image."""
+    return unpack().folder
+
+
 FOLDERS = "/code /tmp /rundir /home/agent"
 CLEAN = f"kill -9 -1; chmod -R u+rwx {FOLDERS}; find {FOLDERS} -mindepth 1 -delete"
 STATE = f"""
@@ -171,13 +178,13 @@ pwd; env; set -o; shopt; alias; trap; declare -F; enable; ulimit -a; jobs; umask
 class SharedSandbox:
     """One agent's container for many tests. Each test gets it clean; what cannot be cleaned is replaced."""
 
-    def __init__(self, provider: DockerSandboxes) -> None:
+    def __init__(self, provider: SandboxProvider) -> None:
         self._provider = provider
-        self._sandbox: DockerSandbox | None = None
+        self._sandbox: Sandbox | None = None
         self._state = ""
         """What a clean one prints for `STATE`."""
 
-    async def get(self) -> DockerSandbox:
+    async def get(self) -> Sandbox:
         """The sandbox with no process, file or shell setting of an earlier test."""
         if self._sandbox is not None:
             try:
@@ -190,7 +197,7 @@ class SharedSandbox:
         self._state = await self._clean(self._sandbox)
         return self._sandbox
 
-    async def _clean(self, sandbox: DockerSandbox) -> str:
+    async def _clean(self, sandbox: Sandbox) -> str:
         await sandbox.exec(["/bin/sh", "-c", CLEAN])
         for _ in range(3):
             if (await sandbox.run("cd /code", timeout=20.0)).restarted is None:
@@ -199,13 +206,18 @@ class SharedSandbox:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def _shared() -> AsyncIterator[SharedSandbox]:
-    async with DockerSandboxes() as provider:
+async def _shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedSandbox]:
+    if getattr(request, "param", "docker") == "namespaces":
+        request.getfixturevalue("root_folder")
+        made: SandboxProvider = NamespaceSandboxes()
+    else:
+        made = DockerSandboxes()
+    async with made as provider:
         yield SharedSandbox(provider)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def shared_sandbox(_shared: SharedSandbox) -> DockerSandbox:
+async def shared_sandbox(_shared: SharedSandbox) -> Sandbox:
     """An agent's container without anything of an earlier test; one serves a file's tests.
 
     Tests that use it run in their module's event loop: ``@pytest.mark.asyncio(loop_scope="module")``.

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..sandboxes import image, image_build
+from ..sandboxes import image, image_build, root_folder
 from ..sandboxes.daemon import ensure_daemon
 from .options import JsonOption
 
@@ -87,6 +87,20 @@ def save_command(file: FileArgument) -> None:
 def load_command(file: FileArgument, digest: DigestOption = None) -> None:
     """Read the image from a file, and check its content."""
     typer.echo(f"{image.image_tag()}: {image.load_image(file, digest)}")
+
+
+@image_app.command("unpack")
+def unpack_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="From `image save`; without it, the Docker image is unpacked."),
+    ] = None,
+    digest: DigestOption = None,
+) -> None:
+    """Unpack the image into a folder, for sandboxes without Docker. Prints the folder and the digest of its content."""
+    console = Console(stderr=True)
+    root = root_folder.unpack(file, lambda line: console.print(line, style="dim", soft_wrap=True), digest=digest)
+    typer.echo(f"{root.folder}: {root.digest}")
 
 
 @image_app.command("push")

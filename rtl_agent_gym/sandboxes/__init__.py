@@ -1,6 +1,7 @@
 """Isolated machines with a persistent shell."""
 
 from .container import DockerSandbox
+from .namespaces import NamespaceSandbox, NamespaceSandboxes
 from .pool import WaitingSandboxes
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxProvider, SandboxSpec
@@ -13,6 +14,8 @@ __all__ = [
     "DockerSandbox",
     "DockerSandboxes",
     "FoundFiles",
+    "NamespaceSandbox",
+    "NamespaceSandboxes",
     "OutputSink",
     "Process",
     "ReadRequest",

@@ -467,20 +467,21 @@ def given_limits() -> dict[str, float]:
     return read_limits(os.environ.get(VARIABLE, ""), VARIABLE) | _given
 
 
-def budget_of(host: str, info: Mapping[str, Any], *, podman: bool = False) -> Budget:
+def budget_of(host: str, info: Mapping[str, Any], *, podman: bool = False, local: bool | None = None) -> Budget:
     """The budget of a daemon in this process, with its control groups. All providers share it.
 
     Args:
         host: The daemon's address.
         info: Its description of itself; used by the first call.
         podman: Whether it is Podman.
+        local: Whether it is this machine; None to find out.
 
     Raises:
         UsageError: The variable `VARIABLE` has a wrong value.
     """
     with _lock:
         if host not in _budgets:
-            local = is_local(host, info)
+            local = is_local(host, info) if local is None else local
             limits = Limits.of(info, local=local, given=given_limits())
             driver = str(info.get("CgroupDriver"))
             groups = make_groups(driver, limits.memory, limits.cpus, local=local, podman=podman)

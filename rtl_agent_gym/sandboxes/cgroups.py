@@ -5,7 +5,8 @@ memory at the same time could exhaust the machine. Below a group with a limit, t
 instead. Agents and gradings have a group each, so that agents can take neither memory nor processors from gradings.
 
 Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups; `why_none`
-says which is missing. Elsewhere, `free_memory` at least tells whether there is room for another sandbox.
+says which is missing. A sandbox without a daemon gets a group of its own below these, with all of its limits.
+Elsewhere, `free_memory` at least tells whether there is room for another sandbox.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ WEIGHTS = {"agent": 1024, "scoring": 2048}
 cgroup 1 has them. A grading has a time limit. With more weight, gradings would end no sooner, but this process and the
 daemon, which every step goes through, would wait for them."""
 PREFIX = "rtl-gym-"
+_PERIOD = 100_000
+"""Microseconds in which a group gets its processor time."""
 _NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
 
 Role = Literal["agent", "scoring"]
@@ -106,14 +109,116 @@ class Groups:
                 time.sleep(0.02)
             self.remove()
 
+    def add(self, role: Role, name: str, *, memory: int, cpus: float, pids: int, weight: int) -> SandboxGroup:
+        """Make the group of a sandbox that no daemon places.
+
+        Args:
+            role, name: Below which group, and its own name there.
+            memory, cpus, pids: The limits: bytes, processors on average, processes and threads.
+            weight: On a busy machine, as cgroup 1 has it.
+
+        Raises:
+            OSError: It cannot be made, or has no limit for one of them.
+        """
+        quota = int(cpus * _PERIOD)
+        settings: dict[str, dict[str, str]] = {
+            "memory": {
+                "memory.limit_in_bytes": str(memory),
+                "memory.memsw.limit_in_bytes": str(memory),
+                "memory.max": str(memory),
+                "memory.swap.max": "0",
+            },
+            "cpu": {
+                "cpu.shares": str(weight),
+                "cpu.weight": str(_weight_2(weight)),
+                "cpu.cfs_period_us": str(_PERIOD),
+                "cpu.cfs_quota_us": str(quota),
+                "cpu.max": f"{quota} {_PERIOD}",
+            },
+            "cpuacct": {},
+            "pids": {"pids.max": str(pids)},
+        }
+        made = SandboxGroup({})
+        try:
+            for controller, files in settings.items():
+                top = next(_controllers(self.root, controller))
+                if top == self.root and files:
+                    for above in (top, top / f"{self.name}-{role}"):
+                        (above / "cgroup.subtree_control").write_text(f"+{controller}")
+                folder = top / f"{self.name}-{role}" / name
+                folder.mkdir(parents=True, exist_ok=True)
+                made.folders[controller] = folder
+                known = [file for file in files if (folder / file).exists()]
+                for file in known:
+                    (folder / file).write_text(files[file])
+                if files and not known:
+                    raise FileNotFoundError(f"{folder} has no limit of {controller}")
+        except (OSError, StopIteration) as error:
+            made.remove()
+            raise OSError(f"no control group for a sandbox: {error}") from error
+        return made
+
+
+@dataclass
+class SandboxGroup:
+    """The control group of one sandbox without a daemon. Owns it until `remove`."""
+
+    folders: dict[str, Path]
+    """By controller; all the same in cgroup 2."""
+
+    @property
+    def entries(self) -> list[Path]:
+        """The files into which a process writes its id to enter."""
+        return [folder / "cgroup.procs" for folder in dict.fromkeys(self.folders.values())]
+
+    @property
+    def is_version_1(self) -> bool:
+        """Whether each controller has a folder of its own."""
+        return len(set(self.folders.values())) > 1
+
+    def memory_share(self) -> float:
+        """The share of its memory that is in use; 0 if unknown."""
+        for used, limit in (
+            ("memory.current", "memory.max"),
+            ("memory.usage_in_bytes", "memory.limit_in_bytes"),
+        ):
+            if len(found := _numbers(self.folders["memory"], used, limit)) == 2:
+                return found[0] / max(found[1], 1.0)
+        return 0.0
+
+    def oom_kills(self) -> int:
+        """Processes that the kernel has ended here for lack of memory."""
+        for name in ("memory.events", "memory.oom_control"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                lines = (self.folders["memory"] / name).read_text().splitlines()
+                return int(dict(line.split() for line in lines)["oom_kill"])
+        return 0
+
+    def cpu_seconds(self) -> float | None:
+        """Processor time used so far; None if unknown."""
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            lines = (self.folders["cpu"] / "cpu.stat").read_text().splitlines()
+            return int(dict(line.split() for line in lines)["usage_usec"]) / 1e6
+        found = _numbers(self.folders["cpuacct"], "cpuacct.usage")
+        return found[0] / 1e9 if found else None
+
+    def remove(self) -> None:
+        """Delete it, once its last process has ended. A group that is still in use is left to `sweep_groups`."""
+        for folder in dict.fromkeys(self.folders.values()):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _weight_2(weight: int) -> int:
+    """The weight of cgroup 2, by the kernel's conversion: 2..262144 to 1..10000."""
+    return 1 + (weight - 2) * 9999 // 262142
+
 
 def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
     """The files of a group, of both versions, by controller."""
-    # The kernel's conversion of weights between the versions: 2..262144 to 1..10000.
-    weight_2 = 1 + (weight - 2) * 9999 // 262142
     return {
         "memory": {"memory.limit_in_bytes": str(memory), "memory.max": str(memory), "memory.swap.max": "0"},
-        "cpu": {"cpu.shares": str(weight), "cpu.weight": str(weight_2)},
+        "cpu": {"cpu.shares": str(weight), "cpu.weight": str(_weight_2(weight))},
     }
 
 
@@ -217,6 +322,8 @@ def sweep_groups(root: Path = ROOT) -> None:
             match = _NAME.fullmatch(folder.name)
             if match and not Path("/proc", match[1]).exists():
                 with contextlib.suppress(OSError):  # a container is still ending
+                    for sandbox in filter(Path.is_dir, folder.iterdir()):
+                        sandbox.rmdir()
                     folder.rmdir()
 
 

@@ -1,7 +1,7 @@
-"""The client's end of the conversation with a warden: requests and replies over one hijacked Docker socket.
+"""The client's end of the conversation with a warden: requests and replies over one socket.
 
-Docker carries a container's stdout and stderr as frames of its own (stream, three zero bytes, length; then the
-payload); inside its stdout lie the warden's frames (`warden/frames.py`).
+The socket is the warden's stdin and stdout, and carries its frames (`warden/frames.py`). A hijacked Docker socket packs
+stdout and stderr into frames of Docker's own: stream, three zero bytes, length; then the payload.
 """
 
 from __future__ import annotations
@@ -94,10 +94,11 @@ class Channel(asyncio.Protocol):
 
     Args:
         name: The sandbox's name, for messages.
+        read_errors: The warden's stderr, if it does not come over the socket; None for a socket of Docker's.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, read_errors: Callable[[], bytes] | None = None) -> None:
+        self.name, self._read_errors = name, read_errors
         self._raw, self._frames, self._errors = bytearray(), bytearray(), bytearray()
         self._numbers = itertools.count(1)
         self.greeting = Request(0, None)
@@ -111,11 +112,11 @@ class Channel(asyncio.Protocol):
         """Whether the warden's last report says that half of the sandbox's own memory is in use."""
 
     @classmethod
-    async def open(cls, sock: socket.socket, name: str) -> Channel:
-        """Take over a connected socket of Docker's. The warden behind it need not run yet."""
+    async def open(cls, sock: socket.socket, name: str, read_errors: Callable[[], bytes] | None = None) -> Channel:
+        """Take over a connected socket. The warden behind it need not run yet. Arguments as for the class."""
         sock.setblocking(False)
         _open_sockets.add(sock)
-        _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name), sock=sock)
+        _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name, read_errors), sock=sock)
         return channel
 
     def send(
@@ -186,6 +187,14 @@ class Channel(asyncio.Protocol):
         self.give_up(f"sandbox {self.name} went away{f' ({exc})' if exc else ''}{self._stderr()}")
 
     def data_received(self, data: bytes) -> None:
+        if self._read_errors is None:
+            self._take_docker_frames(data)
+        else:
+            self._frames += data
+        for frame in split(self._frames):
+            self._take(*unpack(frame))
+
+    def _take_docker_frames(self, data: bytes) -> None:
         self._raw += data
         start = 0
         while len(self._raw) - start >= 8:
@@ -199,8 +208,6 @@ class Channel(asyncio.Protocol):
                 self._errors = (self._errors + payload)[-4096:]
             start += 8 + size
         del self._raw[:start]
-        for frame in split(self._frames):
-            self._take(*unpack(frame))
 
     def _take(self, kind: bytes, header: dict[str, Any], body: bytes) -> None:
         if kind == b"b":
@@ -219,5 +226,6 @@ class Channel(asyncio.Protocol):
                 request.succeed((header, body))
 
     def _stderr(self) -> str:
-        text = bytes(self._errors).decode(errors="replace").strip()
+        errors = bytes(self._errors) if self._read_errors is None else self._read_errors()
+        text = errors.decode(errors="replace").strip()
         return f"; its stderr: {text}" if text else ""

@@ -3,17 +3,19 @@
 The content is every file below the root: its path, kind and mode, and what it holds or where it links to. Left out is
 what differs between two builds of the same: times, owners, caches, logs, temporary files, and what a container runtime
 or the building host puts there. Compiled Python counts by its code, without the time in its header and the sharing of
-objects, which depends on the process that compiled it.
+objects, which depends on the process that compiled it. An argument names, in JSON, the modes of files that a root
+folder stores with other ones.
 """
 
 import hashlib
 import importlib.util
+import json
 import marshal
 import os
 import re
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 OMITTED = {
     *("/.dockerenv", "/dev", "/proc", "/sys", "/run"),
@@ -24,11 +26,16 @@ OMITTED = {
 """Paths that do not count, with everything below them."""
 
 
-def digest(root: str = "/") -> str:
-    """The digest of the files below a folder, as ``sha256:`` and 64 hexadecimal digits."""
+def digest(root: str = "/", modes: Mapping[str, int] | None = None) -> str:
+    """The digest of the files below a folder, as ``sha256:`` and 64 hexadecimal digits.
+
+    Args:
+        root: The folder.
+        modes: The modes of files that have others there, by path.
+    """
     total = hashlib.sha256()
     for path in sorted(_paths(root.rstrip("/"), ""), key=os.fsencode):
-        total.update(_entry(root.rstrip("/") + path, path))
+        total.update(_entry(root.rstrip("/") + path, path, (modes or {}).get(path)))
     return f"sha256:{total.hexdigest()}"
 
 
@@ -44,12 +51,12 @@ def _paths(root: str, below: str) -> Iterator[str]:
                 yield from _paths(root, path)
 
 
-def _entry(place: str, path: str) -> bytes:
+def _entry(place: str, path: str, mode_there: int | None) -> bytes:
     found = os.lstat(place)
     if stat.S_ISLNK(found.st_mode):
         kind, what = "link", os.readlink(place)  # the mode of a link has no meaning
     else:
-        mode = f"{stat.S_IMODE(found.st_mode):o}"
+        mode = f"{stat.S_IMODE(found.st_mode) if mode_there is None else mode_there:o}"
         if stat.S_ISREG(found.st_mode):
             kind, what = f"file {mode}", _content(place)
         else:
@@ -78,7 +85,7 @@ def packages(root: str = "/") -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(digest())
+    print(digest(modes=json.loads(sys.argv[1]) if len(sys.argv) > 1 else None))
     for name, version in packages().items():
         print(name, version)
     sys.stdout.flush()

@@ -6,25 +6,23 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
-from ..metrics import STARTS
+from ..errors import ImageError, SandboxError, SandboxLost
 from ..visible import plural
-from .admission import Budget, Permits, given_limits, read_limits, require_enforced
+from .admission import Budget, given_limits, read_limits, require_enforced
+from .budgeted import CLOSED, BudgetedSandboxes
 from .client import OWNER_LABEL, DockerClient, owner_label, owner_lives, sweep
 from .container import DockerSandbox
 from .daemon import connect, docker_errors
 from .image import checked_content, content_of, find_image
 from .image_build import build_from
-from .protocol import Sandbox, SandboxProvider, SandboxSpec
+from .protocol import SandboxSpec
 
 BUILDS = 3
 """Failed builds of an image after which it is not built again for `BUILD_PAUSE` seconds."""
@@ -33,25 +31,9 @@ TIDY = 600.0
 """Seconds between two searches for containers without an owner."""
 MOST_NAMED = 5
 """Other processes that a warning names, at most."""
-CLOSED = "this provider is closed; make another DockerSandboxes"
 
 
-@dataclass
-class _Reservation:
-    permits: Permits
-    memory: int
-
-    def release(self) -> None:
-        self.permits.give_back(self.memory)
-
-    def move_to(self, permits: Permits) -> None:
-        """Hold it there instead, if it is free there."""
-        if self.permits is not permits and permits.try_take(self.memory):
-            self.release()
-            self.permits = permits
-
-
-class DockerSandboxes(SandboxProvider):
+class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
     """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
 
     Args:
@@ -64,42 +46,13 @@ class DockerSandboxes(SandboxProvider):
     """
 
     def __init__(self, image: str | None = None) -> None:
+        super().__init__()
         self._image = image
         self._client = DockerClient()
-        self._sandboxes: dict[DockerSandbox, _Reservation] = {}
         self._building = asyncio.Lock()
         self._unbuildable: dict[str, tuple[int, float, str]] = {}
         """By content: how often a build failed, when, and why."""
-        self._closed = False
         self._tidied = time.monotonic()  # a client does so when it connects
-
-    async def create(self, spec: SandboxSpec | None = None) -> DockerSandbox:
-        spec = spec or SandboxSpec()
-        budget = await self._ready_for(spec)
-        await self._tidy()
-        reservation = _Reservation(budget.permits[spec.role], budget.memory(spec))
-        await reservation.permits.take(reservation.memory)
-        async with contextlib.AsyncExitStack() as stack:
-            if spec.role == "agent":
-                try:
-                    await stack.enter_async_context(budget.promised(reservation.memory))
-                except BaseException:
-                    reservation.release()
-                    raise
-            return await self._open(spec, budget, reservation)
-
-    async def create_ahead(self, spec: SandboxSpec) -> DockerSandbox:
-        budget = await self._ready_for(spec)
-        reservation = _Reservation(budget.permits["waiting"], budget.memory(spec))
-        fits = spec.role == "scoring" or not budget.shortage(reservation.memory)
-        if not fits or not reservation.permits.try_take(reservation.memory):
-            raise SandboxError("there is no room for another sandbox that is started in advance")
-        return await self._open(spec, budget, reservation)
-
-    def handed_out(self, sandbox: Sandbox) -> None:
-        # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
-        if isinstance(sandbox, DockerSandbox) and sandbox.spec.role == "agent" and sandbox in self._sandboxes:
-            self._sandboxes[sandbox].move_to(self._client.known_budget.permits["agent"])
 
     async def _tidy(self) -> None:
         if time.monotonic() - self._tidied > TIDY:
@@ -113,40 +66,20 @@ class DockerSandboxes(SandboxProvider):
         return await self._client.budget()
 
     async def _ready_for(self, spec: SandboxSpec) -> Budget:
-        """The budget, if the daemon may have a sandbox of this kind. Raises `DaemonError`."""
         budget = await self.budget()
+        await self._tidy()
         if spec.role == "scoring":
             require_enforced(self._client.missing_limits)
         return budget
 
-    async def _open(self, spec: SandboxSpec, budget: Budget, reservation: _Reservation) -> DockerSandbox:
-        """Start a sandbox; what has been reserved for it is released when it has ended."""
-        sandbox = DockerSandbox(self._client, spec, spec.image or self._image, self._ended)
-        self._sandboxes[sandbox] = reservation
-        try:
-            async with budget.starting():
-                if self._closed:
-                    raise SandboxLost(CLOSED)
-                await sandbox.open()
-                STARTS.labels(spec.role).inc()
-            await self._client.remove_left()
-        except BaseException as error:
-            # Also one whose container starts and is silent, which keeps others from starting for a minute.
-            if isinstance(error, DaemonError | SandboxLost) and not self._closed:
-                budget.start_failed(error)
-            await asyncio.shield(sandbox.close())
-            raise
-        budget.start_worked()
-        return sandbox
+    def _make(self, spec: SandboxSpec) -> DockerSandbox:
+        return DockerSandbox(self._client, spec, spec.image or self._image, self._ended)
 
-    def _ended(self, sandbox: DockerSandbox) -> None:
-        if (reservation := self._sandboxes.pop(sandbox, None)) is not None:
-            reservation.release()
+    async def _started(self) -> None:
+        await self._client.remove_left()
 
-    @contextlib.asynccontextmanager
-    async def grading(self) -> AsyncIterator[None]:
-        async with (await self._client.budget()).permits["grading"].held(1):
-            yield
+    def _known_budget(self) -> Budget:
+        return self._client.known_budget
 
     async def image(self) -> str:
         return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
@@ -176,17 +109,9 @@ class DockerSandboxes(SandboxProvider):
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""
-        self._closed = True
-        await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
+        await super().close()
         await self._client.remove_left()
         self._client.close()
-
-    def abandon(self) -> None:
-        """End every sandbox without its event loop, which has been closed."""
-        self._closed = True
-        for sandbox in list(self._sandboxes):
-            sandbox.abandon()
-            self._ended(sandbox)
 
     def client(self) -> Any:
         """docker-py's low-level client, connected at first use."""

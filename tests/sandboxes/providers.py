@@ -8,8 +8,15 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import docker
+import pytest
 
 from rtl_agent_gym.sandboxes import Process, Sandbox, SandboxProvider, SandboxSpec
+
+
+def on_both_providers(metafunc: pytest.Metafunc) -> None:
+    """The hook ``pytest_generate_tests`` of files whose `shared_sandbox` is one of each provider."""
+    if "_shared" in metafunc.fixturenames:
+        metafunc.parametrize("_shared", ["docker", "namespaces"], indirect=True, scope="module")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,14 @@ import pytest
 import pytest_asyncio
 
 from rtl_agent_gym.errors import ImageError, SandboxError, SandboxLost
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
+from rtl_agent_gym.sandboxes import (
+    DockerSandboxes,
+    NamespaceSandboxes,
+    Sandbox,
+    SandboxProvider,
+    SandboxSpec,
+    WaitingSandboxes,
+)
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
@@ -26,17 +33,22 @@ for number in range(200):
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each maker and each role once. The other pairs are slow."""
-    pairs = [("docker", "agent"), ("pool", "scoring")]
+    """Each maker and each role once; those of namespaces start fast. The other pairs are slow."""
+    pairs = [("docker", "agent"), ("pool", "scoring"), ("namespaces", "agent"), ("namespaces", "scoring")]
     others = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("docker", "scoring"), ("pool", "agent"))]
     if "spec" in metafunc.fixturenames:
         metafunc.parametrize(("maker", "spec"), [*pairs, *others], indirect=True, scope="module")
     elif "maker" in metafunc.fixturenames:
-        metafunc.parametrize("maker", ["docker", "pool"], indirect=True, scope="module")
+        metafunc.parametrize("maker", ["docker", "pool", "namespaces"], indirect=True, scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    if request.param == "namespaces":
+        request.getfixturevalue("root_folder")
+        async with NamespaceSandboxes() as namespaces:
+            yield namespaces
+        return
     async with DockerSandboxes() as docker:
         if request.param == "docker":
             yield docker
@@ -197,6 +209,10 @@ async def test_a_folder_of_the_keepers(maker: SandboxProvider) -> None:
 async def test_images_are_built_once(maker: SandboxProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     base = await maker.image()
     assert base == await maker.image()
+    if isinstance(maker, NamespaceSandboxes):
+        with pytest.raises(ImageError, match="Docker"):
+            await maker.build_image({"Dockerfile": f"FROM {base}\n".encode()})
+        return
     files = {"make/Dockerfile": f"FROM {base}\nCOPY word /tmp/word\n".encode(), "word": b"hello"}
     built = await maker.build_image(files, dockerfile="make/Dockerfile")
     try:

@@ -20,9 +20,10 @@ import pytest
 import requests
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container, warden_sandbox
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
-from rtl_agent_gym.sandboxes.container import CpuTime, cpu_time, own_doing
+from rtl_agent_gym.sandboxes.container import cpu_time, own_doing
+from rtl_agent_gym.sandboxes.warden_sandbox import CpuTime
 from tests.sandboxes.providers import containers, docker_api
 
 pytestmark = pytest.mark.docker
@@ -397,7 +398,7 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
 
 
 async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.GRACE", 0.5)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.GRACE", 0.5)
     await sandbox.run("true")
     with docker_api() as api:
         api.pause(sandbox.id)
@@ -417,8 +418,8 @@ async def test_a_silent_sandbox_is_judged_by_its_whole_silence(
         judged.append((given[-1], cpu_time(*given[:2])))
         return ""
 
-    monkeypatch.setattr(container, "GRACE", 1.0)
-    monkeypatch.setattr(container, "LATE", 0.2)
+    monkeypatch.setattr(warden_sandbox, "GRACE", 1.0)
+    monkeypatch.setattr(warden_sandbox, "LATE", 0.2)
     monkeypatch.setattr(container, "own_doing", own_doing)
     await sandbox.run("true")
     with docker_api() as api:

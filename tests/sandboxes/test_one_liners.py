@@ -6,10 +6,12 @@ import re
 
 import pytest
 
-from rtl_agent_gym.sandboxes import DockerSandbox
+from rtl_agent_gym.sandboxes import Sandbox
 from tests.sandboxes.one_liners import ONE_LINERS
+from tests.sandboxes.providers import on_both_providers
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+pytest_generate_tests = on_both_providers
 
 LINE = re.compile(r"^bash: line \d+: (?! *\d+ [A-Z])", re.MULTILINE)
 """Where a script's errors say which line they are of; an interactive shell's do not."""
@@ -18,7 +20,7 @@ ENDED = re.compile(r"^(?:bash: line \d+: +\d+ )?(?:Aborted|Killed|Segmentation f
 
 
 @pytest.mark.parametrize("turns", ONE_LINERS, ids=lambda turns: turns[0].split("\n")[0][:40])
-async def test_the_observation_is_what_a_script_writes(shared_sandbox: DockerSandbox, turns: tuple[str, ...]) -> None:
+async def test_the_observation_is_what_a_script_writes(shared_sandbox: Sandbox, turns: tuple[str, ...]) -> None:
     script = await shared_sandbox.exec(["bash", "-c", "\n".join(turns)], timeout=60)
     await shared_sandbox.exec(["sh", "-c", "rm -rf /tmp/* /code/*"])
     results = [await shared_sandbox.run(turn, timeout=60) for turn in turns]

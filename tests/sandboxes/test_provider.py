@@ -54,7 +54,7 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
 
 @pytest.mark.docker
 async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.START_PATIENCE", 0.5)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.START_PATIENCE", 0.5)
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.program", lambda: "import time; time.sleep(60)")
     async with DockerSandboxes() as made:
         budget = await made.budget()

@@ -7,24 +7,26 @@ import time
 
 import pytest
 
-from rtl_agent_gym.sandboxes import CommandResult, DockerSandbox
+from rtl_agent_gym.sandboxes import CommandResult, Sandbox
 from rtl_agent_gym.sandboxes.warden.shell import read_report
+from tests.sandboxes.providers import on_both_providers
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
+pytest_generate_tests = on_both_providers
 
 
 @pytest.fixture
-def sandbox(shared_sandbox: DockerSandbox) -> DockerSandbox:
+def sandbox(shared_sandbox: Sandbox) -> Sandbox:
     """Clean for each test."""
     return shared_sandbox
 
 
-async def still_works(sandbox: DockerSandbox) -> None:
+async def still_works(sandbox: Sandbox) -> None:
     result = await sandbox.run("echo alive $((6 * 7))")
     assert (result.output, result.exit_code) == ("alive 42\n", 0)
 
 
-async def timed(sandbox: DockerSandbox, command: str, timeout: float = 1.0) -> CommandResult:
+async def timed(sandbox: Sandbox, command: str, timeout: float = 1.0) -> CommandResult:
     """Run with a time-out, and see that it comes back soon after it; on a quiet machine that is within a second."""
     begun = time.monotonic()
     result = await sandbox.run(command, timeout=timeout)
@@ -32,7 +34,7 @@ async def timed(sandbox: DockerSandbox, command: str, timeout: float = 1.0) -> C
     return result
 
 
-async def test_state_lasts_between_commands(sandbox: DockerSandbox) -> None:
+async def test_state_lasts_between_commands(sandbox: Sandbox) -> None:
     await sandbox.run(
         "cd /tmp && X=5 && export Y=6 && f() { echo f$X; } && alias ll='echo aliased' && echo data > file"
     )
@@ -41,7 +43,7 @@ async def test_state_lasts_between_commands(sandbox: DockerSandbox) -> None:
     assert result.cwd == "/tmp"
 
 
-async def test_background_jobs_last(sandbox: DockerSandbox) -> None:
+async def test_background_jobs_last(sandbox: Sandbox) -> None:
     started = time.monotonic()
     await sandbox.run("(sleep 0.5; echo done > /tmp/flag) & sleep 300 & echo $! > /tmp/pid")
     assert time.monotonic() - started < 60
@@ -52,19 +54,19 @@ async def test_background_jobs_last(sandbox: DockerSandbox) -> None:
     assert result.output == "done\nrunning\n"
 
 
-async def test_background_output_comes_with_a_later_observation(sandbox: DockerSandbox) -> None:
+async def test_background_output_comes_with_a_later_observation(sandbox: Sandbox) -> None:
     await sandbox.run("(sleep 0.3; echo from behind) &")
     await asyncio.sleep(0.6)
     assert "from behind\n" in (await sandbox.run("echo now")).output
 
 
-async def test_background_jobs_outlive_another_commands_timeout(sandbox: DockerSandbox) -> None:
+async def test_background_jobs_outlive_another_commands_timeout(sandbox: Sandbox) -> None:
     await sandbox.run("(while :; do sleep 0.2; done) & echo $! > /tmp/pid")
     assert (await timed(sandbox, "sleep 60")).timed_out
     assert (await sandbox.run("kill -0 $(cat /tmp/pid) && echo running")).output == "running\n"
 
 
-async def test_stdout_and_stderr_keep_their_order(sandbox: DockerSandbox) -> None:
+async def test_stdout_and_stderr_keep_their_order(sandbox: Sandbox) -> None:
     result = await sandbox.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done")
     assert result.output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
 
@@ -72,14 +74,14 @@ async def test_stdout_and_stderr_keep_their_order(sandbox: DockerSandbox) -> Non
 @pytest.mark.parametrize(
     ("command", "code"), [("true", 0), ("false", 1), ("(exit 7)", 7), ("kill -9 $BASHPID &wait $!", 137)]
 )
-async def test_exit_codes(sandbox: DockerSandbox, command: str, code: int) -> None:
+async def test_exit_codes(sandbox: Sandbox, command: str, code: int) -> None:
     assert (await sandbox.run(command)).exit_code == code
 
 
 @pytest.mark.parametrize(
     "command", ["cat", "read x; echo got:$x", "python3 -c 'import sys; print(repr(sys.stdin.read()))'"]
 )
-async def test_commands_cannot_read_the_protocol(sandbox: DockerSandbox, command: str) -> None:
+async def test_commands_cannot_read_the_protocol(sandbox: Sandbox, command: str) -> None:
     result = await timed(sandbox, command, 5.0)
     assert not result.timed_out
     assert "__status" not in result.output
@@ -97,7 +99,7 @@ async def test_commands_cannot_read_the_protocol(sandbox: DockerSandbox, command
         ("exec /no/such/program", None),
     ],
 )
-async def test_ending_the_shell_starts_another(sandbox: DockerSandbox, command: str, reason: str | None) -> None:
+async def test_ending_the_shell_starts_another(sandbox: Sandbox, command: str, reason: str | None) -> None:
     result = await timed(sandbox, f"cd /tmp; echo before; {command}", 5.0)
     assert "before" in result.output
     assert "not reached" not in result.output
@@ -118,7 +120,7 @@ async def test_ending_the_shell_starts_another(sandbox: DockerSandbox, command: 
         "kill -STOP $$",
     ],
 )
-async def test_a_new_shell_starts_where_the_old_one_ended(sandbox: DockerSandbox, command: str) -> None:
+async def test_a_new_shell_starts_where_the_old_one_ended(sandbox: Sandbox, command: str) -> None:
     await sandbox.run("mkdir -p /tmp/deep")
     result = await timed(sandbox, f"cd /tmp/deep; umask 077; {command}")
     assert result.restarted
@@ -130,7 +132,7 @@ async def test_a_new_shell_starts_where_the_old_one_ended(sandbox: DockerSandbox
     assert (await sandbox.run("exit 1")).cwd == "/tmp/link"
 
 
-async def test_the_shells_folder_and_umask_are_not_those_of_processes(sandbox: DockerSandbox) -> None:
+async def test_the_shells_folder_and_umask_are_not_those_of_processes(sandbox: Sandbox) -> None:
     await sandbox.run("cd /tmp; umask 077")
     assert (await sandbox.exec(["sh", "-c", "pwd; umask"])).output == "/code\n0022\n"
     await sandbox.write_files({"made/file": "x"})
@@ -154,7 +156,7 @@ async def test_the_shells_folder_and_umask_are_not_those_of_processes(sandbox: D
     ],
 )
 async def test_nothing_of_the_protocol_is_in_an_observation(
-    sandbox: DockerSandbox, turns: list[str], outputs: list[str]
+    sandbox: Sandbox, turns: list[str], outputs: list[str]
 ) -> None:
     assert [(await sandbox.run(turn)).output for turn in turns] == outputs
 
@@ -172,7 +174,7 @@ async def test_nothing_of_the_protocol_is_in_an_observation(
         "vvp /dev/fd/0 < <(sleep 60)",
     ],
 )
-async def test_a_timeout_ends_the_command_and_spares_the_shell(sandbox: DockerSandbox, command: str) -> None:
+async def test_a_timeout_ends_the_command_and_spares_the_shell(sandbox: Sandbox, command: str) -> None:
     await sandbox.run("KEPT=yes")
     result = await timed(sandbox, f"echo begun; {command}")
     assert result.timed_out
@@ -189,7 +191,7 @@ async def test_a_timeout_ends_the_command_and_spares_the_shell(sandbox: DockerSa
 @pytest.mark.parametrize(
     "command", ["trap '' INT; while :; do :; done", "exec 201>&-", "readonly POSIXLY_CORRECT=1 __status"]
 )
-async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: DockerSandbox, command: str) -> None:
+async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: Sandbox, command: str) -> None:
     result = await timed(sandbox, command)
     if result.timed_out:
         assert result.restarted
@@ -197,7 +199,7 @@ async def test_a_shell_that_cannot_be_had_back_is_replaced(sandbox: DockerSandbo
     await still_works(sandbox)
 
 
-async def test_a_timed_out_process_that_looks_like_a_zombie_does_not_survive(sandbox: DockerSandbox) -> None:
+async def test_a_timed_out_process_that_looks_like_a_zombie_does_not_survive(sandbox: Sandbox) -> None:
     """Its first thread has ended, and another one runs."""
     program = (
         "import ctypes, platform, threading, time\n"
@@ -211,7 +213,7 @@ async def test_a_timed_out_process_that_looks_like_a_zombie_does_not_survive(san
     assert (await sandbox.run("wc -c < /tmp/alive | diff - /tmp/before")).exit_code == 0
 
 
-async def test_timed_out_daemons_do_not_survive(sandbox: DockerSandbox) -> None:
+async def test_timed_out_daemons_do_not_survive(sandbox: Sandbox) -> None:
     result = await timed(sandbox, "(setsid sleep 1234 &) ; setsid bash -c 'sleep 1235 & sleep 1236' & sleep 60")
     assert result.timed_out
     assert (await sandbox.run("pgrep -c sleep")).output == "0\n"
@@ -229,7 +231,7 @@ async def test_timed_out_daemons_do_not_survive(sandbox: DockerSandbox) -> None:
         ("}", "syntax error"),
     ],
 )
-async def test_unfinished_syntax_comes_back_at_once(sandbox: DockerSandbox, command: str, says: str) -> None:
+async def test_unfinished_syntax_comes_back_at_once(sandbox: Sandbox, command: str, says: str) -> None:
     result = await timed(sandbox, command, 5.0)
     assert not result.timed_out
     assert says in result.output
@@ -272,26 +274,26 @@ async def test_unfinished_syntax_comes_back_at_once(sandbox: DockerSandbox, comm
         "cat /dev/tty",
     ],
 )
-async def test_the_next_command_works_after(sandbox: DockerSandbox, command: str) -> None:
+async def test_the_next_command_works_after(sandbox: Sandbox, command: str) -> None:
     await timed(sandbox, command, 3.0)
     result = await timed(sandbox, "/bin/echo still here", 3.0)
     assert "still here" in result.output
     assert "__status" not in result.output
 
 
-async def test_a_stopped_shell_is_replaced(sandbox: DockerSandbox) -> None:
+async def test_a_stopped_shell_is_replaced(sandbox: Sandbox) -> None:
     result = await timed(sandbox, "kill -STOP $$")
     assert result.timed_out
     await still_works(sandbox)
 
 
 @pytest.mark.parametrize("program", ["vim -n", "less /etc/passwd", "vi", "nano", "top -b -n 1", "more /etc/passwd"])
-async def test_programs_for_a_terminal_come_back(sandbox: DockerSandbox, program: str) -> None:
+async def test_programs_for_a_terminal_come_back(sandbox: Sandbox, program: str) -> None:
     await timed(sandbox, program, 2.0)
     await still_works(sandbox)
 
 
-async def test_endless_output_is_cut_and_memory_stays_bounded(sandbox: DockerSandbox) -> None:
+async def test_endless_output_is_cut_and_memory_stays_bounded(sandbox: Sandbox) -> None:
     result = await timed(sandbox, "yes", 1.0)
     assert result.timed_out
     assert result.truncated
@@ -300,7 +302,7 @@ async def test_endless_output_is_cut_and_memory_stays_bounded(sandbox: DockerSan
     await still_works(sandbox)
 
 
-async def test_a_hundred_megabytes_keep_head_and_tail(sandbox: DockerSandbox) -> None:
+async def test_a_hundred_megabytes_keep_head_and_tail(sandbox: Sandbox) -> None:
     command = "echo first; head -c 100000000 /dev/zero | tr '\\0' a; echo; echo last"
     result = await sandbox.run(command, max_output=1000)
     assert result.truncated
@@ -310,19 +312,19 @@ async def test_a_hundred_megabytes_keep_head_and_tail(sandbox: DockerSandbox) ->
     assert result.output_chars == 100_000_012
 
 
-async def test_output_is_never_cut_inside_a_character(sandbox: DockerSandbox) -> None:
+async def test_output_is_never_cut_inside_a_character(sandbox: Sandbox) -> None:
     result = await sandbox.run("python3 -c 'print(\"漢字é🙂\" * 200000)'", max_output=501)
     assert "\ufffd" not in result.output
     assert "from 800001 to" in result.output
 
 
-async def test_bytes_that_are_no_text(sandbox: DockerSandbox) -> None:
+async def test_bytes_that_are_no_text(sandbox: Sandbox) -> None:
     result = await sandbox.run(r"printf 'a\0b\xff\xfe\x1b[31mred\x1b[0m\x1b]0;title\x07 end\r\n'")
     assert result.output == "a\ufffdb\ufffd\ufffdred end\n"
     await still_works(sandbox)
 
 
-async def test_a_command_with_every_kind_of_character(sandbox: DockerSandbox) -> None:
+async def test_a_command_with_every_kind_of_character(sandbox: Sandbox) -> None:
     text = "back\\slash 'single' \"double\" $dollar `tick` tab\t é漢🙂 \\n !bang #hash %d"
     result = await sandbox.run(f"cat <<'EOF'\n{text}\nEOF")
     assert result.output == text + "\n"
@@ -331,19 +333,19 @@ async def test_a_command_with_every_kind_of_character(sandbox: DockerSandbox) ->
     assert (await sandbox.run("echo '\ud800'")).exit_code == 0
 
 
-async def test_a_command_longer_than_pipes_and_arguments(sandbox: DockerSandbox) -> None:
+async def test_a_command_longer_than_pipes_and_arguments(sandbox: Sandbox) -> None:
     text = "x" * 79 + "\n"
     result = await sandbox.run(f"wc -c <<'EOF'\n{text * 30_000}EOF", timeout=30)
     assert result.output.strip() == str(80 * 30_000)
 
 
-async def test_output_without_a_last_newline(sandbox: DockerSandbox) -> None:
+async def test_output_without_a_last_newline(sandbox: Sandbox) -> None:
     assert (await sandbox.run("printf abc")).output == "abc"
     assert (await sandbox.run("")).output == ""
     assert (await sandbox.run("# only a comment")).exit_code == 0
 
 
-async def test_a_command_cannot_fake_the_end_marker(sandbox: DockerSandbox) -> None:
+async def test_a_command_cannot_fake_the_end_marker(sandbox: Sandbox) -> None:
     forged = "0" * 32 + " 0 /tmp"
     for number in (*range(10, 18), 201, 202):  # bash keeps its socket in one of them meanwhile
         result = await sandbox.run(f"printf '{forged}\\0' 2>/dev/null >&{number}; echo shown; (exit 9)")
@@ -351,7 +353,7 @@ async def test_a_command_cannot_fake_the_end_marker(sandbox: DockerSandbox) -> N
         assert result.exit_code == 9
 
 
-async def test_commands_inherit_nothing_of_the_wardens(sandbox: DockerSandbox) -> None:
+async def test_commands_inherit_nothing_of_the_wardens(sandbox: Sandbox) -> None:
     result = await sandbox.run("python3 -c 'import os; print(*sorted(os.listdir(\"/proc/self/fd\")))'")
     assert result.output == "0 1 2 3\n"  # 3 is the folder that is listed
     opened = await sandbox.run("for fd in /proc/$$/fd/*; do : 2>/dev/null >$fd && readlink $fd; done | grep -c socket")
@@ -369,13 +371,13 @@ async def test_what_is_no_report_is_none(report: bytes) -> None:
     assert read_report(word + b" 7 /tmp\0" + report.replace(b"W", word), word) == (7, b"/tmp")
 
 
-async def test_a_fork_bomb_is_over_with_its_time(sandbox: DockerSandbox) -> None:
+async def test_a_fork_bomb_is_over_with_its_time(sandbox: Sandbox) -> None:
     result = await timed(sandbox, "f() { f | f & }; f; sleep 60", 2.0)
     assert result.timed_out
     await still_works(sandbox)
 
 
-async def test_a_full_disk_and_a_file_too_large(sandbox: DockerSandbox) -> None:
+async def test_a_full_disk_and_a_file_too_large(sandbox: Sandbox) -> None:
     result = await sandbox.run("head -c 600M /dev/zero > /code/big; ls -l /code/big | awk '{print $5}'", timeout=30)
     assert result.exit_code == 0
     await sandbox.run("for i in 1 2 3; do head -c 250M /dev/zero > /code/f$i; done", timeout=30)
@@ -385,13 +387,13 @@ async def test_a_full_disk_and_a_file_too_large(sandbox: DockerSandbox) -> None:
     assert (await sandbox.run("echo x > /code/y; cat /code/y")).output == "x\n"
 
 
-async def test_memory_exhaustion_kills_the_hog(sandbox: DockerSandbox) -> None:
+async def test_memory_exhaustion_kills_the_hog(sandbox: Sandbox) -> None:
     result = await sandbox.run("python3 -c 'x = bytearray(3 << 30); print(len(x))'", timeout=30)
     assert result.exit_code in (1, 137)
     await still_works(sandbox)
 
 
-async def test_output_is_passed_on_while_it_comes(sandbox: DockerSandbox) -> None:
+async def test_output_is_passed_on_while_it_comes(sandbox: Sandbox) -> None:
     heard: list[tuple[float, bytes]] = []
     begun = time.monotonic()
     command = "echo one; sleep 0.5; echo two"

@@ -19,8 +19,7 @@ import pytest
 from rtl_agent_gym import retries
 from rtl_agent_gym.errors import HarnessError, ProblemError, SandboxError
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admission
-from rtl_agent_gym.sandboxes import container as container_module
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admission, warden_sandbox
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
@@ -440,7 +439,7 @@ async def test_a_container_that_stays_frozen_is_an_error(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
-    monkeypatch.setattr(container_module, "GRACE", 2.0)
+    monkeypatch.setattr(warden_sandbox, "GRACE", 2.0)
     monkeypatch.setattr("rtl_agent_gym.scoring.harness._PATIENCE", 1.0)
 
     async def freeze(provider: DockerSandboxes, sandbox: Sandbox) -> None:

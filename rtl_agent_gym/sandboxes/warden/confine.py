@@ -27,7 +27,7 @@ _X32 = 0x40000000
 _PRIO_USER = 2
 
 
-_FAMILIES = (1, 2, 10, 16)
+FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the families of sockets that commands may open."""
 _IO_URING_SETUP = 425
 """Its number on every architecture."""
@@ -42,6 +42,10 @@ _Step = tuple[int, int, int, int]
 """An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
 
 
+refused: tuple[int, ...] = ()
+"""System calls that the commands may not make at all."""
+
+
 def build(protected: int) -> bytes | None:
     """The filter that protects a process, or None for an unknown architecture."""
     if os.uname().machine not in _CALLS:
@@ -49,7 +53,7 @@ def build(protected: int) -> bytes | None:
     architecture, by_process, setpriority, socket = _CALLS[os.uname().machine]
     refuse, missing = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS)
     allow, first = (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST)
-    known = [(_EQUAL, len(_FAMILIES) - 1 - at, 0, family) for at, family in enumerate(_FAMILIES[:-1])]
+    known = [(_EQUAL, len(FAMILIES) - 1 - at, 0, family) for at, family in enumerate(FAMILIES[:-1])]
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
@@ -64,9 +68,10 @@ def build(protected: int) -> bytes | None:
         ),
         *_when(
             socket,
-            [first, *known, (_EQUAL, 0, 1, _FAMILIES[-1]), allow, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)],
+            [first, *known, (_EQUAL, 0, 1, FAMILIES[-1]), allow, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)],
         ),
         *_when(_IO_URING_SETUP, [missing]),
+        *(step for number in refused for step in _when(number, [refuse])),
         allow,
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in program)
@@ -77,9 +82,10 @@ def _when(number: int, steps: list[_Step]) -> list[_Step]:
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
-def confine(program: bytes | None) -> None:
-    """Put this process and all its future descendants under a filter, if the kernel supports it."""
+def confine(program: bytes | None) -> bool:
+    """Put this process and all its future descendants under a filter, if the kernel supports it. Whether it does."""
     if program is not None:
         text = ctypes.create_string_buffer(program, len(program))
         header = ctypes.create_string_buffer(struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(text)))
-        _LIBC.prctl(_PR_SET_SECCOMP, _MODE_FILTER, header, 0, 0)
+        return bool(_LIBC.prctl(_PR_SET_SECCOMP, _MODE_FILTER, header, 0, 0) == 0)
+    return False

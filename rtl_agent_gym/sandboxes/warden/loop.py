@@ -27,11 +27,13 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from .files import read_files, read_small, write_files
+from .files import read_files, write_files
 from .frames import LARGE, Watcher, reply, reply_error, split, unpack
+from .memory import MemoryWatch
 from .output import Job
 from .processes import Process, refuse
-from .relay import Relay, divide, name_users
+from .relay import Relay, become, divide, name_users
+from .setup import give_up_capabilities, set_up
 from .shell import Shell
 
 BROKEN = 70
@@ -40,63 +42,18 @@ LONGEST_SLEEP = 3600.0
 _SA_NOCLDSTOP = 1
 _FLAGS_AT = 136
 """Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
-MEMORY_PERIOD = 0.25
-"""Seconds between two looks, while commands could be taking memory."""
-FULL, NO_LONGER_FULL = 0.5, 0.4
-"""Shares of the limit: at or above the first the memory counts as full, below the second no longer."""
-_FILES = (
-    ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
-    ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
-_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
-
-
-def oom_kills() -> int | None:
-    """Processes of the sandbox that the kernel has ended for lack of memory so far; None if unknown."""
-    for path in _COUNTERS:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return int(dict(line.split() for line in read_small(path).splitlines())[b"oom_kill"])
-    return None
-
-
-class MemoryWatch:
-    """Notices when the sandbox's memory becomes full, and when it no longer is.
-
-    When the kernel's out-of-memory killer ends a sandbox, nothing can report any more whether its own memory was full
-    or the machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes
-    so much helps to exhaust a machine that promised more than it has, which must not earn it another try.
-    """
-
-    def __init__(self) -> None:
-        self.full = False
-        self.due = 0.0
-        """When to look again, on the monotonic clock."""
-        found = next((pair for pair in _FILES if os.path.exists(pair[0])), ())
-        self.files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]  # kept, as each command needs them
-
-    def look(self) -> bool:
-        """Whether this has changed."""
-        self.due = time.monotonic() + MEMORY_PERIOD
-        before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
-        return self.full != before
-
-    def _share(self) -> float:
-        with contextlib.suppress(OSError, ValueError):
-            used, most = (int(os.pread(fd, 64, 0)) for fd in self.files)
-            return used / most
-        return 0.0
 
 
 class Warden:
     """The state of the loop."""
 
-    def __init__(self, has_shell: bool, line: socket.socket | None = None) -> None:
+    def __init__(self, has_shell: bool, line: socket.socket | None = None, memory: int = 0) -> None:
         self.watcher, self.received = Watcher(), bytearray()
         self.running: dict[int, Process] = {}
         """The processes beside the shell, by process id."""
         self.shell = Shell(self.watcher, self.on_child, self.running) if has_shell else None
         self.relay = Relay(line, self.watcher) if line is not None else None
-        self.memory = MemoryWatch()
+        self.memory = MemoryWatch(memory)
 
     def on_input(self) -> None:
         data = os.read(0, 1 << 20)
@@ -128,7 +85,7 @@ class Warden:
         elif kind == b"G":
             self.send_files(header)
         elif kind == b"M":
-            reply(b"d", {"id": header["id"], "oom_kills": oom_kills()})
+            reply(b"d", {"id": header["id"], "oom_kills": self.memory.oom_kills()})
         elif kind == b"P":
             reply(b"d", {"id": header["id"]})
 
@@ -139,8 +96,13 @@ class Warden:
 
     def watch_memory(self) -> None:
         """The same while commands could be taking memory, if a look is due."""
-        if self.shell is not None and self.shell.busy and time.monotonic() >= self.memory.due:
+        if self.takes_memory and time.monotonic() >= self.memory.due:
             self.report_memory()
+
+    @property
+    def takes_memory(self) -> bool:
+        """Whether commands could be taking memory, or processes whose memory only the warden limits."""
+        return (self.shell is not None and self.shell.busy) or bool(self.memory.limit and self.running)
 
     def send_files(self, header: Mapping[str, Any]) -> None:
         """Send files, small ones together: each frame costs the daemon and the client as much as a file."""
@@ -190,12 +152,10 @@ class Warden:
 
     def wait_seconds(self) -> float | None:
         """Seconds until the shell's next time-out or the next look at the memory; None for no limit."""
-        if self.shell is None:
-            return None
-        due = self.shell.next_time()
+        due = self.shell.next_time() if self.shell is not None else None
         left = [] if due is None else [due - time.monotonic()]
-        if self.shell.busy:
-            left.append(MEMORY_PERIOD)
+        if self.takes_memory:
+            left.append(self.memory.period)
         return max(0.0, min(*left, LONGEST_SLEEP)) if left else None
 
     def loop(self) -> None:
@@ -214,7 +174,7 @@ class Warden:
             self.watcher.turn(self.wait_seconds())
             if self.shell is not None:
                 self.shell.check_time(time.monotonic())
-                self.watch_memory()
+            self.watch_memory()
 
 
 def watch_ends_of_children() -> None:
@@ -229,9 +189,18 @@ def watch_ends_of_children() -> None:
 
 
 def main() -> None:
-    """Run the warden; ``shell`` among the arguments gives it a shell, ``keeper=UID worker=UID`` a second one."""
+    """Run the warden. ``shell`` among the arguments gives it a shell, ``keeper=UID worker=UID`` a second warden,
+    ``agent=UID`` another user, ``setup=JSON`` what Docker does elsewhere (`setup.py`), and ``memory=BYTES`` a limit
+    that no control group keeps (`memory.py`).
+    """
     words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+    if "setup" in words:
+        set_up(words["setup"])
     line = divide(int(words["keeper"]), int(words["worker"])) if "keeper" in words else None
+    if "agent" in words:
+        become(int(words["agent"]))
+    if "setup" in words:
+        give_up_capabilities()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
@@ -242,7 +211,8 @@ def main() -> None:
     elif "keeper" not in words:
         name_users(os.getuid(), None)
     try:
-        Warden("shell" in words, line).loop()
+        # The keeper's warden may not end the commands' processes, so it leaves their memory to the other one.
+        Warden("shell" in words, line, int(words.get("memory", 0)) if line is None else 0).loop()
     except Exception as error:  # reported, so that it does not count as the machine's fault
         reply(b"b", {"id": 0, "message": f"{type(error).__name__}: {error}"})
         os._exit(BROKEN)

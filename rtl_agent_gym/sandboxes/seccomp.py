@@ -1,0 +1,119 @@
+"""The system call filter of a sandbox of namespaces, compiled from the list in ``seccomp.txt``.
+
+The warden installs it before it runs anything, and every process of the sandbox inherits it. It allows what is listed
+and refuses everything else: with EPERM as Docker does, and with ENOSYS for calls that are newer than the list, so that
+programs use an older one. The filter in `warden/confine.py`, which protects the warden, is added to each of its
+children.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import SandboxError
+from .warden.confine import FAMILIES
+
+LIST = Path(__file__).with_name("seccomp.txt")
+_LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
+"""Offsets of a call's number, its architecture, and the lower halves of its first two arguments."""
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_CLONE3 = 435
+"""Its flags are in memory, where no filter sees them. C libraries use clone if it is not there."""
+_NEW_NAMESPACES = 0x7E020000
+"""The flags of clone that make namespaces."""
+_PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
+"""Linux with and without a 32-bit address space or a 2.6 version number; the last one only asks."""
+_TERMINAL_REQUESTS = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX, which type into a terminal."""
+
+_Step = tuple[int, int, int, int]
+"""An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
+_PERMIT: _Step = (_RETURN, 0, 0, _ALLOW)
+_REFUSE: _Step = (_RETURN, 0, 0, _ERRNO | _EPERM)
+_MISSING: _Step = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
+
+
+@functools.cache
+def allowed(machine: str = "") -> dict[str, int]:
+    """The numbers of the allowed system calls by name, for an architecture; empty for this machine's.
+
+    Raises:
+        SandboxError: The list does not know the architecture.
+    """
+    machine = machine or os.uname().machine
+    if machine not in _ARCHITECTURES:
+        known = " and ".join(_ARCHITECTURES)
+        raise SandboxError(f"sandboxes of namespaces run on {known}, not on {machine}: use Docker there")
+    column = list(_ARCHITECTURES).index(machine)
+    lines = (line.split() for line in LIST.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    return {name: int(numbers[column]) for name, *numbers in lines if numbers[column] != "-"}
+
+
+@functools.cache
+def compile_filter(machine: str = "") -> bytes:
+    """The filter as instructions of the kernel's BPF.
+
+    Args:
+        machine: The architecture; empty for this machine's.
+
+    Raises:
+        SandboxError: As from `allowed`.
+    """
+    machine = machine or os.uname().machine
+    calls = allowed(machine)
+    families = _among(FAMILIES, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT))
+    program = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
+        _MISSING,  # a program of another architecture, such as 32 bits; the image has none
+        (_LOAD, 0, 0, _NUMBER),
+        *_when(calls["clone"], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _REFUSE, _PERMIT]),
+        *_when(calls["ioctl"], [(_LOAD, 0, 0, _SECOND), *_among(_TERMINAL_REQUESTS, _PERMIT, _REFUSE)]),
+        *_when(calls["personality"], [(_LOAD, 0, 0, _FIRST), *_among(_PERSONALITIES, _REFUSE)]),
+        *_when(calls["socket"], [(_LOAD, 0, 0, _FIRST), *families]),
+        *_when(_CLONE3, [_MISSING]),
+        *_ranges(sorted(calls.values())),
+    ]
+    return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+def _when(number: int, steps: list[_Step]) -> list[_Step]:
+    """Steps, which end with a return, for the system call of a number, which has been loaded."""
+    return [(_EQUAL, 0, len(steps), number), *steps]
+
+
+def _among(values: tuple[int, ...], otherwise: _Step, then: _Step = _PERMIT) -> list[_Step]:
+    """Return `then` for a loaded value that is one of these, else `otherwise`."""
+    tests = [(_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
+    return [*tests, otherwise, then]
+
+
+def _ranges(numbers: list[int]) -> list[_Step]:
+    """Allow these numbers, which are in ascending order, refuse those between them, and those above do not exist.
+
+    A filter jumps only forwards, and the kernel remembers which calls it always allows; so a list is fast enough.
+    """
+    tests = []
+    for begin, end in _spans(numbers):
+        tests += [(_AT_LEAST, begin, False), (_ABOVE, end, True)]
+    steps: list[_Step] = []
+    for at, (operation, number, is_end) in enumerate(tests):
+        left = len(tests) - at - 1
+        # The three returns follow the tests: missing, refuse, permit.
+        steps.append((operation, 0, left + (2 if is_end else 1), number))
+    return [*steps, _MISSING, _REFUSE, _PERMIT]
+
+
+def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """The first and the last number of each run of successive numbers."""
+    for _, run in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        members = [number for _, number in run]
+        yield members[0], members[-1]

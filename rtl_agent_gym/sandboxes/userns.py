@@ -1,0 +1,147 @@
+"""The user namespaces of sandboxes without a daemon, which bubblewrap joins.
+
+A namespace is made by a helper process, which also forbids namespaces below it, and is kept by an open descriptor once
+that process has ended. There are two kinds:
+
+- `open_ranged` maps a range of user ids, so that each sandbox has users of its own. It needs root, or a range in
+  /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one.
+- `open_single` maps one id to the caller's own, which every kernel with unprivileged user namespaces allows. Such a
+  sandbox has one user, and a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SandboxError
+from .client import MAPPED_UIDS, UIDS
+
+SUBORDINATE = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
+"""Where the ranges of ids are that a user may map."""
+_READY = "ready"
+_HELPER = f"read go && echo 0 > /proc/sys/user/max_user_namespaces && echo {_READY} && read end"
+"""Runs in the new namespace with all capabilities there: the limit holds for everything below it."""
+
+
+def bubblewrap() -> str:
+    """The path of bubblewrap's program. Raises `SandboxError` if it is not installed."""
+    if (found := shutil.which("bwrap")) is None:
+        raise SandboxError("sandboxes without Docker need bubblewrap; install the package bubblewrap (Debian, Ubuntu)")
+    return found
+
+
+@dataclass
+class UserNamespace:
+    """A user namespace. Owns its descriptor; it ends when that is closed and no process is in it."""
+
+    descriptor: int
+    uids: Sequence[int]
+    """The ids of agents, of which each keeper has the next; a single one if there can be no keeper."""
+
+    @property
+    def ranged(self) -> bool:
+        """Whether it has root and several users."""
+        return len(self.uids) > 1
+
+    def close(self) -> None:
+        """Idempotent."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def why_not_ranged() -> str:
+    """Why this process cannot map a range of user ids; empty if it can."""
+    if os.geteuid() == 0:
+        return ""
+    for kind, path in SUBORDINATE.items():
+        if shutil.which(f"new{kind}map") is None:
+            return f"the program new{kind}map is missing; install the package uidmap"
+        if _subordinate(path) is None:
+            name = _user()
+            return f"{path} has no range of 65536 ids for {name}; root adds one with: usermod --add-sub{kind}s " + (
+                f"100000-165535 {name}"
+            )
+    return ""
+
+
+def _user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _subordinate(path: Path) -> int | None:
+    """The first id of this user's first range that is large enough."""
+    try:
+        lines = [line.strip().split(":") for line in path.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return None
+    owners = (_user(), str(os.geteuid()))
+    starts = (int(words[1]) for words in lines if len(words) == 3 and words[0] in owners and int(words[2]) >= 1 << 16)
+    return next(starts, None)
+
+
+def open_ranged() -> UserNamespace:
+    """A namespace with root and a range of users. Raises `SandboxError` if this process may not have one."""
+    if why := why_not_ranged():
+        raise SandboxError(f"this user cannot map a range of user ids: {why}")
+    if os.geteuid() == 0:
+        ids = f"0 0 1\n{UIDS.start} {UIDS.start} {UIDS.stop - UIDS.start}\n"
+
+        def allow(pid: int) -> None:
+            for kind in SUBORDINATE:
+                Path(f"/proc/{pid}/{kind}_map").write_text(ids, encoding="ascii")
+
+        return UserNamespace(_open([], allow), UIDS)
+
+    def map_range(pid: int) -> None:
+        for (kind, path), own in zip(SUBORDINATE.items(), (os.geteuid(), os.getegid()), strict=True):
+            words = map(str, (pid, 0, own, 1, 1, _subordinate(path), (1 << 16) - 1))
+            subprocess.run([f"new{kind}map", *words], check=True, capture_output=True, text=True)
+
+    return UserNamespace(_open([], map_range), MAPPED_UIDS)
+
+
+def open_single(uid: int) -> UserNamespace:
+    """A namespace in which this process's user has the id `uid`. Raises `SandboxError` if the kernel refuses."""
+    return UserNamespace(_open([f"--map-user={uid}", f"--map-group={uid}"]), (uid,))
+
+
+def _open(options: list[str], map_ids: Callable[[int], None] = lambda pid: None) -> int:
+    command = ["unshare", "--user", "--keep-caps", *options, "--", "/bin/sh", "-c", f"echo started && {_HELPER}"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as helper:
+        assert helper.stdin is not None
+        assert helper.stdout is not None
+        assert helper.stderr is not None
+        try:
+            if helper.stdout.readline().strip() != b"started":
+                raise SandboxError(_refused(helper.stderr.read().decode(errors="replace")))
+            map_ids(helper.pid)
+            helper.stdin.write(b"go\n")
+            if helper.stdout.readline().strip() != _READY.encode():
+                raise SandboxError(_refused(helper.stderr.read().decode(errors="replace")))
+            return os.open(f"/proc/{helper.pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        except subprocess.CalledProcessError as error:
+            raise SandboxError(f"{error.cmd[0]} failed: {error.stderr.strip()}") from error
+        except OSError as error:
+            raise SandboxError(_refused(str(error))) from error
+        finally:
+            helper.kill()
+
+
+def _refused(why: str) -> str:
+    return (
+        f"this machine makes no user namespaces for this user: {why.strip() or 'no reason given'}. They are switched "
+        "on by the settings kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu "
+        "kernel.apparmor_restrict_unprivileged_userns=0 (sysctl)"
+    )

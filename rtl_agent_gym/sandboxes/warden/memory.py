@@ -1,0 +1,117 @@
+"""The memory of a sandbox. Runs inside it; standard library only.
+
+A control group limits it, and the warden only looks at the group's files. Where there is none, the warden adds up what
+the processes and the folders in memory hold, and kills the largest process when that is above the limit. What it cannot
+see there (memory files, System V shared memory), commands may not make; see `confine.refused`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+from .files import read_small
+
+MEMORY_PERIOD = 0.25
+"""Seconds between two looks, while commands could be taking memory."""
+GUARD_PERIOD = 0.05
+"""The same where no control group limits the memory."""
+FULL, NO_LONGER_FULL = 0.5, 0.4
+"""Shares of the limit: at or above the first the memory counts as full, below the second no longer."""
+_FILES = (
+    ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
+    ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+_MACHINE_COUNTER = "/proc/vmstat"
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def _oom_kills(path: str) -> int | None:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        return int(dict(line.split() for line in read_small(path).splitlines())[b"oom_kill"])
+    return None
+
+
+class MemoryWatch:
+    """Notices when the sandbox's memory becomes full, and when it no longer is.
+
+    When the kernel's out-of-memory killer ends a sandbox, nothing can report any more whether its own memory was full
+    or the machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes
+    so much helps to exhaust a machine that promised more than it has, which must not earn it another try.
+
+    Args:
+        limit: Bytes that the warden itself has to keep; 0 if a control group does.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self.period = GUARD_PERIOD if limit else MEMORY_PERIOD
+        self.full = False
+        self.due = 0.0
+        """When to look again, on the monotonic clock."""
+        self.kills = 0
+        """Processes that the warden has killed for memory."""
+        self.machine_kills = _oom_kills(_MACHINE_COUNTER) if limit else None
+        """Those that the kernel had ended on the whole machine when this sandbox started."""
+        found = next((pair for pair in _FILES if os.path.exists(pair[0])), ()) if not limit else ()
+        self.files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]  # kept, as each command needs them
+
+    def look(self) -> bool:
+        """Whether this has changed."""
+        self.due = time.monotonic() + self.period
+        before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
+        return self.full != before
+
+    def oom_kills(self) -> int | None:
+        """Processes of the sandbox that ran out of memory so far; None if unknown."""
+        if not self.limit:
+            return next((kills for kills in map(_oom_kills, _COUNTERS) if kills is not None), None)
+        # The kernel's victims may be this sandbox's or another's.
+        return self.kills if _oom_kills(_MACHINE_COUNTER) == self.machine_kills else None
+
+    def _share(self) -> float:
+        if self.limit:
+            return self._guard() / self.limit
+        with contextlib.suppress(OSError, ValueError):
+            used, most = (int(os.pread(fd, 64, 0)) for fd in self.files)
+            return used / most
+        return 0.0
+
+    def _guard(self) -> int:
+        """Bytes in use; if they are too many, kill the commands' largest process."""
+        sizes = dict(_process_sizes())
+        used = sum(sizes.values()) + _bytes_in_folders()
+        mine = os.getpid()
+        while used > self.limit:
+            largest = max((pid for pid in sizes if pid not in (1, mine)), key=lambda pid: sizes[pid], default=0)
+            if not largest:
+                break
+            used -= sizes.pop(largest)
+            with contextlib.suppress(OSError):  # it has ended, or is the keeper's
+                os.kill(largest, signal.SIGKILL)
+                self.kills += 1
+        return used
+
+
+def _process_sizes() -> Iterator[tuple[int, int]]:
+    """Bytes of memory of its own that each process has: neither files nor what it shares."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = read_small(f"/proc/{name}/statm").split()
+            yield int(name), (int(words[1]) - int(words[2])) * _PAGE
+
+
+def _bytes_in_folders() -> int:
+    """Bytes of the files in all folders in memory; each file system counts once."""
+    found = {}
+    for line in read_small("/proc/self/mounts").splitlines():
+        words = line.split()
+        if words[2] == b"tmpfs":
+            with contextlib.suppress(OSError):
+                there = os.statvfs(words[1])
+                found[os.stat(words[1]).st_dev] = (there.f_blocks - there.f_bfree) * there.f_frsize
+    return sum(found.values())

@@ -1,0 +1,268 @@
+"""A sandbox with a warden: what every implementation of `Sandbox` shares. It speaks with the warden over a `Channel`.
+
+An implementation starts and ends the machine, and finds out who is to blame when it is lost after an agent's commands.
+In case of doubt that is the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import RTLGymError, SandboxBroken, SandboxLost
+from .channel import Channel, Reply, Request
+from .process import Process
+from .protocol import OutputSink, Sandbox, SandboxSpec
+from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest, cut
+
+ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
+"""Of process 1, besides the image's own and `SandboxSpec.env`."""
+START_PATIENCE = 60.0
+READ_PATIENCE = 60.0
+GRACE = 15.0
+"""Seconds after a command's time-out when a silent sandbox counts as lost."""
+LATE = 3.0
+"""Seconds by which a reply is late when the use of processors is noted, as evidence if there will be none."""
+BUSY, FULL = 0.85, 0.97
+"""Share of its processors, and of its memory, from which on a sandbox starves its own warden."""
+
+
+class CpuTime(NamedTuple):
+    """The processor time that a sandbox had used at some moment."""
+
+    seconds: float
+    at: float
+    """Seconds by the clock of what reported it."""
+
+
+class WardenSandbox(Sandbox):
+    """Implements the requests of `Sandbox`.
+
+    Args:
+        name: The sandbox's name, for messages and transcripts.
+        spec: Limits and files.
+    """
+
+    def __init__(self, name: str, spec: SandboxSpec) -> None:
+        self._name, self.spec = name, spec
+        self._channel: Channel | None = None
+        self._standby: Process | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._verdict: asyncio.Task[RTLGymError] | None = None
+        """Why it was lost: by its commands or by the machine."""
+        self._noted: asyncio.Task[CpuTime | None] | None = None
+        """What it had used when the last reply was late."""
+        self._used = False
+        """Whether a command has been run in it."""
+
+    @property
+    def id(self) -> str:
+        """The sandbox's name."""
+        return self._name
+
+    async def open(self) -> None:
+        """Start the machine and wait for its warden. After a failure, `close` removes it."""
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """End it without its event loop."""
+        raise NotImplementedError
+
+    async def _greet(self) -> None:
+        """Wait for the warden's first message; write the spec's files and start its standby process."""
+        assert self._channel is not None
+        await self._channel.wait(self._channel.greeting, START_PATIENCE)
+        if self.spec.files:
+            files = {path.removeprefix("/"): content for path, content in self.spec.files.items()}
+            await self.write_files(files, root="/", keeper=self.spec.role == "scoring")
+        if self.spec.standby:
+            self._standby = await self.spawn(self.spec.standby, cwd="/")
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._end())
+        await asyncio.shield(self._closing)
+
+    async def _end(self) -> None:
+        """End the machine; return when it is gone."""
+        raise NotImplementedError
+
+    async def _cpu_time(self) -> CpuTime | None:
+        """What it has used so far; None if unknown. Asked when a reply is late, as evidence if there will be none."""
+        raise NotImplementedError
+
+    async def _own_doing(self, before: CpuTime | None) -> str:
+        """How the sandbox's own commands ended it, in a sentence; empty if they did not, or if that is unknown.
+
+        Args:
+            before: What it had used when the last reply was late, if that is known.
+        """
+        raise NotImplementedError
+
+    async def _reply(self, request: Request, patience: float | None, due: float = 0.0) -> Reply:
+        """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.
+
+        Callers only make valid requests, so an operation that the warden cannot perform is one of the two.
+
+        Args:
+            request: The request.
+            patience: Seconds after which a silent warden counts as lost; None for no limit.
+            due: Seconds that the operation itself may take.
+        """
+        assert self._channel is not None
+        if self._verdict is not None:
+            raise await asyncio.shield(self._verdict)
+        by_commands = self._used and self.spec.role == "agent" and self._closing is None
+        late = None
+        if by_commands and patience is not None:
+            self._noted = None
+            late = asyncio.get_running_loop().call_later(due + LATE, self._note_cpu_time)
+        try:
+            return await self._channel.wait(request, patience)
+        except BrokenPipeError:  # a process does not read its stdin
+            raise
+        except OSError as error:
+            kind = SandboxBroken if by_commands else SandboxLost
+            raise kind(f"sandbox {self._name} could not do it: {error.strerror or error}") from error
+        except SandboxLost as lost:
+            if not by_commands or self._closing is not None:
+                self._channel.give_up(str(lost))
+                raise
+            if self._verdict is None:
+                self._verdict = asyncio.ensure_future(self._judge(lost))
+            raise (await asyncio.shield(self._verdict)) from None
+        finally:
+            if late is not None:
+                late.cancel()
+
+    def _note_cpu_time(self) -> None:
+        self._noted = asyncio.ensure_future(self._cpu_time())
+
+    async def _judge(self, lost: SandboxLost) -> RTLGymError:
+        """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
+        assert self._channel is not None
+        why = await self._own_doing(await self._noted if self._noted is not None else None)
+        self._channel.give_up(str(lost))
+        return SandboxBroken(f"the commands of sandbox {self._name} ended it: {why}") if why else lost
+
+    async def _ask(
+        self,
+        kind: bytes,
+        header: Mapping[str, Any],
+        body: bytes = b"",
+        *,
+        patience: float,
+        due: float = 0.0,
+        keeper: bool = False,
+        on_piece: OutputSink | None = None,
+    ) -> Reply:
+        """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body."""
+        assert self._channel is not None
+        pieces = bytearray()
+
+        def take(piece: bytes) -> None:
+            pieces.extend(piece)
+            if on_piece is not None:
+                on_piece(piece)
+
+        header = {**header, "worker": self._has_worker and not keeper}
+        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
+        return answer, bytes(pieces) + rest
+
+    @property
+    def _has_worker(self) -> bool:
+        return self.spec.role == "scoring"
+
+    async def run(
+        self,
+        command: str,
+        *,
+        timeout: float = 30.0,
+        max_output: int = 16_000,
+        on_output: OutputSink | None = None,
+        then_read: ReadRequest | None = None,
+    ) -> CommandResult:
+        self._used = True
+        header: dict[str, Any] = {"timeout": timeout, "limit": 8 * max_output, "stream": on_output is not None}
+        if then_read is not None:
+            header["read"] = _read_request(then_read)
+        found, body = await self._ask(
+            b"R",
+            header,
+            command.encode("utf-8", errors="replace"),
+            patience=timeout + GRACE + (READ_PATIENCE if then_read is not None else 0.0),
+            due=timeout,
+            on_piece=on_output,
+        )
+        files = None
+        if (read := found.pop("read", None)) is not None:
+            at = len(body) - sum(size for _, size in read["files"])
+            body, files = body[:at], _found_files(read, body[at:])
+        output, truncated = cut(body, found.pop("size"), found["output_chars"], max_output)
+        return CommandResult(output=output, truncated=truncated, files=files, **found)
+
+    async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
+        assert self._channel is not None
+        header = {"worker": self._has_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
+        return Process(self._channel, self._reply, header, GRACE)
+
+    @property
+    def standby(self) -> Process | None:
+        return self._standby
+
+    @property
+    def idle(self) -> bool:
+        return self._channel is None or self._channel.idle
+
+    async def write_files(
+        self,
+        files: Mapping[str, str | bytes],
+        *,
+        root: str = WORK_DIR,
+        keeper: bool = False,
+        folders: Sequence[str] = (),
+    ) -> None:
+        contents = {path: text.encode() if isinstance(text, str) else text for path, text in files.items()}
+        for path in (*contents, *folders):
+            if set(path.split("/")) & {"", ".", ".."} or re.search("[\0\ud800-\udfff]", path):
+                raise ValueError(f"{path!r} is not a relative file path below {root}")
+        sizes = [[path, len(data)] for path, data in contents.items()]
+        header = {"root": root, "folders": list(folders), "files": sizes}
+        await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
+
+    async def read_files(
+        self,
+        paths: Sequence[str],
+        *,
+        first: Sequence[str] = (),
+        max_file: int = 16 << 20,
+        max_total: int = 64 << 20,
+    ) -> FoundFiles:
+        request = _read_request(ReadRequest(paths, first, max_file, max_total))
+        return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
+
+    async def oom_kills(self) -> int | None:
+        answer, _ = await self._ask(b"M", {}, patience=GRACE)
+        return None if answer["oom_kills"] is None else int(answer["oom_kills"])
+
+    async def ping(self) -> None:
+        if self._standby is not None and self._standby.exit_code is not None:
+            raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
+        await self._ask(b"P", {}, patience=GRACE)
+
+
+def _read_request(wanted: ReadRequest) -> dict[str, Any]:
+    """The header of a warden's request for files."""
+    limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
+    return {"root": WORK_DIR, "paths": list(wanted.paths), "first": list(wanted.first), **limits}
+
+
+def _found_files(answer: Mapping[str, Any], body: bytes) -> FoundFiles:
+    """The files in a warden's answer; their contents are the body, one after another."""
+    contents = io.BytesIO(body)
+    found = {path: contents.read(size) for path, size in answer["files"]}
+    left_out = [(path, reason) for path, reason in answer["left_out"]]
+    return FoundFiles(dict(sorted(found.items())), left_out, answer["left_out_count"])

@@ -1,0 +1,287 @@
+"""Sandboxes of namespaces: what they are made of, how they end, and how they work for an ordinary user."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import ImageError, SandboxBroken, SandboxError, SandboxLost
+from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, SandboxSpec, root_folder, userns
+from rtl_agent_gym.sandboxes.client import MAX_INODES, UIDS
+from tests.sandboxes.ordinary_user import RANGED, SINGLE, run_as
+
+pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("root_folder")]
+
+SETS = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"]
+EVERY_PROCESS = "cat /proc/[0-9]*/status | grep -E '^(Cap|NoNewPrivs|Seccomp:|Uid)'"
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[NamespaceSandboxes]:
+    """A maker of sandboxes of this process's user."""
+    async with NamespaceSandboxes() as made:
+        yield made
+
+
+@pytest.fixture
+async def sandbox(provider: NamespaceSandboxes) -> NamespaceSandbox:
+    """A fresh agent's sandbox."""
+    return await provider.create()
+
+
+def below(pid: int) -> set[int]:
+    """A process and all of its descendants."""
+    found = {pid}
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found |= below(int(child))
+    return found
+
+
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+    """Wait until a function returns something true; whether it did."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize("role", ["agent", "scoring"])
+async def test_no_process_has_a_capability_or_may_gain_one(provider: NamespaceSandboxes, role: str) -> None:
+    sandbox = await provider.create(SandboxSpec(role="agent" if role == "agent" else "scoring"))
+    found = (await sandbox.exec(["sh", "-c", EVERY_PROCESS])).output
+    lines = [line.split() for line in found.splitlines()]
+    assert len([line for line in lines if line[0] == "CapEff:"]) >= 3
+    for name, *values in lines:
+        if name.removesuffix(":") in SETS:
+            assert int(values[0], 16) == 0
+        elif name == "Uid:":
+            assert {int(value) for value in values} <= {sandbox.uid, sandbox.uid + 1}
+        else:
+            assert values == [{"NoNewPrivs:": "1", "Seccomp:": "2"}[name]]
+
+
+async def test_each_sandbox_has_namespaces_of_its_own(provider: NamespaceSandboxes) -> None:
+    names = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
+    made = [await provider.create() for _ in range(2)]
+    command = ["sh", "-c", f"cd /proc/self/ns; for name in {' '.join(names)}; do readlink $name; done"]
+    inside = [(await sandbox.exec(command)).output.split() for sandbox in made]
+    outside = [os.readlink(f"/proc/self/ns/{name}") for name in names]
+    for at, name in enumerate(names):
+        assert inside[0][at] != outside[at]
+        assert inside[0][at] != inside[1][at] or name == "user"  # shared by users who have different ids in it
+
+
+async def test_the_network_is_its_own_loopback(sandbox: NamespaceSandbox) -> None:
+    program = """
+import socket
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname(), timeout=5)
+print("connected", [name for _, name in socket.if_nameindex()])
+try:
+    socket.create_connection(("192.0.2.1", 80), timeout=5)
+except OSError as error:
+    print(error.strerror)
+"""
+    assert (await sandbox.exec(["python3", "-c", program])).output == "connected ['lo']\nNetwork is unreachable\n"
+
+
+async def test_folders_have_their_sizes_and_the_rest_is_read_only(sandbox: NamespaceSandbox) -> None:
+    result = await sandbox.run(f"cd /tmp && python3 -c 'for n in range({MAX_INODES + 1}): open(str(n), \"w\").close()'")
+    assert "No space left on device" in result.output
+    result = await sandbox.run("head -c 70M /dev/zero > /home/agent/x; echo; head -c 70M /dev/zero > /dev/shm/x")
+    assert result.output.count("No space left on device") == 2
+    result = await sandbox.run("for f in / /usr /etc /dev /sys /proc/sys/kernel /var; do touch $f/x; done")
+    assert len(result.output.splitlines()) == 7
+    assert result.exit_code == 1
+    result = await sandbox.run("grep -vE ' (ro|rw),nosuid' /proc/self/mounts; echo $(stat -f -c %T /code /rundir)")
+    assert result.output == "tmpfs tmpfs\n"
+
+
+async def test_it_is_gone_when_it_is_closed(provider: NamespaceSandboxes) -> None:
+    await provider.image()
+    before = len(os.listdir("/proc/self/fd"))
+    sandbox = await provider.create()
+    await sandbox.run("sleep 1000 & setsid sleep 1000 & trap '' TERM HUP INT")
+    processes = below(sandbox.pid)
+    assert len(processes) >= 4
+    group = sandbox._group
+    await sandbox.close()
+    assert not [pid for pid in processes if Path(f"/proc/{pid}").exists()]
+    assert group is None or not any(folder.exists() for folder in group.folders.values())
+    assert str(root_folder.find_root().folder) not in Path("/proc/self/mountinfo").read_text()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+OWNER = """
+import asyncio, os
+from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
+async def main():
+    async with NamespaceSandboxes() as provider:
+        for role in ROLES:
+            sandbox = await provider.create(SandboxSpec(role=role))
+            await sandbox.spawn(["sh", "-c", "trap '' TERM; sleep 1000 & setsid sleep 1000"])
+            print(sandbox.pid, flush=True)
+        await asyncio.sleep(1000)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_everything_ends_with_its_owner(stopped: bool) -> None:
+    roles = ["agent", "scoring"]
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER.replace("ROLES", repr(roles))], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    with owner, owner.stdout:
+        tops = [int(owner.stdout.readline()) for _ in roles]
+        assert await until(lambda: all(len(below(top)) >= 5 for top in tops))
+        processes = set[int]().union(*map(below, tops))
+        if stopped:  # from outside; then nothing inside notices that the socket is closed
+            for pid in processes - set(tops):
+                os.kill(pid, signal.SIGSTOP)
+        owner.kill()
+        if stopped:
+            for pid in processes - set(tops):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+        assert await until(lambda: not [pid for pid in processes if Path(f"/proc/{pid}").exists()])
+
+
+async def test_a_sandbox_that_something_else_ends_is_the_machines_fault(sandbox: NamespaceSandbox) -> None:
+    await sandbox.run("sleep 1000 &")
+    processes = below(sandbox.pid)
+    os.kill(sandbox.pid, signal.SIGKILL)
+    with pytest.raises(SandboxLost):
+        await sandbox.run("sleep 10")
+    assert await until(lambda: not [pid for pid in processes if Path(f"/proc/{pid}").exists()])
+
+
+async def test_a_sandbox_whose_commands_end_it_is_broken(provider: NamespaceSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(memory=200 << 20))
+    if sandbox._group is None:
+        pytest.skip("this process may not make control groups")
+    # Files in memory can be given to no process, so the kernel kills them all.
+    with pytest.raises(SandboxBroken, match="took most of its memory"):
+        await sandbox.run("head -c 150M /dev/zero > /tmp/x; while :; do head -c 150M /dev/zero > /code/x; done")
+
+
+FORKS = """
+import os, time
+number = 0
+try:
+    for number in range(60):
+        if not os.fork():
+            time.sleep(5)
+            os._exit(0)
+except BlockingIOError:
+    pass
+print(number)
+"""
+
+
+async def test_its_own_limit_of_processes(provider: NamespaceSandboxes) -> None:
+    made = [await provider.create(SandboxSpec(pids=pids)) for pids in (40, 200)]
+    found = [int((await sandbox.exec(["python3", "-c", FORKS])).output) for sandbox in made]
+    assert 30 < found[0] < 40
+    assert found[1] == 59
+
+
+async def test_a_keepers_folder_need_not_be_in_the_image(provider: NamespaceSandboxes) -> None:
+    sandbox = await provider.create(
+        SandboxSpec(role="scoring", keeper_folders=("/nowhere",), files={"/nowhere/x": "y"})
+    )
+    result = await sandbox.exec(["sh", "-c", "cat /nowhere/x; touch /x; ls /usr/bin/iverilog /usr/local/bin/iverilog"])
+    assert result.output.startswith("ytouch: cannot touch '/x': Read-only file system\n")
+    with pytest.raises(SandboxError, match="not in the image"):
+        await provider.create(SandboxSpec(role="scoring", keeper_folders=("/usr/nowhere",)))
+
+
+async def test_what_it_does_not_have_is_refused(provider: NamespaceSandboxes) -> None:
+    with pytest.raises(ImageError, match="only the simulation image"):
+        await provider.create(SandboxSpec(image="debian"))
+    with pytest.raises(SandboxError, match="network"):
+        await provider.create(SandboxSpec(network="tests"))
+
+
+async def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path))
+    async with NamespaceSandboxes() as provider:
+        with pytest.raises(ImageError, match="rtl-agent-gym image unpack"):
+            await provider.create()
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(SandboxError, match="install the package bubblewrap"):
+            await provider.create()
+
+
+USER = """
+import asyncio, json
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
+
+HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(1)' & done; wait"
+
+async def main():
+    found = {}
+    async with NamespaceSandboxes() as provider:
+        sandbox = await provider.create(SandboxSpec(memory=300 << 20, pids=100))
+        async def run(command):
+            return (await sandbox.run(command)).output.strip()
+        found["who"] = (await run("id -un; id -u; touch /code/x && stat -c %U /code/x")).split()
+        found["uid"] = str(sandbox.uid)
+        found["status"] = await run("cat /proc/[0-9]*/status | grep -E '^Cap|^NoNew' | sort -u | tr -d '\\t'")
+        found["alone"] = await run("python3 -c 'x = bytearray(1 << 30)'")
+        await run(HOGS)
+        found["kills"] = await sandbox.oom_kills()
+        found["uncounted"] = await run("python3 -c 'import os; os.memfd_create(\\"x\\")'")
+        other = await provider.create(SandboxSpec(pids=100))
+        count = "for n in $(seq 60); do sleep 3 & done 2>/dev/null; jobs -r | wc -l"
+        found["processes"] = [result.output for result in await asyncio.gather(sandbox.run(count), other.run(count))]
+        try:
+            scoring = await provider.create(SandboxSpec(role="scoring", files={"/src/x": "text"}))
+            result = await scoring.exec(["sh", "-c", "cat /src/x; echo > /src/x || echo refused"])
+            found["scoring"] = result.output
+        except SandboxError as error:
+            found["scoring"] = str(error)
+    print(json.dumps(found))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("user", [RANGED, SINGLE])
+def test_it_works_as_an_ordinary_user(user: str) -> None:
+    found = run_as(user, USER)
+    assert found["who"] == ["agent", found["uid"], "agent"]
+    assert found["status"].split() == [f"{name}:0000000000000000" for name in sorted(SETS)] + ["NoNewPrivs:1"]
+    assert "MemoryError" in found["alone"]
+    assert found["kills"] >= 1
+    assert found["uncounted"].endswith("PermissionError: [Errno 1] Operation not permitted")
+    assert found["processes"] == ["60\n", "60\n"]  # two sandboxes of one user do not share a limit
+    if user == RANGED:
+        assert found["scoring"].startswith("text")
+        assert found["scoring"].endswith("refused\n")
+    else:
+        assert "a second user: " in found["scoring"]
+        assert "usermod --add-subuids" in found["scoring"]
+
+
+def test_user_namespaces_that_the_kernel_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "unshare").write_text("#!/bin/sh\necho unshare failed: Operation not permitted >&2; exit 1\n")
+    (tmp_path / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for make in (userns.open_ranged, lambda: userns.open_single(UIDS.start)):
+        with pytest.raises(SandboxError, match=r"Operation not permitted.*max_user_namespaces"):
+            make()

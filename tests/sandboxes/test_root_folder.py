@@ -1,0 +1,130 @@
+"""The simulation image as a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import ImageError, UsageError
+from rtl_agent_gym.sandboxes import image, root_folder
+from rtl_agent_gym.sandboxes.root_folder import find_root, unpack
+
+Entry = tuple[str, bytes | str | None, int]
+"""Path; content, the target of a link, or None for a folder; mode."""
+
+
+def layer(*entries: Entry) -> bytes:
+    """A tar archive."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path, content, mode in entries:
+            entry = tarfile.TarInfo(path)
+            entry.mode = mode
+            if content is None:
+                entry.type = tarfile.DIRTYPE
+            elif isinstance(content, str):
+                entry.type, entry.linkname = tarfile.SYMTYPE, content
+            else:
+                entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content if isinstance(content, bytes) else b""))
+    return archive.getvalue()
+
+
+def saved(path: Path, *layers: bytes, tag: str | None = None) -> Path:
+    """A file as ``docker save`` writes it."""
+    config = {"config": {"Env": ["PATH=/bin", "A=b=c"], "Labels": None}}
+    names = [f"{number}.tar" for number in range(len(layers))]
+    manifest = [{"Config": "config.json", "RepoTags": [tag or image.image_tag()], "Layers": names}]
+    files = {"config.json": json.dumps(config).encode(), "manifest.json": json.dumps(manifest).encode()}
+    files |= dict(zip(names, layers, strict=True))
+    path.write_bytes(layer(*((name, data, 0o644) for name, data in files.items())))
+    return path
+
+
+@pytest.fixture
+def roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty folder for roots; their content is not read, as these have no Python."""
+    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path / "roots"))
+    monkeypatch.setattr(root_folder, "_read", lambda root, modes: {"digest": "sha256:1", "packages": {}})
+    return tmp_path / "roots"
+
+
+def tree(root: Path) -> dict[str, str]:
+    """What is below a folder: kinds, modes, contents."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        mode = path.lstat().st_mode
+        what = os.readlink(path) if path.is_symlink() else "" if path.is_dir() else path.read_text()
+        found[path.relative_to(root).as_posix()] = f"{stat.filemode(mode)[:10]} {what}"
+    return found
+
+
+def test_layers_replace_and_delete(roots: Path, tmp_path: Path) -> None:
+    first = layer(
+        ("etc", None, 0o755), ("etc/a", b"1", 0o644), ("etc/b", b"1", 0o644), ("old", None, 0o755),
+        ("old/x", b"1", 0o644), ("bin", "usr/bin", 0o777), ("kind", None, 0o755), ("closed", None, 0o555),
+        ("closed/x", b"1", 0o400), ("su", b"root's", 0o4755),
+    )  # fmt: skip
+    second = layer(
+        ("etc/.wh.a", b"", 0o644), ("etc/b", b"2", 0o600), ("old/.wh..wh..opq", b"", 0o644), ("old/y", b"2", 0o644),
+        ("kind", b"now a file", 0o644),
+    )  # fmt: skip
+    made = unpack(saved(tmp_path / "image.tar", first, second))
+    assert tree(made.folder) == {
+        "bin": "lrwxrwxrwx usr/bin",
+        "closed": "dr-xr-xr-x ",
+        "closed/x": "-r-------- 1",
+        "etc": "drwxr-xr-x ",
+        "etc/b": "-rw------- 2",
+        "kind": "-rw-r--r-- now a file",
+        "old": "drwxr-xr-x ",
+        "old/y": "-rw-r--r-- 2",
+        "su": "-rwxr-xr-x root's",  # nobody who runs it becomes the owner of this folder
+    }
+    assert made.modes == {"/su": 0o4755}
+    assert made.environment == {"PATH": "/bin", "A": "b=c"}
+    assert find_root() == made
+    assert unpack(tmp_path / "nowhere") == made  # it is there
+    with pytest.raises(ImageError, match="is refused"):
+        unpack(digest="sha256:2")
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([("../x", b"", 0o644)], "outside of its root"),
+        ([("etc", "/etc", 0o777), ("etc/x", b"", 0o644)], "below a link"),
+    ],
+)
+def test_nothing_is_written_elsewhere(roots: Path, tmp_path: Path, entries: list[Entry], message: str) -> None:
+    with pytest.raises(ImageError, match=message):
+        unpack(saved(tmp_path / "image.tar", layer(*entries)))
+    assert os.listdir(roots) == []
+
+
+def test_another_image_is_refused(roots: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match="holds other:1; this version needs"):
+        unpack(saved(tmp_path / "image.tar", layer(), tag="other:1"))
+    (tmp_path / "text").write_text("no image")
+    with pytest.raises(UsageError, match="is not a file of"):
+        unpack(tmp_path / "text")
+    with pytest.raises(UsageError, match="cannot read the image"):
+        unpack(tmp_path / "nowhere")
+    assert os.listdir(roots) == []
+    with pytest.raises(ImageError, match="image unpack"):
+        find_root()
+
+
+@pytest.mark.docker
+def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
+    found = find_root()
+    assert found.digest == image.inspect()["digest"]
+    assert found.folder == root_folder
+    assert found.environment["PATH"].startswith("/venv/bin:")
+    assert len(found.packages) > 50
