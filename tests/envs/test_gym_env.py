@@ -15,7 +15,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.envs import CVDPAgenticEnv, UnicodeText
+from rtl_agent_gym.envs import CVDPAgenticEnv, CVDPSingleTurnEnv, UnicodeText
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
@@ -50,8 +50,12 @@ def env() -> Iterator[gym.Env[str, str]]:
     made.close()
 
 
-def test_check_env_passes_without_warnings(tmp_path: Path) -> None:
-    made = gym.make("CVDPAgentic-v0", render_mode="ansi", transcript_dir=tmp_path)
+both = pytest.mark.parametrize("name", ["CVDPAgentic-v0", "CVDPSingleTurn-v0"])
+
+
+@both
+def test_check_env_passes_without_warnings(name: str, tmp_path: Path, arbiter: Problem) -> None:
+    made = gym.make(name, problems=[arbiter], render_mode="ansi", transcript_dir=tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(made.unwrapped)
@@ -225,33 +229,39 @@ def test_eight_episodes_in_a_vector(mode: str, arbiter: Problem) -> None:
         envs.close()
 
 
+@both
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"problems": []}, "`problems` is empty"),
         ({"renderer": "qwen9"}, "qwen9"),
-        ({"max_turns": 0}, "max_turns must be greater than 0"),
-        ({"command_timeout": -1.0}, "command_timeout must be greater than 0"),
+        ({"max_turns": 0}, "^max_turns "),
+        ({"command_timeout": -1.0}, "^command_timeout "),
+        ({"scoring_timeout": 0}, "^scoring_timeout "),
         ({"problems": "/no/such/file.jsonl"}, "/no/such/file.jsonl"),
     ],
 )
-def test_bad_options_are_said_at_once(options: dict[str, Any], message: str) -> None:
+def test_bad_options_are_refused_at_once(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        gym.make("CVDPAgentic-v0", **options).close()
+        gym.make(name, **options).close()
 
 
-def test_an_unknown_render_mode_is_said() -> None:
-    with pytest.raises(UsageError, match="render_mode must be None or 'ansi'"):
-        CVDPAgenticEnv(render_mode="human")
+@pytest.mark.parametrize("environment", [CVDPAgenticEnv, CVDPSingleTurnEnv])
+def test_an_unknown_render_mode_is_refused(environment: type[CVDPAgenticEnv]) -> None:
+    with pytest.raises(UsageError, match=r"^render_mode .*'human'"):
+        environment(render_mode="human")
 
 
-def test_an_unknown_problem_is_said(env: gym.Env[str, str]) -> None:
-    with pytest.raises(UsageError, match="no problem 'nosuch'"):
+@both
+def test_an_unknown_problem_is_refused(name: str) -> None:
+    env = gym.make(name)
+    with pytest.raises(UsageError, match="'nosuch'"):
         env.reset(options={"problem_id": "nosuch"})
-    with pytest.raises(UsageError, match="option 'problem_id'"):
+    with pytest.raises(UsageError, match="'problem_id'"):
         env.reset(options={"problem": "x"})
     with pytest.raises(gym.error.ResetNeeded):
         env.step("x")
+    env.close()
 
 
 def test_a_reset_that_fails_must_be_repeated(arbiter: Problem) -> None:

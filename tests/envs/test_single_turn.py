@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.envs import CVDPSingleTurnEnv
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
@@ -46,15 +43,6 @@ def arbiter() -> Problem:
 def env(arbiter: Problem) -> Iterator[gym.Env[str, str]]:
     made = gym.make("CVDPSingleTurn-v0", problems=[arbiter])
     yield made
-    made.close()
-
-
-@pytest.mark.docker
-def test_check_env_passes_without_warnings(tmp_path: Path, arbiter: Problem) -> None:
-    made = gym.make("CVDPSingleTurn-v0", problems=[arbiter], render_mode="ansi", transcript_dir=tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(made.unwrapped)
     made.close()
 
 
@@ -158,28 +146,6 @@ def test_the_transcript(tmp_path: Path, arbiter: Problem) -> None:
     assert isinstance(screen, str)
     assert "── answer ──" in screen
     env.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"problems": []}, "`problems` is empty"),
-        ({"renderer": "qwen9"}, "qwen9"),
-        ({"render_mode": "human"}, "render_mode must be None or 'ansi'"),
-        ({"scoring_timeout": 0}, "scoring_timeout must be greater than 0"),
-    ],
-)
-def test_bad_options_are_said_at_once(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        CVDPSingleTurnEnv(**options)
-
-
-@pytest.mark.docker
-def test_an_unknown_problem_or_option_is_said(env: gym.Env[str, str]) -> None:
-    with pytest.raises(UsageError, match="no problem 'nosuch'"):
-        env.reset(options={"problem_id": "nosuch"})
-    with pytest.raises(UsageError, match="option 'problem_id'"):
-        env.reset(options={"problem": "x"})
 
 
 def test_files_come_in_the_order_of_their_weight(arbiter: Problem) -> None:
