@@ -30,7 +30,7 @@ class LocalEngineConfig:
     """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
     and values are kept between turns."""
     steady: bool | None = None
-    """Equal seeds give bit-identical tokens and log-probabilities in whatever order requests arrive, on one CPU thread.
+    """Equal seeds give bit-identical tokens and log-probabilities in any order of requests, on one CPU thread.
     The engine then always computes `max_batch` rows, and the tokens of earlier answers again as part of the next
     prompt, which is cheap for small models and expensive for large ones.
     None: for models of at most `STEADY_PARAMETERS`; the others use all cores."""

@@ -143,7 +143,6 @@ class Engine:
             raise UsageError(f"{option}: the service has no model {model!r}; it has {', '.join(near)}, …")
 
     def _context(self, client: Any, model: str | None) -> int | None:
-        """The context length of a client's model."""
         if not self.contexts:
             return context_length(client)
         name = client.get_base_model() if hasattr(client, "get_base_model") else model

@@ -140,7 +140,7 @@ class LocalTrainingClient:
 class LocalServiceClient:
     """A `protocol.Service`, and the entry point of the engine.
 
-    It owns one thread, which `close`, or leaving a ``with`` block, ends. Loaded models stay in memory until then.
+    It owns a thread, which ends with `close` or a ``with`` block. Loaded models stay in memory until then.
     """
 
     def __init__(self, config: LocalEngineConfig | None = None) -> None:

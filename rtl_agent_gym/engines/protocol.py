@@ -44,7 +44,7 @@ class Sampler(Protocol):
 
         ``sampling_params.stop`` is a text, several texts, or token ids; None stops at the model's end token, ``[]``
         nowhere. The sampled ids include the stop token or the tokens of the stop text. ``sampling_params.seed`` makes a
-        request reproducible, whatever other requests run; give each request its own.
+        request reproducible, independent of other requests; give each request its own.
 
         Returns:
             ``sequences``, each with ``tokens``, ``logprobs`` (one per token, in nats) and ``stop_reason`` (``"stop"``

@@ -2,7 +2,7 @@
 
 **What may be retried.** Sampling, scoring and creating a client change nothing, so they are retried
 (`retries.REQUEST`). The SDK numbers a trainer's requests and the service executes them in that order. So the SDK can
-safely resend one of them, but we cannot: ours would be a new request, and a gradient or a step could count twice. After
+safely send a request again, but we cannot: it would be a new request, and a gradient or a step could count twice. After
 a trainer's request has failed, it is unknown whether it and the requests behind it were executed, and the service may
 wait for the missing number. Such a trainer cannot be used any more: the training loop creates a new one from the last
 checkpoint and repeats the complete step.
@@ -77,7 +77,7 @@ class Purpose:
 
 
 def translate(error: Exception, purpose: Purpose, *, remote: bool) -> RTLGymError | None:
-    """Our exception for one that a request raised; None if it does not come from the service.
+    """Our exception for the exception of a request; None if it does not come from the service.
 
     Args:
         error: The exception.
@@ -146,7 +146,6 @@ def first_line(error: BaseException) -> str:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status of an exception or of its cause."""
     below: BaseException | None = error
     while below is not None:
         if isinstance(below, tinker.APIStatusError):
@@ -332,8 +331,8 @@ class GuardedSampler:
         return self._client.get_tokenizer()
 
 
-class Answer(Generic[T]):
-    """The answer to a trainer's request, which is sent at once: so requests are executed in the order of the calls."""
+class SentRequest(Generic[T]):
+    """A trainer's request. It is sent when it is made, so that requests are executed in the order of the calls."""
 
     def __init__(
         self, requests: Requests, doing: str, send: Callable[[], Awaitable[Any]], read: Callable[[Any], T]
@@ -343,7 +342,7 @@ class Answer(Generic[T]):
         try:
             self._sent = send()
         except Exception as error:
-            self._sent = error  # raised to whatever waits for the answer
+            self._sent = error  # raised to the caller that awaits the answer
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._wait().__await__()
@@ -363,10 +362,9 @@ class Answer(Generic[T]):
 
 
 def _guarded(doing: str, name: str) -> Any:
-    def method(self: GuardedTrainer, *arguments: Any, **named: Any) -> Answer[Any]:
-        return Answer(
-            self.requests, doing, partial(getattr(self.client, name), *arguments, **named), lambda found: found
-        )
+    def method(self: GuardedTrainer, *arguments: Any, **named: Any) -> SentRequest[Any]:
+        send = partial(getattr(self.client, name), *arguments, **named)
+        return SentRequest(self.requests, doing, send, lambda answer: answer)
 
     return method
 
@@ -383,11 +381,13 @@ class GuardedTrainer:
     save_state = _guarded("saving a checkpoint", "save_state")
     save_weights_for_sampler = _guarded("saving weights", "save_weights_for_sampler")
 
-    def save_weights_and_get_sampling_client(self) -> Answer[Sampler]:
+    def save_weights_and_get_sampling_client(self) -> SentRequest[Sampler]:
         def guarded(client: Sampler) -> Sampler:
             return GuardedSampler(client, self.requests, context_length(client) or self.context)
 
-        return Answer(self.requests, "creating a sampler", self.client.save_weights_and_get_sampling_client, guarded)
+        return SentRequest(
+            self.requests, "creating a sampler", self.client.save_weights_and_get_sampling_client, guarded
+        )
 
     def get_info(self) -> tinker.types.GetInfoResponse:
         return self.client.get_info()

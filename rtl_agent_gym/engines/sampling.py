@@ -2,9 +2,9 @@
 
 The key-value cache of many sequences has one row each, and is kept between the turns of a conversation. A sequence
 begins at the start of its row, and each step has the same shape. Prompts are computed in chunks, which also all have
-the same shape, and of a row only what was computed so is used for another prompt. So log-probabilities are
-bit-identical, whatever else is sampled and whatever is cached, and a run is reproducible although its sandboxes answer
-in no fixed order.
+the same shape, and another prompt reuses only those parts of a row that were computed in chunks. So log-probabilities
+are bit-identical, independent of other requests and of the cache, and a run is reproducible although its sandboxes
+answer in no fixed order.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ CHUNK = 64
 
 @dataclass
 class _Sequence:
-    """A sequence that is being sampled."""
-
     request: _Call
     generator: np.random.Generator
     slot: Slot | None = None
@@ -55,8 +53,6 @@ class _Sequence:
 
 @dataclass
 class _Call:
-    """One call of ``sample``."""
-
     weights: Weights
     prompt: list[int]
     params: tinker.SamplingParams
@@ -150,9 +146,8 @@ class Scheduler:
 
     def fail_all(self) -> None:
         """Fail all unanswered requests, because the engine is closing."""
-        self._fail(
-            [*self._running, *self._waiting], UsageError("the engine was closed before this request was answered")
-        )
+        error = UsageError("the engine was closed before this request was answered")
+        self._fail([*self._running, *self._waiting], error)
 
     def _admit(self) -> None:
         while self._waiting:
@@ -219,7 +214,7 @@ class Slot:
     """`Weights.key` of the model that computed the keys and values."""
     tokens: list[int] = field(default_factory=list)
     prefilled: int = 0
-    """How many of them, from the first, were computed as part of a prompt; the others one by one."""
+    """How many of them, from the first, were computed as part of a prompt; the others in single steps."""
     busy: bool = False
     used: int = 0
     """When it was last acquired; the least recently used slot is replaced."""
@@ -472,7 +467,7 @@ class Stops:
         self._ids = {stop for stop in listed if isinstance(stop, int)}
         self._texts = [stop for stop in listed if isinstance(stop, str) and stop]
         self._tokenizer = tokenizer() if self._texts else None
-        # A text of n bytes has at most n tokens; the first may begin with bytes before it, so look at one more.
+        # A text of n bytes has at most n tokens; the first may begin with bytes before it, so one more is decoded.
         self._tail = max((len(text.encode()) for text in self._texts), default=0) + 1
 
     def reached(self, tokens: list[int]) -> bool:

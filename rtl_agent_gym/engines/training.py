@@ -177,7 +177,6 @@ class Training:
             raise NotFinite(f"the weights are not finite{bad}")
 
     def _copies(self) -> dict[str, Tensor]:
-        """The master copies, by parameter name."""
         return {name: master for name, master in self._masters.items() if master is not self._named[name]}
 
     def _move_gradients_to_masters(self) -> None:
@@ -223,7 +222,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         os.replace(scratch, folder)
         _flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
-    except Exception as error:  # tokenizers and torch have no class of their own for this
+    except Exception as error:  # tokenizers and torch raise no class of exceptions that means this
         if not _is_disk_full(error, folder):
             raise
         raise SandboxError(f"checkpoint {folder} cannot be written: the disk is full; make room, and resume") from error
@@ -257,7 +256,7 @@ def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
 
 
 @dataclass(frozen=True)
-class Example:
+class CheckedDatum:
     """A datum, checked: `targets` and each of `inputs` have one value per token."""
 
     tokens: Sequence[int]
@@ -265,7 +264,7 @@ class Example:
     inputs: dict[str, Tensor]
 
 
-def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[Example]:
+def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[CheckedDatum]:
     """Check and convert the data of a request. Raises `UsageError` that names the wrong datum and key."""
     if loss_fn not in _INPUTS:
         raise UsageError(f"the local engine has no loss {loss_fn!r}; it has {', '.join(_INPUTS)}")
@@ -283,7 +282,7 @@ def read_options(loss_fn: str, config: Mapping[str, float | str] | None) -> dict
     return known | {name: float(value) for name, value in (config or {}).items()}
 
 
-def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
+def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> CheckedDatum:
     wanted = ("target_tokens", *_INPUTS[loss_fn])
     tokens = datum.model_input.to_ints()
     values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
@@ -299,12 +298,12 @@ def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> Example:
             raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
     if not tokens:
         raise UsageError(f"{name}: the input has no tokens")
-    return Example(tokens, values.pop("target_tokens").long(), values)
+    return CheckedDatum(tokens, values.pop("target_tokens").long(), values)
 
 
-def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Example]]:
+def batches(examples: Sequence[CheckedDatum], max_tokens: int) -> Iterator[list[CheckedDatum]]:
     """Split examples, in order, into batches of at most `max_tokens` tokens with padding, but at least one example."""
-    batch: list[Example] = []
+    batch: list[CheckedDatum] = []
     for example in examples:
         longest = max(len(each.tokens) for each in [*batch, example])
         if batch and longest * (len(batch) + 1) > max_tokens:
@@ -315,7 +314,7 @@ def batches(examples: Sequence[Example], max_tokens: int) -> Iterator[list[Examp
         yield batch
 
 
-def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[Tensor]:
+def target_logprobs(module: Any, batch: Sequence[CheckedDatum], device: str) -> list[Tensor]:
     """The log-probability of each target, differentiable, one float32 tensor an example.
 
     Padding is on the right, which causal attention ignores.
@@ -332,11 +331,11 @@ def target_logprobs(module: Any, batch: Sequence[Example], device: str) -> list[
     return [logprobs[row, : len(example.tokens)] for row, example in enumerate(batch)]
 
 
-def loss_of(loss_fn: str, logprobs: Tensor, example: Example, options: Mapping[str, float]) -> Tensor:
+def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapping[str, float]) -> Tensor:
     """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas.
 
     An importance weight that overflows (above about e^88) is not clamped: it means that `logprobs` are not those of the
-    policy that sampled, and a clamped one would hide that. The loss is infinite then, and the step is refused.
+    policy that sampled, and clamping would hide that. The loss is infinite then, and the step is refused.
     """
     inputs = {key: value.to(logprobs.device) for key, value in example.inputs.items()}
     if loss_fn == "cross_entropy":
@@ -358,6 +357,6 @@ def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
     weights.base.check_prompt(tokens, weights.base.context)
     if len(tokens) == 1:
         return [None]
-    example = Example(tokens[:-1], torch.tensor(tokens[1:]), {})
+    example = CheckedDatum(tokens[:-1], torch.tensor(tokens[1:]), {})
     with torch.inference_mode():
         return [None, *target_logprobs(weights.module, [example], weights.base.device.name)[0].tolist()]

@@ -21,7 +21,7 @@ Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate", "e
 - ``difficulty``: at random, at first from the easiest third, later from more, after `ALL_BY` of the batches from all.
 - ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that problems that are always or
   never solved are rare; an untried problem counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
-- ``edge``: those whose pass rate is likely to be near one half. The rate is drawn from what is known of it, which is
+- ``edge``: those whose pass rate is likely to be near 0.5. The rate is drawn from what is known of it, which is
   little for problems that were tried rarely or long ago, so that they are tried too. For the same trainers.
 """
 
@@ -149,7 +149,6 @@ class EpochSampler:
         self._shuffled = order != "given"
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        """See `ProblemSampler.choose`. A batch may hold the end of one epoch and the start of the next."""
         count, places = len(self._problems), range(index * size, (index + 1) * size)
         orders = {number: self.epoch(number) for number in {place // count for place in places}}
         return [orders[place // count][place % count] for place in places]
@@ -186,7 +185,6 @@ class WideningSampler(EpochSampler):
         self._batches = batches
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        """See `ProblemSampler.choose`."""
         pool = self.pool(index)
         return draw(pool, np.ones(len(pool)), size, np.random.default_rng([self._seed, index]))
 
@@ -209,13 +207,11 @@ class PassRateSampler:
         self._rates: dict[str, float] = {}
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        """See `ProblemSampler.choose`."""
         rates = np.array([self._rates.get(problem.id, 0.5) for problem in self._problems])
         generator = np.random.default_rng([self._seed, index])
         return draw(self._problems, rates * (1 - rates) + FLOOR, size, generator)
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """See `ProblemSampler.learn`."""
         if passed:
             rate = sum(passed) / len(passed)
             self._rates[problem] = MOMENTUM * self._rates.get(problem, rate) + (1 - MOMENTUM) * rate
@@ -225,12 +221,11 @@ class PassRateSampler:
         return {"pass_rates": dict(self._rates)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `ProblemSampler.restore`."""
         self._rates = dict(state.get("pass_rates", {}))
 
 
 class EdgeSampler:
-    """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to one half.
+    """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to 0.5.
 
     The distribution of a problem holds its own results, which count less the older they are, and `PRIOR` episodes at
     the pass rate of the whole run.
@@ -247,7 +242,6 @@ class EdgeSampler:
         self._kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        """See `ProblemSampler.choose`."""
         generator, rate = np.random.default_rng([self._seed, index]), self._rate()
         passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
         failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed
@@ -259,7 +253,6 @@ class EdgeSampler:
         return chosen
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """See `ProblemSampler.learn`."""
         for counts in (self._played, self._passed):
             for known in counts:
                 counts[known] *= self._kept
@@ -271,7 +264,6 @@ class EdgeSampler:
         return {"played": dict(self._played), "passed": dict(self._passed)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `ProblemSampler.restore`."""
         self._played, self._passed = dict(state.get("played", {})), dict(state.get("passed", {}))
 
     def _rate(self) -> float:

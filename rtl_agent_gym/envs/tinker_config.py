@@ -107,7 +107,7 @@ def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: the one registered with the cookbook, the built-in one of Qwen3, or one from the hub.
+    """A model's tokenizer: registered with the cookbook, the built-in tokenizer of Qwen3, or from the hub.
 
     Raises:
         UsageError: It cannot be loaded.

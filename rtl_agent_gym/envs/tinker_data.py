@@ -40,7 +40,6 @@ class CVDPDataset(Batches, RLDataset):
 
 
 def _field(kind: type[Options], name: str) -> Any:
-    """An option of the tree as a field of chz."""
     field = kind.model_fields[name]
     doc = " ".join((field.description or "").replace("``", "").split())
     return chz.field(default=field.default or None if isinstance(field.default, tuple) else field.default, doc=doc)

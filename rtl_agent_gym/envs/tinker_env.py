@@ -206,7 +206,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         return self.__dict__ | {"_envs": [], "_lease": None}
 
     async def make_envs(self) -> Sequence[CVDPEnv]:
-        """Environments of one group. May be called again, as the cookbook does to retry one of them."""
+        """Environments of one group. May be called again, as the cookbook does to retry an environment."""
         renderer = await asyncio.to_thread(load_renderer, self.config)
         if self._lease is None:
             self._lease = acquire()

@@ -50,8 +50,6 @@ _HEADERS = (".vh", ".svh")
 
 
 class _Unit(NamedTuple):
-    """A module, interface, package or program, and its position in the code."""
-
     name: str
     text: str
     start: int

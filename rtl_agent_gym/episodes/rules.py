@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_v
 from ..errors import UsageError
 from ..options import EpisodeRules
 from ..policies.judge import read_judge
-from ..policies.model_options import smallest_turn
+from ..policies.protocol import smallest_turn
 from ..problems import Problem
 from ..sandboxes import SandboxSpec
 from ..scoring import PRESETS, RewardWeights

@@ -131,7 +131,6 @@ class Submissions:
 
     @property
     def _tested(self) -> bool:
-        """Whether the hidden tests are run."""
         weights = getattr(self.grader, "weights", None)
         return not isinstance(weights, RewardWeights) or weights.simulate
 

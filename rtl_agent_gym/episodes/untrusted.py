@@ -26,22 +26,20 @@ def read_untrusted(folder: Path, folders: Sequence[str] = FOLDERS) -> FoundFiles
     Raises:
         UsageError: `folder` is missing or not a folder.
     """
-    reading = _Reading()
+    walk = _FolderWalk()
     try:
         root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
     try:
         for name in folders:
-            reading.visit(root, name, name, 1)
+            walk.visit(root, name, name, 1)
     finally:
         os.close(root)
-    return FoundFiles(reading.files, reading.left_out, reading.left_out_count)
+    return FoundFiles(walk.files, walk.left_out, walk.left_out_count)
 
 
-class _Reading:
-    """One walk through a folder."""
-
+class _FolderWalk:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.left_out: list[tuple[str, str]] = []

@@ -1,7 +1,7 @@
 """A model behind an OpenAI-style chat service: hosted, or your own vLLM or SGLang server. Needs the extra ``chat``.
 
-Calls that the service reports go into the episode as they are, and each one's output goes back as a ``tool`` message
-with its id: no dialect is written or read. `chat_answers` reads what the service sends.
+Calls that the service reports go into the episode unchanged, and the output of each call goes back as a ``tool``
+message with the call's id: no dialect is written or read. `chat_answers` reads what the service sends.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.protocol import TOOL, reply_texts
 from ..retries import CHAT
-from .chat_answers import Answer, Failure, Received, collect, read_answer, read_failure
-from .model_options import ModelOptions
-from .protocol import Charge, Completion, Priced, Usage
+from .chat_answers import ChatAnswer, Failure, Received, collect, read_answer, read_failure
+from .protocol import Charge, Completion, ModelOptions, Priced, Usage
 
 PROBE_TOKENS = 16
 """``max_tokens`` of a request that tests whether a prompt fits at all; some services refuse fewer."""
@@ -172,7 +171,7 @@ class ChatPolicy:
         cache = self._library.in_memory_llm_clients_cache
         for key in [key for key in cache.cache_dict if key.endswith(f"-{id(loop)}")]:
             client = cache.cache_dict[key]
-            cache.delete_cache(key)  # otherwise the closed one is reused
+            cache.delete_cache(key)  # otherwise the closed client is reused
             if iscoroutinefunction(close := getattr(client, "close", None)):
                 await close()
 
@@ -182,7 +181,7 @@ class ChatPolicy:
         seed: int | None,
         max_tokens: int | None = None,
         failed: list[Charge] | None = None,
-    ) -> Answer | None:
+    ) -> ChatAnswer | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
         A content filter's refusal is an answer. Retries are logged as warnings, at most one per `QUIET` seconds for all
@@ -207,7 +206,9 @@ class ChatPolicy:
             before_sleep=self._warn,
         )
         try:
-            answer: Answer = await retrying(self._send, messages, seed, max_tokens or self.options.max_tokens, charges)
+            answer: ChatAnswer = await retrying(
+                self._send, messages, seed, max_tokens or self.options.max_tokens, charges
+            )
         except Failure as error:
             full = error.kind == "overflow" or (error.kind == "oversized" and self._has_answered)
             if not full:
@@ -220,7 +221,7 @@ class ChatPolicy:
 
     async def _send(
         self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int, charges: list[Charge]
-    ) -> Answer:
+    ) -> ChatAnswer:
         """One attempt, repeated only without a parameter that the service does not accept."""
         while True:
             request, received = self._write(messages, seed, max_tokens), Received()
@@ -232,7 +233,7 @@ class ChatPolicy:
                 if not refused or not self._adapt(request, str(error)):
                     raise
 
-    async def _attempt(self, request: dict[str, Any], received: Received) -> Answer:
+    async def _attempt(self, request: dict[str, Any], received: Received) -> ChatAnswer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
         _connected.setdefault(asyncio.get_running_loop(), WeakSet()).add(self)

@@ -65,7 +65,7 @@ class Failure(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChatAnswer:
     """A complete answer."""
 
     turn: ModelTurn
@@ -82,8 +82,6 @@ class Answer:
 
 @dataclass
 class _Call:
-    """A call, complete or still growing."""
-
     id: str | None
     name: str | None
     arguments: str | None
@@ -151,7 +149,7 @@ class Received:
         output = getattr(self.reported, "completion_tokens", None) or 0
         return Usage(int(prompt), int(output), int(cached), self.reported)
 
-    def withheld(self, words: str) -> Answer:
+    def withheld(self, words: str) -> ChatAnswer:
         """The answer of a content filter that ended the request with an error.
 
         What is not reported counts as 0 here: no service reports the tokens of a prompt that it refuses.
@@ -160,21 +158,21 @@ class Received:
             words: The service's message, which is the text if none arrived before.
         """
         turn = ModelTurn(self.thinking, self.text or words or WITHHELD)
-        return Answer(turn, usage=self.usage or Usage(0, 0), refused=True)
+        return ChatAnswer(turn, usage=self.usage or Usage(0, 0), refused=True)
 
-    def answer(self) -> Answer:
+    def answer(self) -> ChatAnswer:
         """The complete answer. Raises `Failure` if the service says that it failed while it answered."""
         if self.finish in _BROKEN:
             raise Failure("busy", f"the service stopped in the middle of its answer (finish_reason {self.finish})")
         if self.refusal or self.finish in _FILTERED:
             turn = ModelTurn(self.thinking, self.text or self.refusal or WITHHELD)
-            return Answer(turn, refused=True, usage=self.usage)
+            return ChatAnswer(turn, refused=True, usage=self.usage)
         calls = tuple(ToolCall(call.name or "", call.arguments or "", call.id or "") for call in self.calls)
         turn = ModelTurn(self.thinking, self.text, calls)
-        return Answer(turn, cut_off=self.finish in _CUT_OFF, usage=self.usage)
+        return ChatAnswer(turn, cut_off=self.finish in _CUT_OFF, usage=self.usage)
 
 
-def read_answer(response: Any, received: Received) -> Answer:
+def read_answer(response: Any, received: Received) -> ChatAnswer:
     """Read an answer that was not streamed: litellm's response, into `received`.
 
     Raises:
@@ -195,7 +193,7 @@ def read_answer(response: Any, received: Received) -> Answer:
     return received.answer()
 
 
-async def collect(stream: Any, received: Received) -> Answer:
+async def collect(stream: Any, received: Received) -> ChatAnswer:
     """Read a streamed answer to its end, and close it.
 
     Args:
@@ -253,7 +251,7 @@ OVERFLOWS = (
     r"prompt tokens \(\d+\) exceed model maximum",  # Bedrock Mantle
 )
 """How services word that a conversation does not fit into the model's context, where litellm does not know it, or only
-with some statuses. Few give a code, and none the same one as the next. The tests hold messages and sources."""
+with some statuses. Few give a code, and each a different code. The tests hold messages and sources."""
 
 FILTERS = (
     # Azure OpenAI: 400 with code content_filter and innererror.code ResponsibleAIPolicyViolation
@@ -457,7 +455,6 @@ def requested_wait(headers: Mapping[str, str], *, limited: bool, now: float | No
 
 
 def _headers(error: Exception) -> dict[str, str]:
-    """The headers of the answer, with names in lower case."""
     response = getattr(error, "response", None)
     all_found = (getattr(response, "headers", None), getattr(error, "litellm_response_headers", None))
     return {str(name).lower(): str(value) for found in all_found for name, value in dict(found or {}).items()}

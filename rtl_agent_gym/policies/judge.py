@@ -12,12 +12,12 @@ from ..errors import ModelError, RequestRefused, UsageError
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions
 from .chat import ChatPolicy
-from .model_options import ModelOptions, split_address
+from .protocol import ModelOptions, split_address
 
 logger = logging.getLogger(__name__)
 
 JUDGE_KEY = "RTL_GYM_JUDGE_API_KEY"
-"""Environment variable: the key of the judge's service, if it is not the one that the provider documents."""
+"""Environment variable: the key of the judge's service, if it is not in the provider's own variable."""
 MAX_TOKENS = 4096
 """Tokens that a judge may write, thinking included."""
 MORE_TOKENS = 4 * MAX_TOKENS
@@ -36,7 +36,7 @@ class ChatJudge:
     def __init__(self, model: str, base_url: str | None = None) -> None:
         key = os.environ.get(JUDGE_KEY)
         options = ModelOptions(temperature=0.0, max_tokens=MAX_TOKENS, tools=False, base_url=base_url, api_key=key)
-        with _of_the_judge():
+        with _judge_errors():
             self._policy = ChatPolicy(model, options)
         self._name = judge_name(f"chat:{model}" + (f"@{base_url}" if base_url else ""))
 
@@ -46,15 +46,14 @@ class ChatJudge:
         return self._name
 
     async def ask(self, system: str, user: str) -> str | None:
-        """See `Judge.ask`. If the limit on its tokens cuts it off, it is asked once more with a higher one.
+        """See `Judge.ask`. An answer that its token limit cuts off is requested once more with a higher limit.
 
-        None also if that does not suffice, if the prompt does not fit the model's context, or if the service refuses
-        it.
+        None also if that does not suffice, or if the prompt is too long for the model or refused by the service.
         """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         for limit in (MAX_TOKENS, MORE_TOKENS):
             try:
-                with _of_the_judge():
+                with _judge_errors():
                     answer = await self._policy.request(messages, None, limit)
             except RequestRefused as error:  # perhaps for what this answer says
                 logger.warning("%s", error)
@@ -71,21 +70,21 @@ class ChatJudge:
 
 
 @contextmanager
-def _of_the_judge() -> Iterator[None]:
+def _judge_errors() -> Iterator[None]:
     """Errors of its service say that they are the judge's, and name the judge's options, not those of a policy."""
 
-    def told(error: Exception) -> str:
+    def reworded(error: Exception) -> str:
         words = str(error).replace("--api-key", JUDGE_KEY).replace("--base-url", "its address (--judge chat:MODEL@URL)")
         return f"the judge {words}"
 
     try:
         yield
     except RequestRefused as error:
-        raise RequestRefused(told(error)) from error
+        raise RequestRefused(reworded(error)) from error
     except ModelError as error:
-        raise ModelError(told(error), retries=error.retries) from error
+        raise ModelError(reworded(error), retries=error.retries) from error
     except UsageError as error:
-        raise UsageError(told(error)) from error
+        raise UsageError(reworded(error)) from error
 
 
 def read_judge(name: str) -> tuple[str, str | None]:

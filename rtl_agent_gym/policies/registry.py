@@ -6,8 +6,7 @@ import re
 
 from ..errors import UsageError
 from .human import HumanPolicy
-from .model_options import ModelOptions, split_address
-from .protocol import Policy
+from .protocol import ModelOptions, Policy, split_address
 from .scripted import GoldenPolicy, RandomPolicy, ScriptedPolicy
 
 POLICIES = (
@@ -64,7 +63,7 @@ def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
     """The name of a policy without the address in ``chat:MODEL@URL``, and the options with it.
 
     Raises:
-        UsageError: The options have another address already, or it is none.
+        UsageError: The options already have a different address, or it is not an address.
     """
     short, address = split_address(name)
     if address is None or _split(name)[0] != "chat":
@@ -75,6 +74,5 @@ def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """A policy's kind and its argument, separated by the first colon or space."""
     kind, *rest = re.split(r"[:\s]", name, maxsplit=1)
     return kind, "".join(rest).strip()

@@ -18,8 +18,7 @@ from ..problems import Problem
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..renderers.vocabularies import qwen3_tokenizer
-from .model_options import ModelOptions, smallest_turn
-from .protocol import Completion
+from .protocol import Completion, ModelOptions, smallest_turn
 
 if TYPE_CHECKING:
     import tinker
@@ -104,14 +103,14 @@ class TokenSamplerPolicy:
 
 
 class TokenSamplerPlayer:
-    """Samples one episode, of which it keeps nothing but the number of the turn."""
+    """Samples one episode. Its only state is the number of the turn."""
 
     def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None) -> None:
         self._policy, self._renderer, self._seed = policy, renderer, seed
         self._turn = 0
 
     async def sample(self, tokens: TokenTranscript) -> Completion | None:
-        """Sample the next turn; None if the context has no room for another one (`smallest_turn`)."""
+        """Sample the next turn; None if the context has no room for another turn (`smallest_turn`)."""
         import tinker
 
         options, prompt_tokens = self._policy.options, len(tokens)
@@ -119,12 +118,16 @@ class TokenSamplerPlayer:
         if room < smallest_turn(options.max_tokens):
             return None
         self._turn += 1
+        if self._policy.turn_seed is not None:
+            seed = self._policy.turn_seed(self._turn)
+        else:
+            seed = None if self._seed is None else (self._seed + self._turn) % (1 << 31)
         parameters = tinker.SamplingParams(
             max_tokens=min(options.max_tokens, room),
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
-            seed=self._turn_seed(),
+            seed=seed,
         )
         sequence = await self._policy.request(tokens.model_input(), parameters)
         ids = [int(token) for token in sequence.tokens]
@@ -135,11 +138,6 @@ class TokenSamplerPlayer:
             cut_off=sequence.stop_reason == "length",
             prompt_tokens=prompt_tokens,
         )
-
-    def _turn_seed(self) -> int | None:
-        if self._policy.turn_seed is not None:
-            return self._policy.turn_seed(self._turn)
-        return None if self._seed is None else (self._seed + self._turn) % (1 << 31)
 
 
 def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:

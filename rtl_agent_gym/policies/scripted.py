@@ -70,7 +70,7 @@ class ScriptedPolicy:
 
 
 class ScriptedPlayer:
-    """Returns prepared completions in order, then the last one again."""
+    """Returns prepared completions in order, and then repeats the last."""
 
     def __init__(self, completions: Sequence[Completion]) -> None:
         self._completions, self._last = iter(completions), completions[-1]
@@ -104,7 +104,6 @@ class GoldenPolicy:
     name = "golden"
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
-        """A player for one episode, which ignores the shell's output."""
         if problem.asks_text and problem.reference_response.strip():
             return ScriptedPlayer([Completion(write_turn(renderer, problem.reference_response.strip()))])
         if not problem.golden:
@@ -196,7 +195,6 @@ class RandomPolicy:
         self.turns = turns
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
-        """A player for one episode, which ignores the shell's output."""
         draw = random.Random(seed)
         turns = [_turn(problem, renderer, draw) for _ in range(self.turns)]
         return ScriptedPlayer([*turns, Completion(write_turn(renderer, "Enough."))])

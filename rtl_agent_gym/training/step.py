@@ -13,7 +13,7 @@ from tinker.types import LossFnType
 from tinker_cookbook.rl.metrics import compute_kl_sample_train
 
 from ..engines.protocol import Sampler, Trainer
-from ..engines.requests import Answer
+from ..engines.requests import SentRequest
 from ..errors import NotFinite
 from .datums import with_inputs
 from .options import TrainOptions
@@ -64,7 +64,7 @@ async def optimize(
     except BaseException:
         for pair in requests:
             for request in pair:
-                if isinstance(request, Answer):
+                if isinstance(request, SentRequest):
                     request.cancel()
         raise
     if supervised:

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.local import LocalServiceClient, LocalTrainingClient
 from rtl_agent_gym.engines.sampling import draw
-from rtl_agent_gym.engines.training import Example, loss_of
+from rtl_agent_gym.engines.training import CheckedDatum, loss_of
 from rtl_agent_gym.errors import NotFinite, UsageError
 
 from .conftest import save_beside_tokenizer
@@ -56,19 +56,19 @@ def test_ppo_clips_a_ratio_of_any_size(ratio: float) -> None:
     logprobs = torch.tensor([-1.0, -1.0], requires_grad=True)
     inputs = {"logprobs": torch.tensor([-1.0 - ratio, -1.0]), "advantages": torch.tensor([3.0, 2.0])}
     options = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
-    loss = loss_of("ppo", logprobs, Example([1, 2], torch.tensor([2, 3]), inputs), options)
+    loss = loss_of("ppo", logprobs, CheckedDatum([1, 2], torch.tensor([2, 3]), inputs), options)
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == pytest.approx(-(1.2 * 3 + 2))
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [0.0, -2.0]
     inputs["advantages"] = torch.tensor([-3.0, 2.0])  # where PPO does not clip
-    refused = loss_of("ppo", logprobs, Example([1, 2], torch.tensor([2, 3]), inputs), options).item()
+    refused = loss_of("ppo", logprobs, CheckedDatum([1, 2], torch.tensor([2, 3]), inputs), options).item()
     assert math.isinf(refused) == (ratio > 89)
 
 
 def test_an_impossible_token_without_weight_has_no_loss() -> None:
     logprobs = torch.tensor([-math.inf, -1.0], requires_grad=True)
-    example = Example([1, 2], torch.tensor([2, 3]), {"weights": torch.tensor([0.0, 1.0])})
+    example = CheckedDatum([1, 2], torch.tensor([2, 3]), {"weights": torch.tensor([0.0, 1.0])})
     loss = loss_of("cross_entropy", logprobs, example, {})
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss.item() == 1.0

@@ -14,7 +14,7 @@ import tinker
 
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, write_turn
-from rtl_agent_gym.policies.model_options import MIN_TURN_TOKENS
+from rtl_agent_gym.policies.protocol import MIN_TURN_TOKENS
 from rtl_agent_gym.policies.sampler import (
     TokenSamplerPlayer,
     TokenSamplerPolicy,
