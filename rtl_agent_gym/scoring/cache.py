@@ -39,7 +39,7 @@ def default_cache_dir() -> Path:
 LARGEST = 1 << 30
 """Bytes that a cache may take; some 250,000 gradings."""
 PUTS = 1000
-"""Gradings between two looks at the size of a cache."""
+"""Gradings between two checks of a cache's size."""
 
 
 class ScoreCache:

@@ -3,8 +3,8 @@
 It follows `docker compose` for the features that harnesses use. Anything that this package cannot do in the same way
 raises a `ProblemError` that names the service and the key.
 
-A service runs in the simulation image, or in one built from the row's Dockerfile. A Dockerfile that only installs what
-the simulation image has is not built. Others are built once per content, which includes the simulation image's id.
+A service runs in the simulation image, or in an image built from the row's Dockerfile. A Dockerfile that only installs
+what the simulation image has is not built. Others are built once per content, which includes the simulation image's id.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .options import HarnessOptions
 
 RUN_DIR = "/code/rundir"
 CHECKOUT_RUN_DIR = "/rundir"
-"""Where the tests of a heavy row run, whatever their harness says, as in the official runner."""
+"""Where the tests of a heavy row run, as in the official runner; the harness's own folder is not used."""
 
 _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",

@@ -27,7 +27,8 @@ _WORKER = Path(__file__).with_name("slang_worker.py")
 LARGEST = 8 << 20
 """Bytes of Verilog in a submission that is read; a request for a reading is up to six times as large."""
 READERS = min(8, max(2, len(os.sched_getaffinity(0))))
-"""Readings of one `Frontend` at the same time, each in a child of some 50 MB: a slow one must not delay all others."""
+"""Readings of one `Frontend` at the same time, each in a child of some 50 MB: a slow reading must not delay the
+others."""
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2

@@ -143,7 +143,6 @@ def _reason(
     passed: bool,
     accounts: Sequence[Account],
 ) -> str:
-    """Why the verdict is what it is, in one line."""
     done, total = share(tests)
     if violations:
         return f"tried to reach the checker: {violations[0]}"

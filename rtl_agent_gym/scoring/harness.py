@@ -24,7 +24,7 @@ from .compose import RUN_DIR, HarnessImages, Service
 from .grader.bounds import decode_report
 from .grader.line import encode
 from .grader.measures import MOST_ADDED
-from .grader.messages import Report, Request, ServiceReport, ServiceRequest
+from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest
 from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
@@ -34,14 +34,14 @@ GRADER = "/opt/rtl-agent-gym/grader"
 _PATIENCE = 20.0
 """Seconds beyond the services' time limit in which the supervisor ends the remaining processes and reports."""
 HIDDEN = ("/src", f"{WORK_DIR}/src")
-"""Folders of a harness's hidden files. In heavy rows the second one is the repository's."""
+"""Folders of a harness's hidden files. In heavy rows the second is part of the repository."""
 _LINT_SECONDS = 30
 _HASH_SEED = "0"
 
 
 @dataclass(frozen=True)
 class Defences:
-    """The defences of a grading. All are active; tests switch one off to show that it is the one that works."""
+    """The defences of a grading. All are active; tests switch one off to show that it is the effective one."""
 
     simulation: bool = True
     """A compiled design is checked before it is simulated, and its files are when it opens them."""
@@ -52,7 +52,7 @@ class Defences:
     testbench: bool = True
     """A design that is compiled with a hidden testbench in Verilog may use its own ports only, and not end the run."""
     files: bool = True
-    """Only files below the folders that the problem lets one change are graded, and none that a checker would load."""
+    """Only files below the folders that the problem allows to change are graded, and none that a checker would load."""
     limits: bool = True
     """A service's time, what is kept of its output, and the length of a report are bounded."""
 
@@ -87,7 +87,7 @@ def scoring_sandbox(image: str, *, checkout: bool = False, foreign: bool = False
     Args:
         image: Its image.
         checkout: Whether the work folder is a repository, so that ``src`` in it is not hidden.
-        foreign: Whether the image is the caller's own, whose Python is the one in its PATH.
+        foreign: Whether the image is the caller's own, whose Python is found in its PATH.
         network: A Docker network to join.
     """
     program = "from rtl_gym_grader.supervisor import main; main()"
@@ -142,7 +142,7 @@ async def run_harness(
     runs: list[ServiceReport] = []
     linted, memory = None, MemoryUse()
     for (image, foreign), group in groupby(named, key=lambda pair: (pair[0], pair[1].image is not None)):
-        request: Request = {
+        request: GradingRequest = {
             "seconds": timeout,
             "settings": vars(defences or Defences()) | {"checkout": bool(problem.checkout)},
             "services": [service_request(service, problem, seed) for _, service in group],
@@ -161,7 +161,7 @@ async def run_harness(
 
 
 async def _run_batch(
-    submission: SubmittedFiles, spec: SandboxSpec, request: Request, provider: SandboxProvider
+    submission: SubmittedFiles, spec: SandboxSpec, request: GradingRequest, provider: SandboxProvider
 ) -> Report:
     harness = submission.problem.harness
     hidden = {path.removeprefix("src/"): text for path, text in harness.items() if path.startswith("src/")}
@@ -185,7 +185,7 @@ async def _run_batch(
 
 
 def default_seed(problem: Problem) -> int:
-    """The seed of random stimuli. It depends on the hidden tests alone, which a problem made of another has, too."""
+    """The seed of random stimuli. It depends on the hidden tests alone, so a mutant of a problem has its seed."""
     return int(hashlib.sha256(json.dumps(dict(problem.harness), sort_keys=True).encode()).hexdigest()[:8], 16)
 
 

@@ -87,7 +87,7 @@ class Rating:
     """0..1."""
     reasoning: str
     given: bool = True
-    """False for that of an answer which the judge does not rate."""
+    """False if the judge rates the reference, but not this answer."""
 
 
 def prompt_digest() -> str:
@@ -103,7 +103,7 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
 
     Raises:
         ModelError: The judge does not answer.
-        HarnessError: It gives no rating, whatever it rates.
+        HarnessError: It gives no rating, not even of the reference.
     """
     for _ in range(TRIES):
         found = await _once(judge, question, reference, answer)
@@ -151,7 +151,6 @@ def _is_number(value: object) -> bool:
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """The JSON objects in a text."""
     decoder, found, at = json.JSONDecoder(strict=False), [], text.find("{")
     for _ in range(_MOST_OBJECTS):
         if at < 0:

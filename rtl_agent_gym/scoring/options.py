@@ -47,7 +47,7 @@ class HarnessOptions:
             network: See `HarnessOptions.network`.
 
         Raises:
-            UsageError: One has another form, or the file cannot be read.
+            UsageError: An option has another form, or the file cannot be read.
         """
         if network and not _NETWORK.fullmatch(network):
             raise UsageError(f"--harness-network {network!r} is not the name of a Docker network")
@@ -79,8 +79,8 @@ class HarnessOptions:
 class GradingOptions:
     """What gradings need, as interfaces pass it on."""
 
-    judge: str | Judge | None = field(default=None, hash=False)  # any object can be one
-    """A judge, or the name of one (``chat:MODEL``); None if there is none."""
+    judge: str | Judge | None = field(default=None, hash=False)  # any object may implement it
+    """A judge, or a judge's name (``chat:MODEL``); None if there is none."""
     harness: HarnessOptions = HarnessOptions()
 
 

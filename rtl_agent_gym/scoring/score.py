@@ -10,7 +10,7 @@ from ..errors import UsageError
 class TestOutcome(BaseModel):
     """One test of the hidden harness and how it ended."""
 
-    __test__ = False  # not a test case, whatever pytest makes of the name
+    __test__ = False  # not a test case, although pytest takes the name for one
     model_config = ConfigDict(frozen=True)
 
     name: str
@@ -33,7 +33,7 @@ class Measured(BaseModel):
     violations: list[str] = []
     """What was tried against the grader, with file and line."""
     reason: str = ""
-    """Why the score is what it is, in one line a person can act on."""
+    """The cause of the result in one line, for people."""
     tests: list[TestOutcome] = []
     """The single tests, if the harness reports them."""
     bleu: float = 0.0

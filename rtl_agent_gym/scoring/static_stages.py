@@ -172,7 +172,6 @@ def _used(problem: Problem, tests: Sequence[str], tops: Mapping[str, Sequence[st
 
 
 def _driven(problem: Problem, tests: Sequence[str]) -> list[str]:
-    """Signals of the top module that its tests assign."""
     names: dict[str, None] = {}
     for path, text in problem.harness.items():
         if path.endswith(".py") and path.removesuffix(".py").rsplit("/", 1)[-1] in tests:

@@ -1,8 +1,8 @@
 """Sorts submitted files into graded files, ignored files and violations.
 
-Only regular files below the folders that the problem lets one change are graded. Only their content reaches the scoring
-sandbox: no links, devices or modes. Other files are left out, and the score names them. A file that would replace a
-hidden test, or be loaded with it, is a violation.
+Only regular files below the folders that the problem allows to change are graded. Only their content reaches the
+scoring sandbox: no links, devices or modes. Other files are left out, and the score names them. A file that would
+replace a hidden test, or be loaded with it, is a violation.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _PROGRAM = re.compile(
     r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
     rf"|configure|{_LOADED_UNASKED.pattern}"
 )
-"""Names of a repository's files that hidden tests may run: a changed one would run with their rights. So would a script
-of another name, which begins with ``#!``."""
+"""Names of a repository's files that hidden tests may run: changed, they would run with the tests' rights. So would a
+script of another name, which begins with ``#!``."""
 _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
 """Characters that a shell acts on: Makefiles put the names of sources into commands."""
 
@@ -123,7 +123,6 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
 
 
 def _is_given(problem: Problem, path: str, content: str | bytes) -> bool:
-    """Whether a file is as the problem has it."""
     given = problem.context.get(path)
     return given is not None and (content == given if isinstance(content, str) else bytes(content) == given.encode())
 

@@ -47,7 +47,7 @@ def bleu(answer: str, reference: str) -> float:
 
     It is the geometric mean of the shares of the answer's words and pairs of words that the reference has too (each at
     most as often as there), times a penalty for answers that are shorter than the reference. As in NLTK, an answer
-    with no word of the reference has 0, and one with no pair almost 0.
+    with no word of the reference has 0, and an answer with no pair almost 0.
     """
     words, expected = answer.split(), reference.split()
     logarithms = []
@@ -65,8 +65,8 @@ def bleu(answer: str, reference: str) -> float:
 def rouge(answer: str, reference: str) -> float:
     """The ROUGE-2 recall of an answer, as the official runner computes it.
 
-    Different pairs of words that both have, by all pairs of the reference: one that is repeated there counts once above
-    the line and each time below it. Raises `ZeroDivisionError` if the reference has no pair.
+    The number of distinct pairs that both have, divided by the number of all pairs of the reference, repeated pairs
+    included. Raises `ZeroDivisionError` if the reference has no pair.
     """
     ours, theirs = (_sequences(_PUNCTUATION.sub("", text.lower()).split(), LONGEST) for text in (answer, reference))
     return len(set(ours) & set(theirs)) / len(theirs)
@@ -102,7 +102,7 @@ async def grade_text(
     """Grade an answer, and whether its rating was in the cache.
 
     Args:
-        problem: One that asks for text.
+        problem: It asks for text.
         files: Those of a submission; `ANSWER_FILE` is the answer.
         weights: Without `RewardWeights.simulate`, answers are not compared or rated.
         judge: Rates answers of the categories that need it.

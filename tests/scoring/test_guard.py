@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.grader import tasks as tables
+from rtl_agent_gym.scoring.grader import compiled as tables
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.guard import compiled_design
 from rtl_agent_gym.scoring.harness import Defences
@@ -233,7 +233,7 @@ async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandbox
     for command in ("iverilog -o t.vvp t.sv", "vvp t.vvp", "verilator --lint-only t.sv"):
         result = await sandbox.exec(command.split())
         assert result.exit_code == 125
-        assert "nobody supervises it" in result.output
+        assert "no supervisor answers" in result.output
     assert json.loads(json.dumps(result.output))
 
 

@@ -23,7 +23,7 @@ from ...problems.model import Problem
 from ...sandboxes.results import FoundFiles
 from ...scoring.blame import check_report
 from ...scoring.grader.bounds import decode_report
-from ...scoring.grader.messages import Report, Request, ServiceRequest
+from ...scoring.grader.messages import GradingRequest, Report, ServiceRequest
 from ...scoring.outcomes import account, share
 from ...scoring.submission import SubmittedFiles, sift
 from .collect import RECORD, TARGET, end_processes
@@ -85,7 +85,7 @@ def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, floa
     """
     fields = task["problem"]
     problem = Problem(**{name: fields[name] for name in ("id", "context", "targets", "harness", "agentic")})
-    request: Request = task["request"]
+    request: GradingRequest = task["request"]
     defences = request["settings"]
     submission = sift(problem, files, defended=defences["files"])
     if submission.fault:
@@ -160,7 +160,7 @@ def _folder(path: str) -> None:
     os.chown(path, USER, USER)
 
 
-def _run(request: Request) -> Report:
+def _run(request: GradingRequest) -> Report:
     """Run the services under the supervisor, each as the user."""
     services = [{**service, "argv": [*_AS_USER, *_argv(service)]} for service in request["services"]]
     command = ["/usr/bin/python3", "-IBc", _SUPERVISOR]

@@ -18,7 +18,7 @@ from .messages import ProcessReport, Signal, StartFault
 from .tracing import Child, Tracer
 
 
-class Process:
+class ChildProcess:
     """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
 
     `env` are the variables that it adds. `release` gives up the supervisor's connections in the child. A `service` is

@@ -126,7 +126,7 @@ class _Compiled:
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
             fixed = any(map(self._is_fixed, drivers))
-            if (own or fixed) and not any(self._ports.get((at, one[3])) == b"INOUT" for at, one in signals):
+            if (own or fixed) and not any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals):
                 scope, signal = (signals + own)[0]
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
@@ -145,7 +145,6 @@ class _Compiled:
         return value is not None and value["kind"] == b"4" and bool(value["value"].strip(b"z"))
 
     def _module(self, scope: bytes | None) -> re.Match[bytes] | None:
-        """The module or package that a scope belongs to."""
         found = self._scopes.get(scope or b"")
         while found is not None and found["kind"] not in (b"module", b"package") and found["parent"]:
             found = self._scopes.get(found["parent"])
@@ -160,7 +159,6 @@ class _Compiled:
 
 
 def _written(line: bytes) -> list[bytes]:
-    """The labels of the signals that an instruction may change."""
     if call := CALL.match(line):
         return [] if READERS.fullmatch(call[1]) else LABEL.findall(TEXT.sub(b"", call[2]))
     found = WRITE.match(line)

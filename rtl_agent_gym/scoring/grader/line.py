@@ -7,14 +7,14 @@ from _socket import AF_UNIX, SOCK_STREAM, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not needed before every simulation
-    from .messages import Message, Request, Settings
+    from .messages import GradingRequest, Message, Settings
 
 SOCKET = "\0rtl-agent-gym"
 """An abstract address; each sandbox has its own namespace of them."""
 OK = b"ok\n"
 
 
-def encode(message: Message | Settings | Request) -> bytes:
+def encode(message: Message | Settings | GradingRequest) -> bytes:
     """A message as one line."""
     return json.dumps(message).encode() + b"\n"
 

@@ -21,8 +21,8 @@ NEAR = 1 << 20
 MOST_ADDED = 1.0
 """Upper bound on the time that is added because services waited for a processor, as a share of their time. So a service
 that never ends gets all of its time, and with it a verdict, on any machine that gives it half a processor."""
-LOOKS = 0.1
-"""Seconds between two looks at the processor time of a service."""
+POLL_SECONDS = 0.1
+"""Seconds between two measurements of a service's processor time."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 NOTABLE = 1.0
 """Seconds by which one wait must exceed its time-out before the excess counts as lost."""
@@ -122,7 +122,7 @@ class ProcessorShare:
 
     def look(self) -> None:
         """Measure, if the last look was long enough ago."""
-        if time.monotonic() - self._looked >= LOOKS:
+        if time.monotonic() - self._looked >= POLL_SECONDS:
             self.measure()
 
     def measure(self) -> None:

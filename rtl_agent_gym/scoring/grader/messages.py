@@ -19,7 +19,7 @@ class Checked(TypedDict):
 
     violations: list[str]
     refusals: list[str]
-    """Why nothing is built or simulated although nobody cheated."""
+    """Why nothing is built or simulated although it is no violation."""
 
 
 class Compiled(Checked):
@@ -115,7 +115,7 @@ class ServiceRequest(TypedDict):
     cwd: str
 
 
-class Request(TypedDict):
+class GradingRequest(TypedDict):
     """What the supervisor is to run."""
 
     services: list[ServiceRequest]

@@ -93,5 +93,4 @@ def _parsed(path: str) -> ast.Module | None:
 
 
 def _name(call: ast.Call) -> str | None:
-    """The last part of the name of what is called."""
     return getattr(call.func, "attr", getattr(call.func, "id", None))

@@ -218,9 +218,9 @@ def mixed(lines: list[str]) -> bool:
     return any(own) and not all(own)
 
 
-def driven_inputs(said: Iterable[bytes]) -> list[str]:
+def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
     """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
-    names = [match[1].decode("utf-8", errors="replace") for line in said if (match := DRIVEN.search(line))]
+    names = [match[1].decode("utf-8", errors="replace") for line in warnings if (match := DRIVEN.search(line))]
     return [
         f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
     ]

@@ -2,7 +2,7 @@
 
 It prints one `Report`. It reads the services' output from pipes, so no text of a design reaches the client directly. It
 receives messages from the guards of the simulators and from the witnesses in pytest and cocotb (`messages`). It starts
-before there is a submission, imports what the services will need (`warm`), and waits for its `Request` on stdin.
+before there is a submission, imports what the services will need (`warm`), and waits for its `GradingRequest` on stdin.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 
 from . import bounds, warm
-from .children import Process
+from .children import ChildProcess
 from .line import OK, SOCKET, encode
-from .measures import LOOKS, MOST_ADDED, Waits, memory
-from .messages import Message, Report, Request, ServiceReport, ServiceRequest
+from .measures import MOST_ADDED, POLL_SECONDS, Waits, memory
+from .messages import GradingRequest, Message, Report, ServiceReport, ServiceRequest
 from .tracing import Tracer
 
 MOST_MESSAGES = 200_000
@@ -34,7 +34,7 @@ FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 _SET_CHILD_SUBREAPER = 36
 
 
-class Caller:
+class LineConnection:
     """The supervisor's end of a `Line`."""
 
     def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
@@ -64,7 +64,7 @@ class Caller:
 class Supervisor:
     """Runs the services and serves the socket."""
 
-    def __init__(self, request: Request, tracer: Tracer) -> None:
+    def __init__(self, request: GradingRequest, tracer: Tracer) -> None:
         self.request, self.tracer = request, tracer
         self.limited = request["settings"]["limits"]
         self.seconds = request["seconds"] if self.limited else 1e9
@@ -92,7 +92,7 @@ class Supervisor:
 
     def accept(self) -> None:
         """Accept the connection of a guard or a witness."""
-        Caller(self, self.listener.accept()[0])
+        LineConnection(self, self.listener.accept()[0])
 
     def record(self, message: Message) -> None:
         """Keep a message of a guard or a witness."""
@@ -111,9 +111,9 @@ class Supervisor:
                 key.fileobj.detach()
         self.selector.close()
 
-    def start(self, argv: list[str], env: dict[str, str], cwd: str, *, service: bool = False) -> Process:
+    def start(self, argv: list[str], env: dict[str, str], cwd: str, *, service: bool = False) -> ChildProcess:
         """Start a process."""
-        return Process(self.selector, self.tracer, argv, env, cwd, self.release, service=service)
+        return ChildProcess(self.selector, self.tracer, argv, env, cwd, self.release, service=service)
 
     def run(self) -> Report:
         """Run everything and report what happened."""
@@ -151,14 +151,14 @@ class Supervisor:
         added = min(process.waited, self.most_added)
         return {"name": service["name"], "messages": messages, "added": added, **process.report()}
 
-    def wait(self, process: Process) -> None:
+    def wait(self, process: ChildProcess) -> None:
         """Serve until a process has ended or its time is over.
 
         Time in which the sandbox did not run does not count, nor, up to `MOST_ADDED`, that in which a service waited
         for a processor.
         """
         while process.code is None and (left := self.left(process)) > 0:
-            self.turn(min(left, LOOKS))
+            self.turn(min(left, POLL_SECONDS))
             process.poll()
             if process.service and process.share and process.code is None:
                 process.share.look()
@@ -166,7 +166,7 @@ class Supervisor:
         while self.turn(0):  # the last messages
             pass
 
-    def left(self, process: Process) -> float:
+    def left(self, process: ChildProcess) -> float:
         """Seconds until the time of the running service is over, or of the one before."""
         waited = process.waited if process.service else self.waited
         return self.deadline + min(waited, self.most_added) - time.monotonic()
@@ -201,7 +201,7 @@ def main() -> None:
     tracer = Tracer()
     with contextlib.suppress(ImportError):  # an image without pytest
         warm.preload()
-    request: Request = json.loads(sys.stdin.buffer.read())
+    request: GradingRequest = json.loads(sys.stdin.buffer.read())
     for folder in FOLDERS:
         with contextlib.suppress(FileExistsError):  # a heavy row's submission may have a file of this name
             os.makedirs(folder, exist_ok=True)

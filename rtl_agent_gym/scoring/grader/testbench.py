@@ -108,7 +108,6 @@ class Names:
         return f" {self._escaped.setdefault(match['escaped'], f'escaped_{len(self._escaped)}_')} "
 
     def _names(self, words: Sequence[str]) -> set[str]:
-        """The names that the patterns' words stand for."""
         original = {word: name for name, word in self._escaped.items()}
         return {original.get(word, word) for word in words}
 

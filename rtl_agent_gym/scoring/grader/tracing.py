@@ -2,7 +2,7 @@
 
 The supervisor traces every process of a service (ptrace(2)), so it sees how each of them ends before its parent does,
 and each signal before it is delivered, with its sender. A sender that is none of the service's processes is outside:
-the host, or a command that somebody runs in the container.
+the host, or a command run in the container from outside.
 
 SIGKILL has no sender to be read. But a filter of system calls reports each one that a process of the service sends, the
 kernel counts those of its out-of-memory killer (`measures`), and that a process used up its processor time can be read
@@ -161,7 +161,6 @@ class Tracer:
             self._note(pid, -code)
 
     def _resume(self, pid: int, status: int) -> None:
-        """Let a process go on after it has stopped."""
         self._known.add(pid)
         number, event = status & 0xFF, status >> 8
         if event == _EVENT_STOP and number in _STOPPING:
@@ -229,7 +228,6 @@ def _ptrace(request: int, pid: int, address: int, data: int) -> int:
 
 
 def _read(request: int, pid: int, address: int, size: int) -> bytes:
-    """What ptrace writes about a stopped process."""
     buffer = ctypes.create_string_buffer(size)
     _ptrace(request, pid, address, ctypes.addressof(buffer))
     return buffer.raw

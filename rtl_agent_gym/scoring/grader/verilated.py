@@ -14,10 +14,9 @@ import os
 import re
 import subprocess
 
-from .compiled import READABLE, TOOLS, below, short
+from .compiled import HOSTILE, READABLE, READS, TOOLS, WRITES, below, short
 from .elaborated import check_tree, elaborate, file_fault, looked_up, written_inputs
 from .sources import APART, Reach, beyond_ports
-from .tasks import HOSTILE, READS, WRITES
 
 TOKEN = re.compile(
     r'(?P<block>""")|(?P<string>"(?:[^"\\]|\\.)*")|(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<escaped>\\[^ \t\f\r\n]+)'

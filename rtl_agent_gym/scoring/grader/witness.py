@@ -63,7 +63,6 @@ def send(message: Message) -> None:
 
 
 def _item() -> str:
-    """The running pytest test."""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rsplit(" (", 1)[0]
 
 
