@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from rtl_agent_gym.problems.loading import (
-    Source,
     find_problem,
     load_problems,
     order_by_difficulty,
     scan_problems,
-    select_problem,
     split_problems,
 )
 from rtl_agent_gym.problems.model import CATEGORIES, DIFFICULTIES, Difficulty, Problem, category_name
 from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable, is_allowed_path, path_fault
+from rtl_agent_gym.problems.paths import editable, is_allowed_path, path_fault
 from rtl_agent_gym.problems.validation import validate_problem
 
 __all__ = [
-    "AGENT_FOLDERS",
     "CATEGORIES",
     "DIFFICULTIES",
     "Difficulty",
     "Problem",
-    "Source",
     "apply_patch",
     "category_name",
     "editable",
@@ -32,7 +28,6 @@ __all__ = [
     "order_by_difficulty",
     "path_fault",
     "scan_problems",
-    "select_problem",
     "split_problems",
     "validate_problem",
 ]

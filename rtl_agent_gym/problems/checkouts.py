@@ -36,7 +36,7 @@ _SUFFIX = ".bundle"
 
 
 def heavy_context(repo: str, commit: str, folder: Path | None) -> tuple[dict[str, str], str | None]:
-    """The files of a heavy row, and why there are none.
+    """The files of a heavy row; without files, also the reason.
 
     The bundle ``REPO.bundle`` is looked for in the folder of the rows' file, in the folders directly below it, and in
     `BUNDLES`. Nothing is downloaded, and a repository that is named by an address is not cloned.
@@ -109,7 +109,7 @@ _LIMITED = 'ulimit -c 0; ulimit -t "$1"; ulimit -v "$2"; ulimit -f "$3"; shift 3
 _log = logging.getLogger(__name__)
 
 
-class _Entry(NamedTuple):
+class _TreeEntry(NamedTuple):
     mode: str
     blob: str
     size: int
@@ -166,13 +166,13 @@ def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
     return files
 
 
-class _Run(NamedTuple):
+class _GitResult(NamedTuple):
     code: int
     output: bytes
     message: str
 
 
-def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _LISTING) -> _Run:
+def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _LISTING) -> _GitResult:
     """Run git on a bare repository, with limits; output beyond `most` bytes is an error."""
     limits = [str(MAX_SECONDS), str(MAX_MEMORY >> 10), str(MAX_UNPACKED >> 9)]
     environment = {
@@ -209,7 +209,7 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
                 assert process.stdout is not None
                 output = process.stdout.read(most + 1)
                 if len(output) > most:
-                    raise ProblemError(f"git {words[0]} says more than {most >> 20} MiB; the repository is too large")
+                    raise ProblemError(f"git {words[0]} prints more than {most >> 20} MiB; the repository is too large")
                 code = process.wait()
             finally:
                 late.cancel()
@@ -218,7 +218,7 @@ def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _
         lines = errors.read(4096).decode(errors="replace").strip().splitlines()
     if code < 0 or code in (152, 153):
         lines = [f"git was ended by signal {-code if code < 0 else code - 128}: a limit on time or size was reached"]
-    return _Run(code, output, lines[-1] if lines else f"git {words[0]} ended with {code}")
+    return _GitResult(code, output, lines[-1] if lines else f"git {words[0]} ended with {code}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -252,21 +252,21 @@ def _unpack(bundle: Path, folder: str) -> None:
             raise ProblemError(f"{bundle} cannot be unpacked: {ran.message}", field="context.repo")
 
 
-def _parse(listing: bytes) -> dict[str, _Entry]:
+def _parse(listing: bytes) -> dict[str, _TreeEntry]:
     entries = {}
     for line in listing.split(b"\0"):
         head, tab, path = line.partition(b"\t")
         if tab:
             mode, _, blob, size = head.decode().split()
             # A name that is not UTF-8 gets a surrogate, which no file of a problem may have.
-            entries[path.decode(errors="surrogateescape")] = _Entry(mode, blob, int(size) if size != "-" else 0)
+            entries[path.decode(errors="surrogateescape")] = _TreeEntry(mode, blob, int(size) if size != "-" else 0)
     return entries
 
 
-def _select(entries: Mapping[str, _Entry], root: str) -> tuple[dict[str, _Entry], list[str]]:
-    """The regular files below `root` by their paths in the work folder, links resolved, and what is left out."""
+def _select(entries: Mapping[str, _TreeEntry], root: str) -> tuple[dict[str, _TreeEntry], list[str]]:
+    """The regular files below `root` by their paths in the work folder, and the paths left out with the reason."""
     prefix = f"{root}/" if root and any(path.startswith(f"{root}/") for path in entries) else ""
-    kept: dict[str, _Entry] = {}
+    kept: dict[str, _TreeEntry] = {}
     left_out: list[str] = []
     for path, entry in entries.items():
         inside = path.removeprefix(prefix)
@@ -292,7 +292,7 @@ def _may_be_named(path: str) -> bool:
     return path_fault(path) is None and not hidden and not path.startswith("rundir/")
 
 
-def _check_size(bundle: Path, entries: Mapping[str, _Entry]) -> None:
+def _check_size(bundle: Path, entries: Mapping[str, _TreeEntry]) -> None:
     folders = {path[:at] for path in entries for at, letter in enumerate(path) if letter == "/"}
     count, total = len(entries) + len(folders), sum(entry.size for entry in entries.values())
     largest = max(entries, key=lambda path: entries[path].size, default="")

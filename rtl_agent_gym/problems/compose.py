@@ -20,7 +20,7 @@ TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", EDA_IMAGE, LICENCE_NETWOR
 """The words that the benchmark replaces in compose files and Dockerfiles before running them."""
 
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
-"""Image names that the package's own simulation image replaces. Older rows use the last one instead of a template."""
+"""Image names that the package's own simulation image replaces. Older rows use the last name instead of a template."""
 
 _TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
 
@@ -106,7 +106,7 @@ def check_templates(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses repeated keys, as compose does; PyYAML would keep only the last one."""
+    """Refuses repeated keys, as compose does; PyYAML would keep only the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

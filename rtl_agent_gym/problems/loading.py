@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from rtl_agent_gym.errors import ProblemError, UsageError, near_matches
 from rtl_agent_gym.problems.model import DIFFICULTIES, Problem, parse_category, parse_difficulty
 from rtl_agent_gym.problems.notes import Rows, keep_rows
@@ -35,7 +33,7 @@ _DEFAULT_FILES = {
         "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
     )
 }
-"""The files that a data set's bare name refers to; the first available one is used."""
+"""The files that a data set's bare name refers to; the first available file is used."""
 
 
 def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
@@ -71,7 +69,6 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _sibling(path: Path) -> str:
-    """A hint about similar files in the same folder."""
     if not path.parent.is_dir():
         return ""
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
@@ -171,7 +168,7 @@ def load_problems(
         categories: Keep only these categories, as 3 or ``"cid003"``.
         difficulties: Keep only these difficulties.
         rows: Keep only rows of CVDP that are known to be ``"fair"``, ``"partial"`` or ``"sound"``, or better; see
-            `cvdp_notes.Rows`.
+            `notes.Rows`.
 
     Raises:
         UsageError: There is no such source, id, category or difficulty, or `rows` leaves no problem.
@@ -312,19 +309,3 @@ def _position(problem_id: str, seed: int) -> float:
 def order_by_difficulty(problems: Iterable[Problem]) -> list[Problem]:
     """Problems from easy to hard; problems of one difficulty keep their order."""
     return sorted(problems, key=lambda problem: DIFFICULTIES.index(problem.difficulty))
-
-
-def select_problem(problems: Sequence[Problem], rng: int | np.random.Generator | None = None) -> Problem:
-    """A uniformly random problem.
-
-    Args:
-        problems: The problems to choose from.
-        rng: A seed (equal seeds choose equal problems) or a generator, which is advanced; None for a random seed.
-
-    Raises:
-        UsageError: `problems` is empty.
-    """
-    if not problems:
-        raise UsageError("there is no problem to choose from; the source is empty or its filters leave nothing")
-    generator = rng if isinstance(rng, np.random.Generator) else np.random.default_rng(rng)
-    return problems[int(generator.integers(len(problems)))]

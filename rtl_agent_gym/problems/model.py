@@ -48,7 +48,7 @@ class Problem(BaseModel):
     agentic: bool = True
     """Whether the row has the agentic format."""
     unscorable: str | None = None
-    """Why nothing can score this row, whatever options are given (no harness, no reference, no repository), or None."""
+    """Why this row cannot be scored with any options (no harness, no reference, no repository), or None."""
     checkout: str = ""
     """Heavy rows: ``REPOSITORY@COMMIT``, whose files are the `context`. An agent may change all of them."""
 

@@ -28,7 +28,7 @@ _SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTAL
 """Strings and comments. Those that do not end are part of it too, so that the time is linear in any text."""
 
 Right = Literal["passes", "impossible", "unknown"]
-"""What is known of right designs: one passes; it is shown that none can; nothing was run."""
+"""What is known of right designs: some design passes; no design can pass; nothing was run."""
 
 
 RATINGS = {
@@ -185,7 +185,7 @@ def row_digest(problem: Problem) -> str:
 
 
 def note_of(problem: Problem) -> Note | None:
-    """The note of a problem; None if there is none, or if the row is not the one that was run."""
+    """The note of a problem; None without a note, or if another version of the row was run."""
     note = all_notes().get(problem.id)
     return note if note is not None and note.digest == row_digest(problem) else None
 
@@ -200,7 +200,7 @@ def read_notes(path: Path) -> list[Note]:
     """The notes of a file.
 
     Raises:
-        ProblemError: It is missing, or no file of notes.
+        ProblemError: It is missing, or not a file of notes.
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -219,9 +219,9 @@ def write_notes(path: Path, notes: Iterable[Note]) -> None:
 
 
 Rows = Literal["all", "fair", "partial", "sound"]
-"""Which rows to keep: all; those that a right design passes and whose tests demand nothing unstated; of these, the ones
-whose tests see at least what the task is mainly about; of these, the ones whose tests have no known blind spot. A
-problem without a note is only among all."""
+"""Which rows to keep: all; ``fair``: a right design passes, and the tests demand nothing unstated; ``partial``: fair,
+and the tests check at least the main part of the task; ``sound``: fair, and the tests have no known blind spot. A
+problem without a note belongs only to all."""
 ROWS: tuple[Rows, ...] = get_args(Rows)
 
 

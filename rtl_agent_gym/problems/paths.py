@@ -37,7 +37,7 @@ def path_fault(path: str) -> str | None:
     if "\\" in path:
         return f"the path {path!r} contains a backslash; separate folders with /"
     if path.startswith("/") or _DRIVE.match(path):
-        return f"the path {path!r} is absolute; expected one relative to the work folder, such as rtl/top.sv"
+        return f"the path {path!r} is absolute; expected a path relative to the work folder, such as rtl/top.sv"
     parts = path.split("/")
     if ".." in parts:
         return f"the path {path!r} leaves its folder with .."
@@ -80,8 +80,8 @@ def editable(problem: Problem, path: str) -> bool:
     """Whether an agent's file at `path` counts when `problem` is scored.
 
     In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
-    heavy one, all files but those below ``rundir/``; in a non-agentic problem, only the target files. All other files
-    are ignored.
+    heavy problem, all files but those below ``rundir/``; in a non-agentic problem, only the target files. All other
+    files are ignored.
     """
     if problem.checkout:
         return path_fault(path) is None and not path.startswith("rundir/")

@@ -1,7 +1,7 @@
 """The registry of sources: which plug-in reads the problems of ``family:…``, ``…+mutants`` and others.
 
-A plug-in is a function of a source's whole name that yields each problem (or the error of one) with its place. Another
-package adds one as an entry point, which is loaded when a source names it::
+A plug-in is a function of a source's whole name that yields each problem, or an error instead, with its place. Other
+packages add plug-ins as entry points, which are loaded when a source names them::
 
     [project.entry-points."rtl_agent_gym.sources"]
     my-suite = "my_package:read"        # reads "my-suite:…"

@@ -176,13 +176,13 @@ Prompt = Annotated[Text, AfterValidator(_check_prompt)]
 Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
 
 
-class Part(BaseModel):
+class RowModel(BaseModel):
     """A part of a row. Unknown fields are ignored, since newer releases add some."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
 
-class BaseRow(Part):
+class BaseRow(RowModel):
     """The fields of every row."""
 
     id: RowId
@@ -210,7 +210,7 @@ class AgenticRow(BaseRow):
     """The body of a unified diff by target file; empty if the solution was withheld."""
 
 
-class Checkout(Part):
+class Checkout(RowModel):
     """The repository of a heavy row."""
 
     repo: Text
@@ -226,14 +226,14 @@ class HeavyRow(BaseRow):
     patch: Files = {}
 
 
-class RowInput(Part):
+class RowInput(RowModel):
     """The input of a non-agentic row."""
 
     prompt: Prompt
     context: Files
 
 
-class RowOutput(Part):
+class RowOutput(RowModel):
     """The reference of a non-agentic row: text, or complete files (empty if the solution was withheld)."""
 
     response: Text = ""
@@ -408,17 +408,14 @@ def problem_row(problem: Problem) -> dict[str, Any]:
     """
     if not problem.agentic or not problem.harness or problem.checkout:
         raise UsageError(f"{problem.id} is not an agentic problem with files and hidden tests")
-    golden = problem.golden or {}
+    given, golden = problem.context, problem.golden or {}
+    patch = {path: diff_body(given.get(path, ""), golden[path]) if path in golden else "" for path in problem.targets}
     return {
         "id": problem.id,
         "categories": [category_name(problem.category), problem.difficulty],
         "system_message": problem.system_message,
         "prompt": problem.prompt,
-        "context": problem.context,
-        "patch": {path: _patch(problem.context.get(path, ""), golden.get(path)) for path in problem.targets},
+        "context": given,
+        "patch": patch,
         "harness": problem.harness,
     }
-
-
-def _patch(before: str, after: str | None) -> str:
-    return "" if after is None else diff_body(before, after)

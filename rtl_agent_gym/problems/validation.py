@@ -67,9 +67,10 @@ def _check_targets(problem: Problem) -> Iterator[str]:
         return
     if not problem.targets:
         yield f"{_solution_field(problem)}: names no target file"
+    folders = ", ".join(f"{folder}/" for folder in AGENT_FOLDERS)
     for target in problem.targets:
         if not editable(problem, target):
-            yield f"{_solution_field(problem)}.{target}: a solution may only change files below {_folders()}"
+            yield f"{_solution_field(problem)}.{target}: a solution may only change files below {folders}"
 
 
 def _check_golden(problem: Problem) -> Iterator[str]:
@@ -149,7 +150,3 @@ def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:
 
 def _solution_field(problem: Problem) -> str:
     return "patch" if problem.agentic else "output.context"
-
-
-def _folders() -> str:
-    return ", ".join(f"{folder}/" for folder in AGENT_FOLDERS)

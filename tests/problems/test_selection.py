@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import Difficulty, Problem, order_by_difficulty, select_problem, split_problems
+from rtl_agent_gym.problems import Difficulty, Problem, order_by_difficulty, split_problems
 
 DIFFICULTIES: tuple[Difficulty, ...] = ("easy", "medium", "hard")
 PROBLEMS = [
@@ -52,27 +51,3 @@ def test_order_by_difficulty_is_stable() -> None:
     assert ranks == sorted(ranks)
     easy = [p.id for p in ordered if p.difficulty == "easy"]
     assert easy == sorted(easy)
-
-
-def test_equal_seeds_choose_equal_problems() -> None:
-    chosen = [select_problem(PROBLEMS, seed).id for seed in range(50)]
-    assert chosen == [select_problem(PROBLEMS, seed).id for seed in range(50)]
-    assert len(set(chosen)) > 30
-
-
-def test_a_generator_is_advanced() -> None:
-    one, two = np.random.default_rng(5), np.random.default_rng(5)
-    first = [select_problem(PROBLEMS, one).id for _ in range(10)]
-    assert first == [select_problem(PROBLEMS, two).id for _ in range(10)]
-    assert len(set(first)) > 5
-    assert select_problem(PROBLEMS, 5).id == first[0]
-
-
-def test_every_problem_can_be_chosen() -> None:
-    rng = np.random.default_rng(0)
-    assert {select_problem(PROBLEMS[:5], rng).id for _ in range(200)} == {p.id for p in PROBLEMS[:5]}
-
-
-def test_nothing_to_choose_from() -> None:
-    with pytest.raises(UsageError, match="no problem to choose from"):
-        select_problem([])
