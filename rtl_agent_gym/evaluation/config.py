@@ -107,7 +107,7 @@ class EvaluationRecord(BaseModel):
     def differences(self, other: EvaluationRecord) -> list[str]:
         """The fields that differ and may change the results, with both values.
 
-        The number of samples is not one of them, nor is a field that is unknown in one of the two.
+        The number of samples is not compared, nor is a field that is unknown in either record.
         """
         mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
         optional = ("image", "prompts", "version", "model_files")

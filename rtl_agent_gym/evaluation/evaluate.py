@@ -154,7 +154,7 @@ async def evaluate(
             )
             owned.enter_context(logging_to(file.folder / LOGS))
             rules = rules.with_options(transcript_dir=file.folder / "transcripts")
-        for problem in problems:  # raises if it cannot play one of them
+        for problem in problems:  # raises for a problem that it cannot play
             player.player(problem, episode_renderer(config.episode, renderer), 0)
         runtime: Runtime | None = None
         if provider is None:
@@ -190,8 +190,6 @@ def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
 
 @dataclass
 class _Run:
-    """The state of an evaluation while its episodes are played."""
-
     config: EvaluationConfig
     rules: EpisodeConfig
     problems: list[Problem]
@@ -309,8 +307,8 @@ class _Run:
         return EpisodeResult.of(problem, seed, sample=sample, retries=faults - 1, fault=reason, spent=spent)
 
     def _is_outage(self, error: SandboxError, begun: float) -> bool:
-        """Whether an attempt that began at `begun` failed since nothing works for the moment, so that it is no evidence
-        against its episode: the daemon or the model is away, and no episode has got a result since.
+        """Whether an attempt that began at `begun` failed because of an outage, so that it does not count against its
+        episode: the daemon or the model is away, and no episode has got a result since.
         """
         if not isinstance(error, (DaemonError, ModelError)) or isinstance(error, RequestRefused):
             return False
@@ -356,7 +354,7 @@ _PLAIN = ("How many bits has an 8-bit register?", "It has 8 bits.")
 
 
 async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -> None:
-    """Get one rating from the judge that the options name, if one of the problems needs it.
+    """Get a rating from the judge that the options name, if any of the problems needs it.
 
     Raises:
         UsageError: Its service will never answer, such as for a wrong key or model.
@@ -377,7 +375,7 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
 
 
 async def require_images(config: EvaluationConfig, problems: Iterable[Problem], provider: SandboxProvider) -> None:
-    """Build the images of harnesses that build on one of the caller's. Raises `ImageError` if one cannot be built."""
+    """Build the images of harnesses that build on an image of the caller's. Raises `ImageError` if a build fails."""
     options = config.episode.grading.harness
     images = HarnessImages(options=options)
     for problem in problems if options.images else ():
@@ -389,10 +387,10 @@ async def require_images(config: EvaluationConfig, problems: Iterable[Problem], 
 async def make_grader(
     config: EvaluationConfig, provider: SandboxProvider, runtime: Runtime | None, problems: int, owned: AsyncExitStack
 ) -> Grader:
-    """The runtime's grader; a new one for a provider that the caller gave."""
+    """The runtime's grader; a new grader for a provider that the caller gave."""
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
-    waiting = min(WAITING, config.concurrency, gradings - 1)  # the first one finds none waiting
+    waiting = min(WAITING, config.concurrency, gradings - 1)  # the first grading finds none waiting
     cache = default_cache_dir() if config.cache else None
     scorer: Grader
     if runtime is not None:

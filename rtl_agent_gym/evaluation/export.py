@@ -135,7 +135,6 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
 
 
 def _tools(transcript: Transcript) -> list[Row]:
-    """The tools that the model had."""
     return [] if transcript.header.options.get("single_turn") else [TOOL]
 
 

@@ -1,4 +1,4 @@
-"""Failed episodes for which a demand that no task states accounts, as far as is known."""
+"""Failed episodes that are explained by a demand of the tests which no task states, as far as is known."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Unstated:
 
 
 def notes_for(problems: Iterable[Problem]) -> dict[str, Note]:
-    """The notes of those problems that have one, by id."""
+    """The notes of the problems that have a note, by id."""
     return {problem.id: note for problem in problems if (note := note_of(problem)) is not None}
 
 
@@ -58,7 +58,7 @@ def find_unstated(
             continue  # it failed for that
         failed = {bare_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped")}
         if not any(demand.explains(failed, {}) for demand in note.wants):
-            continue  # whatever the files are
+            continue  # with any files
         files = _submitted(result, folder)
         demand = next((wanted for wanted in note.wants if wanted.explains(failed, files)), None)
         if demand is not None:

@@ -74,7 +74,8 @@ class EpisodeResult(BaseModel):
     refused: bool = False
     """Whether the model refused to go on, or a content filter of its service withheld its last turn."""
     oom_kills: int | None = None
-    """Processes of the agent that the kernel ended for lack of memory. No machine fault; None if unknown."""
+    """Processes of the agent that the kernel ended for lack of memory, which is not a machine fault; None if
+    unknown."""
     spent: Spent | None = None
     """What all attempts at the episode used, those included that a fault ended; None if unknown."""
     seconds: float = 0.0
@@ -222,7 +223,7 @@ class Summary:
     spent: Spent | None = None
     """Tokens and money in all, with those of attempts that were lost; None if unknown."""
     noted: int = 0
-    """Problems with a verdict that have a note (`cvdp_notes`)."""
+    """Problems with a verdict that have a note (`problems.notes`)."""
     fair: Summary | None = None
     """The same of the rows that are known to be fair; None if no problem has a note, or none with a verdict is fair."""
 

@@ -61,7 +61,6 @@ def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
 
 
 def _is_of_a_run(evaluations: Path) -> bool:
-    """Whether a folder holds the evaluations of a training run."""
     return any((evaluations.parent / name).exists() for name in ("checkpoints.jsonl", "metrics.jsonl"))
 
 

@@ -98,7 +98,7 @@ async def replay(
         problem: The recorded episode's problem.
         provider: Creates the fresh sandbox.
         grader: Scores the files, like the recorded run's grader.
-        renderer: The recorded dialect; it needs no vocabulary. None for the built-in one that the record names.
+        renderer: The recorded dialect; it needs no vocabulary. None for the built-in dialect that the record names.
 
     Raises:
         UsageError: The transcript is of another problem, or names no built-in dialect.
@@ -204,7 +204,6 @@ async def _started(
 
 
 def _rules(transcript: Transcript, problem: Problem) -> EpisodeConfig:
-    """The recorded rules and prompt."""
     header = transcript.header
     if problem.id != header.problem_id:
         raise UsageError(f"{transcript.path} is an episode of {header.problem_id}, not of {problem.id}")
@@ -223,12 +222,10 @@ def _other_weights(transcript: Transcript, grader: Grader) -> str | None:
 
 
 def _ignored(transcript: Transcript, grader: Grader) -> set[str]:
-    """The fields of scores that are not compared."""
     return {"seconds", "cached", "retries"} | ({"reward"} if _other_weights(transcript, grader) else set())
 
 
 async def _step(episode: Episode, record: TurnRecord, report: Replay, ignored: set[str]) -> None:
-    """Replay a recorded turn and compare it."""
     turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
     report.compared_turns += 1
     report.divergence = report.divergence or compare_turn(record, turn, ignored)
@@ -263,7 +260,7 @@ def _views(action: str, commands: Sequence[CommandRecord]) -> dict[str, Any]:
 
 
 def _comparable(was: Data, now: Data, ignored: set[str]) -> tuple[Data, Data]:
-    """The fields that both scores have (versions measure different ones), without the ignored."""
+    """The fields that both scores have (versions measure different fields), without the ignored."""
     both = [name for name in was if name not in ignored and name in now]
     return {name: was[name] for name in both}, {name: now[name] for name in both}
 

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 def read_results(folder: Path) -> list[EpisodeResult]:
     """The results of a run, one for each episode: the first with a verdict, or else the last.
 
-    An episode that a limit on money or tokens stopped has none.
+    An episode that a limit on money or tokens stopped has no result.
 
     Raises:
         TranscriptError: The file cannot be read, or a complete line is not a result.
@@ -78,7 +78,7 @@ def _lines(folder: Path) -> list[EpisodeResult]:
 
 
 def counted(known: EpisodeResult | None, new: EpisodeResult) -> EpisodeResult:
-    """The result of an episode that counts: the first with a verdict, so that one that arrives twice counts once."""
+    """The result of an episode that counts: the first with a verdict, so that a repeated verdict counts once."""
     return new if known is None or known.score is None else known
 
 
@@ -172,7 +172,9 @@ class ResultsFile:
         return known
 
     def _save(self, record: EvaluationRecord) -> EvaluationRecord:
-        """Write ``config.json`` unless the one in the folder has as many samples; returns what it then holds."""
+        """Write ``config.json`` unless the folder's record has as many samples; returns the record that is then
+        there.
+        """
         known = self._check(record)
         if known is not None and known.samples >= record.samples:
             return known
@@ -195,7 +197,7 @@ class ResultsFile:
             self._file.truncate(end)
 
     def append(self, result: EpisodeResult) -> EpisodeResult:
-        """Write one result, unless its episode has a verdict already; returns the one that counts.
+        """Write a result, unless its episode has a verdict already; returns the result that counts.
 
         Raises:
             SandboxError: The disk is full; the file is as it was.
@@ -324,7 +326,7 @@ def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
 
 
 def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
-    """Write the files into a run's folder. Returns the reports; the last one is for the official reporter."""
+    """Write the files into a run's folder. Returns the reports; the last is for the official reporter."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
     played = 1 + max((result.sample for result in results), default=0)  # some samples may be missing yet
     several = config.samples > 1

@@ -91,8 +91,8 @@ class Spent(BaseModel):
 Number = TypeVar("Number", int, float)
 
 
-def _sum(one: Number | None, other: Number | None) -> Number | None:
-    return None if one is None or other is None else one + other
+def _sum(first: Number | None, second: Number | None) -> Number | None:
+    return None if first is None or second is None else first + second
 
 
 @dataclass

@@ -102,8 +102,8 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
     which draws problems, and for each drawn problem as many episodes as it has. As some episodes are drawn twice,
     pass@k of a draw is too low for k > 1; so the draws are moved to have the estimate as their mean. Wilson's interval
-    over the problems if each has one episode, since the verdicts are then independent and it is the better one near 0
-    and 1; and if all episodes passed or all failed, where a bootstrap would see no variation.
+    over the problems if each has one episode, since the verdicts are then independent and it is better near 0 and 1;
+    and if all episodes passed or all failed, where a bootstrap would see no variation.
 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
@@ -154,7 +154,7 @@ def compare(
     runs are equally good. With one episode per problem this is McNemar's test, with one problem Fisher's.
 
     The interval of the difference is from a hierarchical bootstrap as in `estimate`. If each draw has the same
-    difference, it is `newcombe`'s, over the problems, or over the episodes of a single one.
+    difference, it is `newcombe`'s, over the problems, or over the episodes of a single problem.
 
     Args:
         first: For each problem: the number of episodes that passed, and of all its episodes (at least 1).

@@ -18,7 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report.run import changes, flips, paired, parts, read_run, telling_failures
+from rtl_agent_gym.evaluation.report.run import changes, compare_runs, flips, parts, read_run, telling_failures
 from rtl_agent_gym.scoring.score import Score
 
 from .recording import command_turn, final_turn, record, score
@@ -124,7 +124,7 @@ def test_flipped_problems(tmp_path: Path) -> None:
     teacher = read_run(evaluation(tmp_path / "teacher", {"a": 2, "b": 0, "c": 2}))
     found = [(flip.problem_id, flip.first, flip.other, flip.gained) for flip in flips(student, teacher)]
     assert found == [("a", (0, 2), (2, 2), True), ("b", (2, 2), (0, 2), False)]
-    difference = paired(student, teacher)
+    difference = compare_runs(student, teacher)["paired"]
     assert difference is not None
     assert (difference.problems, difference.difference) == (3, pytest.approx(0.5 / 3))
     assert difference.p_value > 0.5

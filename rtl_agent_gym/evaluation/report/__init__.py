@@ -1,6 +1,6 @@
 """A report of one run, or of several against each other."""
 
-from .page import page_path, write_report
+from .page import write_report
 from .run import side_by_side
 
-__all__ = ["page_path", "side_by_side", "write_report"]
+__all__ = ["side_by_side", "write_report"]

@@ -1,4 +1,6 @@
-"""Write a report of one or more runs: an HTML page, the same as Markdown, and a page with the episodes it names."""
+"""Write a report of one or more runs: an HTML page, the same as Markdown, and a page with the episodes that it
+names.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from ..recorded import read_episode, short_name
 from ..viewer.page import write_page
 from .plots import can_draw, pass_curves, training_curves
 from .run import (
-    Failure,
+    FailedEpisode,
     Run,
     changes,
     compare_runs,
@@ -120,7 +122,7 @@ def _write(runs: list[Run], page: Path) -> None:
         page.with_suffix(suffix).write_text(text, encoding="utf-8", errors="replace")
 
 
-def _write_episodes(failures: Sequence[Failure], page: Path) -> dict[int, str]:
+def _write_episodes(failures: Sequence[FailedEpisode], page: Path) -> dict[int, str]:
     """Write a viewer page with the episodes of the failures. Returns their links by the number of the failure."""
     transcripts: list[Transcript] = []
     links: dict[int, str] = {}

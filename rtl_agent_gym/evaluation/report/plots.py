@@ -128,9 +128,8 @@ def _evaluations(axis: Axes, run: Run, colour: str) -> None:
 
 
 def _label(run: Run) -> str:
-    return run.name.replace("$", r"\$").lstrip(
-        "_"
-    )  # matplotlib reads $…$ as a formula and hides labels that begin with _
+    # matplotlib reads $…$ as a formula and hides labels that begin with _
+    return run.name.replace("$", r"\$").lstrip("_")
 
 
 def can_draw() -> bool:

@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ..outcome import STAGES, EpisodeResult, Summary, summarise, verdicts
 from ..recorded import each_readable, transcript_files
 from ..results import read_results, read_spending
-from ..statistics import Paired, compare
+from ..statistics import compare
 
 
 @dataclass(frozen=True)
@@ -290,18 +290,18 @@ def _pass_rows(prefix: str, runs: Sequence[Run], found: Sequence[Summary | None]
 
 @dataclass(frozen=True)
 class Flip:
-    """A problem whose passing differs between the first run and another one."""
+    """A problem whose passing differs between the first run and another run."""
 
     problem_id: str
     first: tuple[int, int]
     """Episodes passed, and episodes with a verdict, of the first run; `other` likewise."""
     other: tuple[int, int]
     gained: bool
-    """Whether the other run is the better one."""
+    """Whether the other run passes it."""
 
 
 def compare_runs(first: Run, other: Run) -> dict[str, Any]:
-    """The first run compared with another one: the flipped problems, and the difference on the shared problems."""
+    """The first run compared with another: the flipped problems, and the difference on the shared problems."""
     found = flips(first, other)
     gained = sum(flip.gained for flip in found)
     return {
@@ -310,17 +310,12 @@ def compare_runs(first: Run, other: Run) -> dict[str, Any]:
         "flips": found,
         "gained": gained,
         "lost": len(found) - gained,
-        "paired": paired(first, other),
+        "paired": compare(_counts(first), _counts(other)),
     }
 
 
-def paired(first: Run, other: Run) -> Paired | None:
-    """The difference of the pass rates on the shared problems; None if there are none."""
-    return compare(_counts(first), _counts(other))
-
-
 def flips(first: Run, other: Run) -> list[Flip]:
-    """The problems that only one of the runs passes in at least half of its episodes; gained ones first."""
+    """The problems that only one of the runs passes in at least half of its episodes; gained problems first."""
     mine, others = _counts(first), _counts(other)
     found = []
     for problem in sorted(mine.keys() & others.keys()):
@@ -339,7 +334,7 @@ def _counts(run: Run) -> dict[str, tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedEpisode:
     """An episode that did not pass, and why."""
 
     run: str
@@ -348,24 +343,23 @@ class Failure:
     transcript: Path | None
 
 
-def telling_failures(run: Run, most: int = 8) -> list[Failure]:
+def telling_failures(run: Run, most: int = 8) -> list[FailedEpisode]:
     """The most informative failures: attempts on the grader, then near misses, then the others; each cause once per
     problem.
 
     In a training run later episodes come first, since they show the final policy.
     """
     failed = sorted((result for result in reversed(run.results) if not result.passed), key=_rank)
-    found: list[Failure] = []
+    found: list[FailedEpisode] = []
     seen: set[tuple[str, str]] = set()
     causes: Counter[str] = Counter()
     for result in failed:
         cause = str(result.cause)
         if (result.problem_id, cause) in seen or causes[cause] >= max(2, most // 2) or len(found) == most:
             continue
-        seen.add((result.problem_id, cause))
-        causes[cause] += 1
-        path = run.folder / result.transcript if result.transcript else None
-        found.append(Failure(run.name, result, _why(result), path if path is not None and path.is_file() else None))
+        seen.add((result.problem_id, cause)) causes[cause] += 1 path = run.folder / result.transcript if
+        result.transcript else None found.append(FailedEpisode(run.name, result, _why(result), path if path is not None
+        and path.is_file() else None))
     return found
 
 
@@ -395,8 +389,8 @@ def _why(result: EpisodeResult) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a run's time or tokens."""
+class CostItem:
+    """A part of a run's time, tokens or money."""
 
     name: str
     value: float
@@ -405,12 +399,12 @@ class Part:
     """Share of the run's time."""
 
 
-def parts(run: Run) -> list[Part]:
+def parts(run: Run) -> list[CostItem]:
     """The time and tokens that a run took."""
     return _training_parts(run) if run.kind == "training" else _evaluation_parts(run)
 
 
-def _training_parts(run: Run) -> list[Part]:
+def _training_parts(run: Run) -> list[CostItem]:
     sums = {name: math.fsum(values) for name in TIMES if (values := run.curve(name)[1])}
     if "time/wait" in sums:
         sums.pop("time/sample", None)
@@ -418,41 +412,42 @@ def _training_parts(run: Run) -> list[Part]:
     total = math.fsum(run.curve("time/total")[1]) + math.fsum(evaluating.values()) or math.fsum(sums.values())
     sums |= evaluating
     found = [
-        Part((TIMES | EVALUATING)[name], value, "s", value / total if total else None) for name, value in sums.items()
+        CostItem((TIMES | EVALUATING)[name], value, "s", value / total if total else None) for name, value in
+        sums.items()
     ]
     rest = total - math.fsum(sums.values())
     if total and rest > 0.005 * total:
-        found.append(Part("the rest", rest, "s", rest / total))
-    found.append(Part("all steps and evaluations" if evaluating else "all steps", total, "s"))
+        found.append(CostItem("the rest", rest, "s", rest / total))
+    found.append(CostItem("all steps and evaluations" if evaluating else "all steps", total, "s"))
     counts = {
         "env/all/total_ac_tokens": "tokens sampled",
         "env/all/total_ob_tokens": "tokens read",
         "env/all/total_episodes": "episodes",
         "rollouts/faults": "machine faults",
     }
-    return found + [Part(name, math.fsum(values)) for key, name in counts.items() if (values := run.curve(key)[1])]
+    return found + [CostItem(name, math.fsum(values)) for key, name in counts.items() if (values := run.curve(key)[1])]
 
 
-def _evaluation_parts(run: Run) -> list[Part]:
+def _evaluation_parts(run: Run) -> list[CostItem]:
     scored = [result for result in run.results if result.score is not None]
     total = math.fsum(result.seconds for result in scored)
     acting = math.fsum(result.acting_seconds for result in scored)
     grading = math.fsum(score.seconds for result in scored if (score := result.score) is not None and not score.cached)
     grading = min(grading, max(0.0, total - acting))
     rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
-    found = [Part(name, value, "s", value / total if total else None) for name, value in rows]
-    found.append(Part("all episodes, one after the other", total, "s"))
+    found = [CostItem(name, value, "s", value / total if total else None) for name, value in rows]
+    found.append(CostItem("all episodes, one after the other", total, "s"))
     for name, count_of in (("tokens written", "output_tokens"), ("tokens read", "prompt_tokens")):
         counts = [getattr(result, count_of) for result in scored]
         if any(count is not None for count in counts):
-            found.append(Part(name, sum(count or 0 for count in counts)))
+            found.append(CostItem(name, sum(count or 0 for count in counts)))
     if (spent := run.summary.spent) is not None:
-        found.append(Part("tokens from a cache, of all read", spent.cached_tokens))
+        found.append(CostItem("tokens from a cache, of all read", spent.cached_tokens))
         if spent.cost is not None:
-            found.append(Part("cost in US dollars, lost attempts included", spent.cost, "$"))
-    found.append(Part("episodes", len(run.results)))
+            found.append(CostItem("cost in US dollars, lost attempts included", spent.cost, "$"))
+    found.append(CostItem("episodes", len(run.results)))
     if faults := len(run.results) - len(scored):
-        found.append(Part("machine faults", faults))
+        found.append(CostItem("machine faults", faults))
     return found
 
 

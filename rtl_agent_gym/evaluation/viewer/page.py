@@ -161,9 +161,9 @@ def _digest(content: str) -> str:
 
 
 def names_this_machine(*hosts: str) -> bool:
-    """Whether the ``Host`` headers of a request are one that names this machine, with or without a port.
+    """Whether a request has a single ``Host`` header, which names this machine, with or without a port.
 
-    The port is not compared: a tunnel may have another one.
+    The port is not compared: a tunnel may have another port.
     """
     found = _HOST.fullmatch(hosts[0].strip(" \t")) if len(hosts) == 1 else None
     return found is not None and is_loopback(found[1] or found[2]) and int(found[3] or 1) in range(1, 1 << 16)
