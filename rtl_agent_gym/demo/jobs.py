@@ -20,9 +20,8 @@ from typing import Any
 from ..cluster import runtime_at
 from ..errors import TranscriptError
 from ..training import launch
-from ..training.plan import is_local, plan_run
+from ..training.plan import is_local, plan_run, plan_sft
 from ..training.run_folder import RunFolder
-from ..training.sft.plan import plan_sft
 from .founding import PROBLEM_ID, compare_habits
 from .shipped import SMALL
 from .smollm import SMOLLM

@@ -69,7 +69,7 @@ class Checkpointer:
         return context_length(self._trainer)
 
     async def sampler(self, path: str | None) -> Sampler:
-        """A sampler of saved weights; None for the trainer's current ones."""
+        """A sampler of the weights saved at `path`; None for the trainer's current weights."""
         if path is not None:
             return await self.engine.sampler(path)
         return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
@@ -137,7 +137,7 @@ class Checkpointer:
             metrics: The step's metrics.
             stepped: The result of `train`.
             state: What a resumed loop needs besides the weights; ``pending`` names those of pending episodes, and
-                ``teacher`` earlier ones of a self-teacher.
+                ``teacher`` earlier weights of a self-teacher.
 
         Returns:
             Whether a checkpoint was written.
@@ -184,7 +184,9 @@ class Checkpointer:
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
 
     def _may_be_kept(self, step: int) -> bool:
-        """Whether it is kept, or could be as the best one: its evaluation comes after its weights are saved."""
+        """Whether a step's weights are kept, or may turn out to be the best: they are evaluated after they are
+        saved.
+        """
         return self._is_kept(step) or (self.tested and self.options.evaluates_after(step))
 
     def _is_saved(self, step: int) -> bool:

@@ -207,7 +207,6 @@ def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
 
 
 def _token_records(example: Example, renderer: Renderer | None) -> Iterator[TokenRecord]:
-    """The tokens of each turn with their log-probabilities."""
     begin, judgement = 0, example.judgement
     for segment in example.rollout.tokens.segments:
         ids, end = segment.ids, begin + len(segment.ids)

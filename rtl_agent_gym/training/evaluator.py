@@ -70,7 +70,6 @@ class Evaluator:
         return metrics | {f"time/evaluate{when}": time.monotonic() - begun} if metrics else metrics
 
     def _summarise(self, results: Sequence[EpisodeResult], name: str, label: str, version: int) -> dict[str, float]:
-        """The metrics of an evaluation; prints a line."""
         scores = [result.score for result in results if result.score is not None]
         metrics = {f"{name}/episodes": float(len(scores))}
         if not scores:

@@ -187,7 +187,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     engine: Engine | None = None
     status: Status = "errored"
     try:
-        plan = await _make_models(plan, progress)
+        for recipe in plan.recipes:
+            plan = await asyncio.to_thread(recipe.make, plan)
         engine = await _make_engine(plan, folder, progress)
         _warn(progress, await _shared(plan))
         await _train(plan, folder, progress, engine, lease.runtime)
@@ -224,12 +225,6 @@ async def _shared(plan: Plan) -> list[str]:
         return []
     warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", plan.options.sandbox_limits)
     return [warning] if warning else []
-
-
-async def _make_models(plan: Plan, progress: Progress) -> Plan:
-    for recipe in plan.recipes:
-        plan = await asyncio.to_thread(recipe.make, plan)
-    return plan
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
@@ -297,7 +292,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
-    """Do every step, even if another one fails.
+    """Do every step, even if another fails.
 
     Raises:
         Exception: The first of the steps' exceptions. A `ServiceError` is only logged, and so is every exception if the

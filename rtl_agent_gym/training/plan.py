@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..engines.catalogue import renderer_for
 from ..engines.config import has_key
 from ..envs.problem_order import Batches, Order, Schedule
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
-from ..episodes.prompt import PromptTooLong, open_prompt
+from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..problems import Problem, category_name, load_problems, split_problems
@@ -24,8 +25,8 @@ from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import nothing_left, scorable
 from .advantages import has_weak_tests
-from .options import TrainOptions
-from .sft.data import SupervisedData
+from .options import SftOptions, TrainOptions
+from .sft.data import Prompts, SupervisedData, read_demonstrations
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
@@ -39,7 +40,7 @@ _REMEDY = "choose baseline=running, or group_size=2 or more"
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Models of this package, instead of published ones."""
+    """Models of this package, to be used instead of published models."""
 
     name: str
     """Their name in ``student_model`` and ``teacher_model``."""
@@ -72,7 +73,7 @@ class Plan:
     """None for the environment's default; so is `user_prompt`."""
     user_prompt: str | None = None
     recipes: tuple[ModelRecipe, ...] = ()
-    """Those of the models that must be built."""
+    """The recipes of the models that must be built."""
     warnings: tuple[str, ...] = ()
     """Where the run will not do what its options suggest."""
     extra_held_out: Mapping[str, list[Problem]] = field(default_factory=dict)
@@ -121,7 +122,7 @@ class Plan:
         )
 
     def record(self) -> dict[str, Any]:
-        """The options as plain data. Only a run with equal ones can be resumed, apart from `run_folder.CHANGEABLE`."""
+        """The options as plain data. A run is resumed only with equal options, apart from `run_folder.CHANGEABLE`."""
         data = {} if self.supervised is None else {"episodes_digest": self.supervised.digest}
         texts = {
             name: self.options.text_of(name)
@@ -144,7 +145,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
 
     Args:
         given: Options by name, with values as text or with their type.
-        rl: Reinforcement learning: no teacher, unless the options name one.
+        rl: Reinforcement learning: no teacher, unless the options name a teacher.
         recipes: Models that can be built on this machine; without a service, the first is the default.
 
     Raises:
@@ -186,7 +187,7 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
 
 
 def local_recipe(given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> ModelRecipe | None:
-    """The recipe of the student, by default the first one; None if there is none or a service is used."""
+    """The recipe of the student, by default the first; None without recipes or with a service."""
     wanted = given.get("student_model", recipes[0].name if recipes else None)
     found = next((recipe for recipe in recipes if recipe.name == wanted), None)
     return found if is_local(given.get("engine", "auto"), given.get("base_url")) else None
@@ -414,3 +415,58 @@ def _reward_cancels_itself(o: TrainOptions) -> str | None:
     if o.baseline == "batch" and o.group_size * o.batch_size == 1:
         return "baseline: with baseline=batch and one episode a step each episode's reward is its own baseline"
     return None
+
+
+# ---- supervised runs: their data are part of the plan, since the number of steps depends on them
+
+FROM_RECIPE = {
+    "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
+    "grad_clip_norm", "max_concurrent",
+}  # fmt: skip
+"""The defaults of a recipe's models that also apply to supervised training."""
+
+
+def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -> Plan:
+    """Plan a supervised run, and read its episodes.
+
+    Args:
+        given: Options of `SftOptions` by name, with values as text or with their type.
+        recipes: Models that can be built on this machine.
+
+    Raises:
+        UsageError: An option is wrong, or there is no episode to train on; the message begins with the option's name.
+    """
+    defaults: dict[str, Any] = {}
+    if chosen := local_recipe(given, recipes):
+        defaults = {name: value for name, value in chosen.defaults.items() if name in FROM_RECIPE}
+    o = SftOptions.build(given, defaults)
+    if not o.episodes:
+        raise UsageError("episodes: none are given; name transcripts, a run or a file of rtl-agent-gym export")
+    plan = plan_options(o, given, recipes)
+    for recipe in plan.recipes:
+        plan = recipe.make(plan)
+    data = load_data(plan, o)
+    if not data.train:
+        raise UsageError(f"episodes: none is left to train on; {data.reasons()}")
+    return replace(
+        plan,
+        options=o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)}),
+        problems=plan.problems if o.eval_episodes else [],
+        supervised=data,
+    )
+
+
+def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
+    """The episodes of a run in the student's tokens. Raises like `plan_sft`."""
+    dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
+    single_turn = o.env == "single_turn"
+    left_out = Counter[str]()
+    return SupervisedData.collect(
+        read_demonstrations(o, left_out),
+        episode_renderer(EpisodeConfig(workspace="answer" if single_turn else "shell"), dialect),
+        prompts=Prompts(plan.system_prompt, plan.user_prompt),
+        held_out={problem.id for problem in itertools.chain(plan.held_out, *plan.extra_held_out.values())},
+        single_turn=single_turn,
+        max_tokens=o.max_trajectory_tokens,
+        left_out=left_out,
+    )

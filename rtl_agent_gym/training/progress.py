@@ -39,7 +39,7 @@ class Progress:
         self._status.stop()
 
     def print(self, text: str) -> None:
-        """Print a line above the live one."""
+        """Print a line above the live line."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, step: int, doing: str, episodes: int = 0) -> None:

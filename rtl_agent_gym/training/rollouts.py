@@ -195,8 +195,8 @@ class RolloutStore:
     def get(self, name: str, problem_id: str) -> Rollout | None:
         """The episode with this name, or None.
 
-        One of another problem does not count, since a resumed run may choose others; nor does one that an earlier
-        version wrote in another form: it is played again.
+        An episode of another problem does not count, since a resumed run may choose others; nor does an episode that an
+        earlier version wrote in another form. Both are played again.
         """
         try:
             found = json.loads(self._path(name).read_text(encoding="utf-8"))
@@ -244,7 +244,7 @@ class Batch:
 
     groups: list[PlayedGroup] = field(default_factory=list)
     faults: list[SandboxError] = field(default_factory=list)
-    """Faults of the machine or the service, one for each lost attempt at an episode."""
+    """Faults of the machine or the service, one for each lost attempt at playing an episode."""
     dropped: int = 0
     """Number of groups with too few survivors."""
     lag: int = 0
@@ -255,7 +255,9 @@ class Batch:
         """The metrics of the episodes, those below ``env/`` by the cookbook."""
         trajectories = [
             TrajectoryGroup(
-                [rollout.trajectory() for rollout in group.rollouts], *_no_group_rewards(len(group.rollouts))
+                [rollout.trajectory() for rollout in group.rollouts],
+                [0.0] * len(group.rollouts),  # the group itself earns nothing
+                [{} for _ in group.rollouts],
             )
             for group in self.groups
         ]
@@ -273,10 +275,6 @@ class Batch:
         if len({problem.id for problem in problems}) > 1:
             found |= {f"pass_rate/{group.problem.id}": mean(group.passed) for group in self.groups}
         return found
-
-
-def _no_group_rewards(size: int) -> tuple[list[float], list[dict[str, float | int]]]:
-    return [0.0] * size, [{} for _ in range(size)]
 
 
 def mean(values: Sequence[float]) -> float:

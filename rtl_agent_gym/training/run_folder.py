@@ -53,7 +53,7 @@ class RunFolder:
         self._owned = contextlib.ExitStack()
 
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
-        """Create the folder, or open an existing one.
+        """Create the folder, or open it if it exists.
 
         Raises:
             UsageError: The folder exists but must not, has a run with other options, or another process uses it.
@@ -75,7 +75,6 @@ class RunFolder:
             raise
 
     def _begin(self, config: Mapping[str, Any]) -> None:
-        """Check a locked folder, and write what belongs to the run."""
         self._check_same_run(config)
         write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
         if not (self.path / DIFF).exists():
@@ -87,7 +86,7 @@ class RunFolder:
         self._owned.close()
 
     def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
-        """Add a checkpoint whose weights are saved, with the metrics of the steps since the last one.
+        """Add a checkpoint whose weights are saved, with the metrics of the steps since the last checkpoint.
 
         The steps count once the checkpoint's line is on disk.
         """
@@ -102,7 +101,7 @@ class RunFolder:
     def best_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
 
-        Of equal ones the last: it has learned from more episodes.
+        Of equal checkpoints the last: it has learned from more episodes.
         """
         return next((record for record in reversed(self.checkpoints()) if record.get("best")), None)
 
@@ -120,7 +119,7 @@ class RunFolder:
         done = int(records[-1]["batch"]) if records else 0
         rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
         kept = {int(row["step"]): _known(row) for row in rows if int(row["step"]) < done}
-        for record in records[:-1]:  # what a loop needs that goes on from there: it may be large, and only grows old
+        for record in records[:-1]:  # only the last checkpoint is resumed from, and these entries may be large
             record.pop("loop", None)
             record.pop("metrics", None)
         for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
@@ -169,7 +168,7 @@ class RunFolder:
         # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
-        # Nor did one that is older than the digests of files record them.
+        # A run that began before the digests of files were recorded is not compared by them.
         before = {name: value for name, value in now.items() if name.endswith("_digest")} | before
         for name in sorted(set(before) | set(now)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):

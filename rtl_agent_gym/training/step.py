@@ -90,7 +90,7 @@ class Stepped:
     sampler: Sampler
     """Sampler of the new weights."""
     state_path: str | None = None
-    """Path of the checkpoint, if one was requested."""
+    """Path of the checkpoint, if it was requested."""
     sampler_path: str | None = None
     """Path of the weights for sampling, if they were requested."""
 
@@ -115,13 +115,11 @@ async def step_and_save(
 
 
 def _masked_sum(data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]) -> float:
-    """The log-probability of the trained tokens."""
     masks = (datum.loss_fn_inputs["mask"].to_torch() for datum in data)
     return sum(float(values[mask > 0].sum()) for mask, values in zip(masks, logprobs, strict=True))
 
 
 def _sampled(data: Sequence[tinker.Datum]) -> float:
-    """Number of trained tokens."""
     return sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data)
 
 
@@ -134,7 +132,6 @@ def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
 
 
 def _split(data: Sequence[tinker.Datum], parts: int) -> list[Sequence[tinker.Datum]]:
-    """Split data into nearly equal parts, none of them empty."""
     parts = max(1, min(parts, len(data)))
     bounds = [round(number * len(data) / parts) for number in range(parts + 1)]
     return [data[begin:end] for begin, end in pairwise(bounds)]

@@ -62,12 +62,12 @@ class TeacherContext:
 
 
 def with_hint(user: str, hint: str) -> str:
-    """A user message with a hint at its end, separated by an empty line whatever the two end and begin with."""
+    """A user message with a hint at its end, separated by exactly one empty line."""
     return f"{user.strip()}\n\n{hint.lstrip()}" if hint.strip() else user
 
 
 def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list[str]:
-    """What the teacher reads about each episode of a group: its grading, and the files of another one that passed.
+    """What the teacher reads about each episode of a group: its grading, and the files of another episode that passed.
 
     All are empty without ``teacher_context=feedback``.
     """

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from rtl_agent_gym.training.teachers import Sampled
-from rtl_agent_gym.training.teachers.align import Group, Passage, Tokens, align_passage, spread_kl
+from rtl_agent_gym.training.teachers.align import Group, Passage, TokenOffsets, align_passage, spread_kl
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(list(" \n\t{}[]:;<=module")))).filter(bool)
@@ -29,7 +29,7 @@ def harmony() -> Renderer:
 
 
 def align(student_lengths: list[int], teacher_lengths: list[int], passage: Passage) -> list[Group]:
-    return align_passage(Tokens(student_lengths), Tokens(teacher_lengths), passage)
+    return align_passage(TokenOffsets(student_lengths), TokenOffsets(teacher_lengths), passage)
 
 
 def _ids(dialect: Renderer, text: str) -> list[int]:

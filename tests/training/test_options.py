@@ -20,9 +20,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training import plan
 from rtl_agent_gym.training.options import SftOptions, TrainOptions, describe_options, split_arguments
-from rtl_agent_gym.training.plan import Plan
+from rtl_agent_gym.training.plan import Plan, plan_sft
 from rtl_agent_gym.training.run_folder import CHANGEABLE, RunFolder
-from rtl_agent_gym.training.sft.plan import plan_sft
 from rtl_agent_gym.training.teacher_context import check_teachers
 
 CONTRACT = {

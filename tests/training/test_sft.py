@@ -20,6 +20,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training.options import SftOptions
+from rtl_agent_gym.training.plan import load_data, plan_sft
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import (
     Demonstration,
@@ -29,7 +30,6 @@ from rtl_agent_gym.training.sft.data import (
     encode,
     read_demonstrations,
 )
-from rtl_agent_gym.training.sft.plan import load_data, plan_sft
 from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
 from tests.evaluation.recording import record, score
 

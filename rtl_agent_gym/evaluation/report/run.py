@@ -357,9 +357,11 @@ def telling_failures(run: Run, most: int = 8) -> list[FailedEpisode]:
         cause = str(result.cause)
         if (result.problem_id, cause) in seen or causes[cause] >= max(2, most // 2) or len(found) == most:
             continue
-        seen.add((result.problem_id, cause)) causes[cause] += 1 path = run.folder / result.transcript if
-        result.transcript else None found.append(FailedEpisode(run.name, result, _why(result), path if path is not None
-        and path.is_file() else None))
+        seen.add((result.problem_id, cause))
+        causes[cause] += 1
+        path = run.folder / result.transcript if result.transcript else None
+        recorded = path if path is not None and path.is_file() else None
+        found.append(FailedEpisode(run.name, result, _why(result), recorded))
     return found
 
 
@@ -412,8 +414,8 @@ def _training_parts(run: Run) -> list[CostItem]:
     total = math.fsum(run.curve("time/total")[1]) + math.fsum(evaluating.values()) or math.fsum(sums.values())
     sums |= evaluating
     found = [
-        CostItem((TIMES | EVALUATING)[name], value, "s", value / total if total else None) for name, value in
-        sums.items()
+        CostItem((TIMES | EVALUATING)[name], value, "s", value / total if total else None)
+        for name, value in sums.items()
     ]
     rest = total - math.fsum(sums.values())
     if total and rest > 0.005 * total:

@@ -152,7 +152,7 @@ def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator
             except ValidationError as error:
                 place = ".".join(str(part) for part in error.errors()[0]["loc"])
                 raise UsageError(f"episodes: {file}:{number}: {place}: {error.errors()[0]['msg']}") from error
-            except ValueError as error:  # UsageError is one, too
+            except ValueError as error:  # UsageError, too
                 raise UsageError(f"episodes: {file}:{number}: {error}") from error
             if demonstration is None:
                 left_out[MALFORMED] += 1
@@ -161,14 +161,14 @@ def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator
 
 
 def _why_left_out(row: _Row, options: SftOptions) -> str | None:
-    """Why the options leave a row out; a row without metadata is someone's own, and never left out."""
+    """Why the options leave a row out; a row without metadata was not exported, and is never left out."""
     known = row.metadata
     if known is None:
         return None
     if options.passed_only and not known.passed:
         return "did not pass"
     if options.min_reward is not None and (known.reward is None or not known.reward >= options.min_reward):
-        return "too little reward"  # or an unknown one, such as NaN
+        return "too little reward"  # or an unknown reward, such as NaN
     return None
 
 
@@ -246,7 +246,7 @@ class EncodedEpisode:
 
 @dataclass(frozen=True)
 class Prompts:
-    """What the student reads instead of the recorded prompts; None keeps the recorded one."""
+    """What the student reads instead of the recorded prompts; None keeps the recorded prompt."""
 
     system: str | None = None
     user: str | None = None
@@ -358,13 +358,10 @@ class SupervisedData:
         found: list[EncodedEpisode] = []
         for place in range(step * batch_size, min((step + 1) * batch_size, epochs * size)):
             epoch, index = divmod(place, size)
-            found.append(self.train[self._order(epoch, seed)[index]])
+            order = list(range(size))
+            random.Random(f"{seed}/{epoch}").shuffle(order)
+            found.append(self.train[order[index]])
         return found
-
-    def _order(self, epoch: int, seed: int) -> list[int]:
-        order = list(range(len(self.train)))
-        random.Random(f"{seed}/{epoch}").shuffle(order)
-        return order
 
     def summary(self) -> str:
         """One line: how many episodes there are, and how many were left out."""

@@ -1,6 +1,6 @@
 """Supervised training: the loop that imitates recorded episodes.
 
-The data of each step depend only on the options and the step's number, so a resumed run continues with the same ones.
+The data of each step depend only on the options and the step's number, so a resumed run continues with the same data.
 """
 
 from __future__ import annotations

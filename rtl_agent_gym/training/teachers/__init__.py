@@ -4,6 +4,6 @@ A teacher reads the student's exact tokens (`base`), or the same turns in anothe
 may be the student itself, with earlier weights. `setup` builds a run's teachers.
 """
 
-from .base import Judgement, Prompt, SameTokens, Sampled, SelfTeacher, Teacher
+from .base import Judgement, SameTokens, Sampled, SelfTeacher, Teacher
 
-__all__ = ["Judgement", "Prompt", "SameTokens", "Sampled", "SelfTeacher", "Teacher"]
+__all__ = ["Judgement", "SameTokens", "Sampled", "SelfTeacher", "Teacher"]

@@ -62,7 +62,7 @@ class Group:
     teacher: tuple[int, int]
 
 
-class Tokens:
+class TokenOffsets:
     """The byte offsets of the tokens in a sequence.
 
     Args:
@@ -91,7 +91,7 @@ class Tokens:
         return sorted({boundary - begin for boundary in self._boundaries[first:last]})
 
 
-def align_passage(student: Tokens, teacher: Tokens, passage: Passage) -> list[Group]:
+def align_passage(student: TokenOffsets, teacher: TokenOffsets, passage: Passage) -> list[Group]:
     """The groups of tokens with the same bytes in a passage, as small as possible."""
     found: list[tuple[int, int]] = []
     for offset in student.boundaries(passage.student, passage.length):
@@ -104,8 +104,8 @@ def align_passage(student: Tokens, teacher: Tokens, passage: Passage) -> list[Gr
 def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_place: int) -> list[Passage]:
     """The identical bytes of a content on both sides, which begins at the given places of their sequences.
 
-    They are all identical, unless the teacher's tokenizer normalises: one that composes characters (NFC) turns an ``e``
-    with a combining accent into one letter, and U+2126 into U+03A9. Such characters are left out.
+    They are all identical, unless the teacher's tokenizer normalises: composing characters (NFC) turns an ``e`` with a
+    combining accent into a single letter, and U+2126 into U+03A9. Such characters are left out.
     """
     if student == teacher:
         return [Passage(student_place, teacher_place, len(student))]
@@ -209,15 +209,15 @@ class Pair:
     """If the teacher has no token that begins a text: the tokens that would begin something else."""
     comparable: bool = True
     """Whether beginning it is the same decision on both sides. It is not at a turn's beginning if the teacher may think
-    there and the student cannot: whatever the student does would look unlikely to the teacher."""
+    there and the student cannot: every beginning of the student would look unlikely to the teacher."""
 
 
 def match_turns(
-    student: Tokens, teacher: Tokens, turns: Sequence[Sequence[Pair | None]]
+    student: TokenOffsets, teacher: TokenOffsets, turns: Sequence[Sequence[Pair | None]]
 ) -> tuple[list[Group], list[ImplicitAnswer]]:
     """Align turns: contents where their bytes are equal, and the decisions around them.
 
-    `turns` has the contents of each turn in order; None for one that the teacher's dialect cannot express.
+    `turns` has the contents of each turn in order; None for contents that the teacher's dialect cannot express.
     """
     groups: list[Group] = []
     implicit: list[ImplicitAnswer] = []
@@ -234,14 +234,14 @@ def match_turns(
     return groups, implicit
 
 
-def _content(student: Tokens, teacher: Tokens, pair: Pair) -> list[Group]:
+def _content(student: TokenOffsets, teacher: TokenOffsets, pair: Pair) -> list[Group]:
     own, other = pair.student, pair.teacher
     passages = common_passages(own.data, other.data, own.place, other.place)
     return [group for passage in passages for group in align_passage(student, teacher, passage)]
 
 
 def _opened(
-    student: Tokens, teacher: Tokens, pair: Pair, content: list[Group]
+    student: TokenOffsets, teacher: TokenOffsets, pair: Pair, content: list[Group]
 ) -> tuple[list[Group], list[ImplicitAnswer]]:
     """The content's groups with the decision to begin it."""
     own, other = pair.student, pair.teacher
@@ -262,7 +262,7 @@ def _opened(
     return [decision, *content], [ImplicitAnswer(decision, first, pair.alternatives)]
 
 
-def _closed(student: Tokens, teacher: Tokens, pair: Pair, content: list[Group]) -> list[Group]:
+def _closed(student: TokenOffsets, teacher: TokenOffsets, pair: Pair, content: list[Group]) -> list[Group]:
     """The decision to end the content, together with the rest of the content after its last group."""
     own, other = pair.student, pair.teacher
     if own.ends is None or other.ends is None or own.kind != other.kind or own.stops != other.stops:

@@ -43,7 +43,7 @@ Prompt = Callable[[Sampled], Sequence[int]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """The KL of each token of an episode. Where a teacher gives one that is not finite, it is unknown."""
+    """The KL of each token of an episode. Where the teacher's value is not finite, the KL is unknown."""
 
     kl: list[float]
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
@@ -85,7 +85,7 @@ class SameTokens:
             own, prompt = self.prompts[sampled.problem]
             if tokens[: len(own)] != own:
                 raise UsageError(
-                    f"the teacher cannot replace the prompt of {sampled.problem}, which is not the expected one"
+                    f"the teacher cannot replace the prompt of {sampled.problem}, which is not the expected prompt"
                 )
             read = prompt(sampled)
             cut = len(own) - len(read)

@@ -18,7 +18,7 @@ from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ...renderers import Renderer
 from ...renderers.protocol import Part
-from .align import Group, ImplicitAnswer, Pair, Tokens, match_turns, spread_kl
+from .align import Group, ImplicitAnswer, Pair, TokenOffsets, match_turns, spread_kl
 from .base import Judgement, Prompt, Sampled
 
 SURE = math.log(0.5)
@@ -70,7 +70,6 @@ class CrossTokens:
     async def _decision_logprob(
         self, answer: ImplicitAnswer, tokens: Sequence[int], logprobs: Sequence[float]
     ) -> float:
-        """The teacher's log-probability of the decision to answer."""
         first = logprobs[answer.place]
         if first >= SURE:
             return answer.logprob(first, [])
@@ -105,8 +104,8 @@ class CrossTokens:
             tokens += new
             size += _size(teacher, new)
             place += _size(student, ids)
-        own = Tokens([len(student.codec.token_bytes(id_)) for id_ in sampled.tokens])
-        other = Tokens([len(teacher.codec.token_bytes(id_)) for id_ in tokens])
+        own = TokenOffsets([len(student.codec.token_bytes(id_)) for id_ in sampled.tokens])
+        other = TokenOffsets([len(teacher.codec.token_bytes(id_)) for id_ in tokens])
         return Translated(tokens, *match_turns(own, other, turns))
 
     def _pairs(

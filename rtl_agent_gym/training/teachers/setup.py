@@ -20,7 +20,7 @@ from .cross import CrossTokens
 
 
 async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
-    """The teacher of each problem that has one.
+    """The teachers by problem; a problem may have none.
 
     Args:
         plan: The run.
@@ -39,7 +39,7 @@ async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> 
             continue
         if model not in made:
             sampler = await (_start_weights(plan, engine) if model == SELF else engine.published(option, model))
-            made[model] = await asyncio.to_thread(_make_one, plan, option, model, sampler, config, context)
+            made[model] = await asyncio.to_thread(_make_teacher, plan, option, model, sampler, config, context)
         teachers[problem.id] = made[model]
     return teachers
 
@@ -49,12 +49,12 @@ async def _start_weights(plan: Plan, engine: Engine) -> Sampler:
     o = plan.options
     if o.load_checkpoint_path is None:
         return await engine.published("student_model", plan.student)
-    # A service has no sampler of a training state, so a trainer that does nothing else gives one.
+    # A service makes no sampler of a training state, but a trainer of that state does.
     trainer = await engine.trainer(plan.student, o.lora_rank, o.seed, o.load_checkpoint_path, optimizer=False)
     return await trainer.save_weights_and_get_sampling_client()
 
 
-def _make_one(
+def _make_teacher(
     plan: Plan, option: str, model: str, sampler: Sampler, config: TinkerEnvConfig, context: TeacherContext
 ) -> Teacher:
     own = _teacher_config(plan, option, model, config)
