@@ -48,7 +48,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         on_output: Called with the raw output of commands while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
         **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20``, ``transcript_dir="runs"`` or
-            ``judge="chat:MODEL"``; it replaces the one in `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit`
+            ``judge="chat:MODEL"``; it replaces that of `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit`
             are refused, as they would end episodes ungraded.
 
     Raises:
@@ -63,7 +63,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
     workspace: Literal["shell", "answer"] = "shell"
-    """The environment's own `EpisodeConfig.workspace`, whatever `config` has."""
+    """The environment's own `EpisodeConfig.workspace`; that of `config` is not used."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         self._problems, self._unscorable = read_problems(problems, self.config.grading)
         self._renderer = read_renderer(renderer)
         self._weights, self._function = read_reward(reward)
-        self._on_output, self._caller = on_output, Caller()
+        self._on_output, self._caller = on_output, SingleCaller()
         self._lease: Lease | None = None
         self._episode: Episode | None = None
         self._screen: list[str] = []
@@ -182,7 +182,6 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             return turn.observation, turn.reward, turn.terminated, turn.truncated, info
 
     def _show(self, *texts: str) -> None:
-        """Keep what `render` returns; without a render mode, nothing."""
         if self.render_mode is not None:
             self._screen += texts
 
@@ -382,7 +381,7 @@ def read_renderer(renderer: str | Renderer) -> Renderer:
     raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")
 
 
-class Caller:
+class SingleCaller:
     """Restricts an environment to the process that used it first, and to one thread at a time.
 
     Any other call would block, on a container of another process or on a call in progress, so it raises at once.
@@ -392,12 +391,12 @@ class Caller:
         self._process: int | None = None
         self._busy = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Caller], tuple[()]]:
-        return Caller, ()  # a copied or unpickled environment is unused
+    def __reduce__(self) -> tuple[type[SingleCaller], tuple[()]]:
+        return SingleCaller, ()  # a copied or unpickled environment is unused
 
     @property
     def in_fork(self) -> bool:
-        """Whether this process is a fork of the one that used the environment first."""
+        """Whether this process is a fork of the process that used the environment first."""
         return self._process not in (None, os.getpid())
 
     @contextmanager

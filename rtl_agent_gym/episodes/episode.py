@@ -53,7 +53,7 @@ class Episode:
         provider: Creates the sandbox; not needed for the workspace ``"answer"``.
         config: The rules; None for the defaults.
         seed: Seed of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws
-            one.
+            a seed.
         on_output: Called with the output of commands while they run, for live display.
 
     Example:
@@ -97,7 +97,7 @@ class Episode:
         self._score: Score | None = None
         self._fault: SandboxError | None = None
         self.turns: list[Turn] = []
-        """The turns so far. Only the last one has its outputs, as thousands of episodes may be live at once. Keep the
+        """The turns so far. Only the last has its outputs, as thousands of episodes may be live at once. Keep the
         conversation yourself, or read the transcript."""
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
@@ -278,15 +278,14 @@ class Episode:
     def _require_running(self, method: str) -> None:
         if self._opening is None or self.over:
             raise UsageError(
-                f"{method} needs a running episode: call start() first, and make a new Episode when one is over"
+                f"{method} needs a running episode: call start() first, and make a new Episode after its end"
             )
 
     async def _grade(self) -> Score:
         files, notes = await self._workspace.files()
         self.oom_kills = await self._workspace.oom_kills()
-        closing = asyncio.ensure_future(
-            self._workspace.close()
-        )  # its memory is free while the files wait for a verdict
+        # Not after the grading: the sandbox's memory is free while the files wait for a verdict.
+        closing = asyncio.ensure_future(self._workspace.close())
         try:
             score = await self._submissions.grade(files, notes)
         finally:

@@ -23,7 +23,7 @@ from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
 from .rules import EpisodeConfig
-from .submissions import Submission, Submitted
+from .submissions import Submitted
 from .turns import Opening, Turn
 
 MAX_RECORDED_FILE = 256 << 10
@@ -34,7 +34,7 @@ MAX_RECORDED_EPISODE = 64 << 20
 MIN_FREE = 512 << 20
 """Bytes of the transcripts' disk that must be free before an episode starts."""
 DISK_PAUSE = 5.0
-"""Seconds between two looks at a full disk."""
+"""Seconds between two checks of a full disk."""
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +205,6 @@ def _digest(text: str) -> bytes:
 
 
 def _recorded_size(path: str, text: str) -> int:
-    """Bytes that a file takes in a transcript."""
     return len(json.dumps({path: text}))
 
 
@@ -224,6 +223,9 @@ def _recorded_files(problem: Problem) -> dict[str, str]:
 def command_record(command: str, result: CommandResult, output: str) -> CommandRecord:
     """A command and its result in the form of a transcript."""
     submission = result.submission if isinstance(result, Submitted) else None
+    recorded = None
+    if submission is not None:
+        recorded = SubmissionRecord(**vars(submission) | {"score": submission.score.model_dump(mode="json")})
     return CommandRecord(
         command=command,
         exit_code=result.exit_code,
@@ -232,13 +234,8 @@ def command_record(command: str, result: CommandResult, output: str) -> CommandR
         restarted=result.restarted,
         seconds=result.seconds,
         output=output,
-        submission=submission_record(submission) if submission is not None else None,
+        submission=recorded,
     )
-
-
-def submission_record(submission: Submission) -> SubmissionRecord:
-    """A submission in the form of a transcript."""
-    return SubmissionRecord(**vars(submission) | {"score": submission.score.model_dump(mode="json")})
 
 
 async def room_on_disk(folder: Path) -> None:

@@ -46,7 +46,7 @@ class Turn:
     outputs: tuple[str, ...] = ()
     """The text that the model reads for each command."""
     observation: str = ""
-    """All of them as one text in the dialect."""
+    """The outputs as one text in the dialect."""
     stop_reason: StopReason | None = None
     """Set on the last turn, like `score`."""
     score: Score | None = None

@@ -6,7 +6,6 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
 from ..errors import ProblemError, UsageError
 from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
@@ -90,9 +89,7 @@ class Scorer:
     async def __aenter__(self) -> Scorer:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -224,7 +221,6 @@ class Scorer:
         return grading.model_copy(update={"reason": hide(grading.reason), "tests": tests, **lists})
 
     async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> Grading:
-        """The stages that run nothing, with their complaints as the reason."""
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
         own = sum(len(content) for path, content in submission.files.items() if is_hdl(path))

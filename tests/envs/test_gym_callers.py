@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.envs.gym_env import Caller
+from rtl_agent_gym.envs.gym_env import SingleCaller
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.problems import Problem, load_problems
@@ -125,7 +125,7 @@ def test_a_forked_child_keeps_no_sandboxs_socket(env: gym.Env[str, str], arbiter
 
 
 def test_whoever_is_copied_is_used_by_nobody() -> None:
-    caller = Caller()
+    caller = SingleCaller()
     with caller.calling("step"), pickle.loads(pickle.dumps(caller)).calling("step"):
         pass
 
