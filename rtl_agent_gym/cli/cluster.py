@@ -77,7 +77,6 @@ def status(address: AddressArgument = "auto", json_: JsonOption = False) -> None
 
 
 def _described(node: NodeState) -> dict[str, Any]:
-    """A node, with the runs that use it."""
     facts = node.facts
     return {
         "machine": node.machine,
@@ -102,7 +101,6 @@ def _show(node: NodeState) -> None:
 
 
 def _summary(run: RunReport) -> str:
-    """What a run has done on a node, in a line."""
     faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
     served = f", metrics at port {run.metrics_port}" if run.metrics_port else ""
     ago = "" if run.last_canary is None else f", the last {run.last_canary:.0f} s ago"

@@ -1,4 +1,4 @@
-"""Exit codes of the command line, and its one line on stderr for each error."""
+"""Exit codes of the command line, and a single line on stderr for each error."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _print_error(message: str) -> None:
 def _prepare_streams() -> None:
     """Open closed standard streams, and make sure that each can write any text.
 
-    A closed one is opened on /dev/null; otherwise the next file or socket would get its number. Characters that are
+    A closed stream is opened on /dev/null; otherwise the next file or socket would get its number. Characters that are
     missing in a stream's encoding are written as escape codes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

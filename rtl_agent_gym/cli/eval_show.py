@@ -174,21 +174,21 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
         return
     episodes = plural(len(found), "episode")
     console.print(f"{episodes} failed only because of a demand that the task does not state:", style="yellow")
-    for one in found:
-        line = f"  {one.problem_id}, sample {one.sample}: {one.demand}: {one.text}"
+    for episode in found:
+        line = f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}"
         console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_rates(console: Console, summary: Summary, of: str = "") -> None:
     """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
-    rates = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
+    table = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
     for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
-        for name, one in group.items():
-            if one is not None:
-                shares = [f"{getattr(one, share):.0%}" for share in _SHARES]
-                rates.add_row(name, str(one.problems), str(one.episodes), *shares, f"{one.reward:.3f}")
-        rates.add_section()
-    console.print(rates)
+        for name, rates in group.items():
+            if rates is not None:
+                shares = [f"{getattr(rates, share):.0%}" for share in _SHARES]
+                table.add_row(name, str(rates.problems), str(rates.episodes), *shares, f"{rates.reward:.3f}")
+        table.add_section()
+    console.print(table)
     if summary.pass_at:
         passes = _table(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
         for k, found in summary.pass_at.items():

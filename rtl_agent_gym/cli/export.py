@@ -72,7 +72,7 @@ def export_command(
         refuse_source(out, files)
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            written = _write_anew(rows, out)
+            written = _replace_file(rows, out)
         except OSError as error:
             raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
@@ -82,7 +82,7 @@ def export_command(
     raise typer.Exit(0 if written else 1)
 
 
-def _write_anew(rows: Iterable[dict[str, Any]], out: Path) -> int:
+def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
     """Write rows in place of a file, which stays as it is if that fails. Returns their number."""
     if out.exists() and not out.is_file():  # such as /dev/stdout
         with out.open("w", encoding="utf-8") as file:

@@ -58,7 +58,6 @@ def verify_command(as_json: JsonOption = False) -> None:
 
 
 def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bool) -> None:
-    """Print `facts` as one line of JSON, or as `shown` to a person."""
     if as_json:
         typer.echo(json.dumps(facts))
         return

@@ -52,7 +52,7 @@ _NOT_HERE = {"attempts", "request_timeout"}
 
 
 def option(kind: type[Options], name: str) -> Any:
-    """An option of the tree as one of the command line."""
+    """An option of the tree as an option of the command line."""
     field = kind.model_fields[name]
     text = re.sub(r"`+", "", " ".join((field.description or "").split()))
     several = isinstance(field.default, tuple)

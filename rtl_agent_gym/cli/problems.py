@@ -215,6 +215,7 @@ def export_command(
 
 
 def _summary(problem: Problem) -> dict[str, Any]:
+    note = note_of(problem)
     return {
         "id": problem.id,
         "category": problem.category,
@@ -227,13 +228,8 @@ def _summary(problem: Problem) -> dict[str, Any]:
         "has_golden": bool(problem.golden or problem.reference_response),
         "unscorable": missing_here(problem),
         "digest": problem.digest,
-        "note": _note(problem),
+        "note": None if note is None else note.model_dump(mode="json", exclude={"id"}) | {"rating": note.rating},
     }
-
-
-def _note(problem: Problem) -> dict[str, Any] | None:
-    note = note_of(problem)
-    return None if note is None else note.model_dump(mode="json", exclude={"id"}) | {"rating": note.rating}
 
 
 def _rating(problem: Problem) -> str:

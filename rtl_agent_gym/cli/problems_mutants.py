@@ -97,7 +97,7 @@ def strength_command(
                 progress.advance(progress.task_ids[0])
         return found
 
-    found = asyncio.run(_with_judge(measure, workers, cache))
+    found = asyncio.run(_with_grader(measure, workers, cache))
     if json_:
         rows = [strength.model_dump(mode="json") | {"strength": strength.total.rate} for strength in found]
         typer.echo(json.dumps(rows))
@@ -143,7 +143,7 @@ def mutate_command(
             print_left_out([*grader.rejected.values()])
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
-    made = asyncio.run(_with_judge(make, workers, cache))
+    made = asyncio.run(_with_grader(make, workers, cache))
     write_rows(out, [problem_row(derived.problem) | {"proof": _proof(derived)} for derived in made])
     sources = len({derived.source.id for derived in made})
     typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}")
@@ -162,8 +162,8 @@ async def _find(
         progress.update(progress.task_ids[0], completed=killed)
 
 
-async def _with_judge(work: Any, workers: int, cache: bool) -> Any:
-    """What both commands do with a grader: make it, use it, close it."""
+async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
+    """The result of `work` with a grader, which is closed afterwards."""
     from ..sources.mutants.grading import mutant_grader
 
     try:
@@ -235,7 +235,7 @@ def check_out(out: Path, source: str) -> None:
     """Find out before any work whether a file of problems can be written.
 
     Raises:
-        UsageError: It cannot, or it is one of the source's own files, which would be lost.
+        UsageError: It cannot, or it would overwrite a file of the source.
     """
     path = expand_home(split_source(source).inner)
     if path.exists():

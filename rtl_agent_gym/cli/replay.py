@@ -23,11 +23,7 @@ from ..sandboxes import DockerSandboxes
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
-from .options import (
-    JsonOption,
-    JudgeOption,
-    ProblemsOption,
-)
+from .options import JsonOption, JudgeOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
 
 _STATE = "/tmp/.replayed-shell"
@@ -108,8 +104,8 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
         replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
     ):
         _print_differences(report, console)
-        # A shell that was started without a terminal cannot get one, so a second shell loads the state of the first
-        # one, whose background jobs continue.
+        # A shell that was started without a terminal cannot get one, so a second shell loads the state of the
+        # first, whose background jobs continue.
         await sandbox.run(_SAVE_STATE)
         console.rule(Text(f"before turn {turn}"))
         console.print("leave with exit or Ctrl-D", style="dim")

@@ -89,8 +89,8 @@ def score_command(
         if not batch:
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
     options = GradingOptions(judge, HarnessOptions.read(harness_images or (), harness_env, harness_network))
-    for one in {candidate.id: candidate for candidate, _ in batch}.values():
-        require_scorable(one, options)
+    for distinct in {candidate.id: candidate for candidate, _ in batch}.values():
+        require_scorable(distinct, options)
     console = Console(stderr=json_ or candidates is not None)
     scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, options, console))
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
@@ -130,14 +130,14 @@ async def _grade(
         ):
             owned.push_async_callback(judges.close)
 
-            async def one(candidate: Candidate) -> Score:
+            async def grade(candidate: Candidate) -> Score:
                 async with turn:
                     score = await scorer.score(*candidate, timeout)
                 progress.advance(task)
                 return score
 
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(candidate)) for candidate in batch]
+                tasks = [group.create_task(grade(candidate)) for candidate in batch]
             return [task.result() for task in tasks]
 
 

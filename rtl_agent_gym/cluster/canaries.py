@@ -1,9 +1,9 @@
 """Verdicts wait until their machine has graded a canary right that began after them.
 
-A canary is a design that is known to be right, and one that is known to be wrong. A machine that grades wrong looks
+A canary is a pair of designs: one is known to be right, the other to be wrong. A machine that grades wrong looks
 like any other until it is checked, and a verdict that has been used cannot be taken back: an optimizer step has moved
 the weights. So no verdict leaves the cluster before the next right canary, and if that is wrong, everything that the
-machine graded since the last right one is graded again elsewhere.
+machine graded since the last right canary is graded again elsewhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
-    """A problem, a right design and a wrong one: files by path."""
+    """A problem, a right design and a wrong design: files by path."""
     [problem] = load_problems("bundled", ids=[PROBLEM])
     right = dict(problem.golden or {})
     wrong = {path: text.replace("valid <= ", "valid <= ~") for path, text in right.items()}
@@ -91,7 +91,6 @@ class Confirmations:
         await future
 
     async def _check(self) -> None:
-        """Grade canaries while verdicts wait."""
         verdicts: list[asyncio.Future[None]] = []
         try:
             while self._waiting:

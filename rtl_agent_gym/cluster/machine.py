@@ -57,12 +57,12 @@ class Origin:
 
     @classmethod
     def here(cls) -> Origin:
-        """That of the code that calls this."""
+        """The origin of the calling code."""
         return cls(queue_group(), episode_key())
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[None]:
-        """Within the context, waits and lines of the log are this one's."""
+        """Within the context, waits and lines of the log belong to this origin."""
         with queueing_as(self.group), logging_as(self.episode):
             yield
 
@@ -86,7 +86,7 @@ class RunReport:
     canaries: dict[str, int] = field(default_factory=dict)
     """How often its canaries were ``right`` and ``wrong``."""
     last_canary: float | None = None
-    """Seconds since the last ones were right."""
+    """Seconds since the last right canary."""
 
 
 class Machine:
@@ -98,7 +98,8 @@ class Machine:
         limits: What sandboxes may use of the node; see `sandboxes.admission.read_limits`.
         waiting: Scoring sandboxes that are kept ready.
         metrics_port: Serves metrics for Prometheus on all of the node's networks; 0 for none. None for the port in the
-            node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later one serves.
+            node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later port
+            serves.
         logs: Whether to write the log to stderr, which Ray keeps in a file on the node.
     """
 

@@ -21,9 +21,9 @@ from .ray_cluster import SLOTS, connect, free_slots, name_of, nodes_with_slots, 
 CANARY_SECONDS = 15.0
 """Time for which a verdict waits for others, so that one canary confirms many, unless told otherwise."""
 REFRESH = 10.0
-"""Seconds between two looks at the cluster's nodes."""
+"""Seconds between two listings of the cluster's nodes."""
 POLL_SECONDS = 1.0
-"""Seconds between two looks at the work of a machine that gets no more."""
+"""Seconds between two checks whether a machine without new work has finished."""
 NAMESPACE, NAME = "rtl_agent_gym", "machine-"
 """Ray's namespace and the beginning of the names of all machines, by which others find them."""
 CONCURRENCY = 10_000
@@ -53,8 +53,8 @@ class Cluster:
         canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `canaries`.
         on_event: Called with a line when a machine is admitted, lost or quarantined, or waits for slots.
         slots: Slots that it reserves of each node at most; 0 for all that are free.
-        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the one on this machine, and for the
-            one that this process is connected to.
+        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the cluster of this machine, and for the
+            cluster that this process is connected to.
     """
 
     def __init__(
@@ -114,7 +114,6 @@ class Cluster:
             await self._end(machine)
 
     async def _end(self, machine: NodeClient) -> None:
-        """End a machine and forget it."""
         if not machine.gone:
             with contextlib.suppress(SandboxError):
                 await machine.call("close")
@@ -230,7 +229,6 @@ class Cluster:
                 machine.end()
 
     async def _start(self, machine: NodeClient) -> None:
-        """Start the actor of a machine, check it, and use it."""
         import ray
         from ray.exceptions import RayError
 

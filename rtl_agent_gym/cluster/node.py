@@ -50,7 +50,7 @@ def limits_here(client: Any, limits: str = "") -> Limits:
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:
-    """Start Ray on this machine, as the head of a new cluster or as a node of another one.
+    """Start Ray on this machine, as the head of a new cluster or as a node of an existing cluster.
 
     Args:
         head: The address of the head; empty to start one here.
@@ -139,7 +139,6 @@ def _ray() -> str:
 
 
 def _pid_file() -> Path:
-    """The file with the id of this user's node."""
     folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
 

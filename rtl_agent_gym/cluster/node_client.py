@@ -1,4 +1,4 @@
-"""A machine as the driver calls it, and how the driver notices one that has fallen silent.
+"""A machine as the driver calls it, and how the driver notices that it has fallen silent.
 
 How long a call takes depends on the machine's queues, so no time limit would be right for all. But a machine that works
 answers at once that it is alive. So it is asked that again and again while calls wait, and a silent one is lost.
@@ -19,9 +19,9 @@ from .machine import Facts
 from .ray_cluster import first_line, release
 
 ALIVE_SECONDS = 30.0
-"""Seconds between two questions whether a machine is alive."""
+"""Seconds between two checks that a machine is alive."""
 SILENCE_SECONDS = 120.0
-"""Seconds within which it has to answer; a new one has to start within them, too."""
+"""Seconds within which it has to answer, and a new machine has to start."""
 SMALL = 4_096
 """Bytes of files that travel within a call, which costs less than a request to the object store."""
 

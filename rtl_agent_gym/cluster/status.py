@@ -20,7 +20,7 @@ from .ray_cluster import SLOTS, first_line, free_slots, name_of, nodes_with_slot
 
 REPORT_SECONDS = 10.0
 """Time in which a machine has to report."""
-LOOK_SECONDS = 60.0
+DESCRIBE_SECONDS = 60.0
 """Time in which a node has to describe itself, for which Ray may have to start a process there."""
 
 
@@ -74,12 +74,12 @@ async def _facts(node: str) -> Facts | str:
 
     asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
     try:
-        async with asyncio.timeout(LOOK_SECONDS):
+        async with asyncio.timeout(DESCRIBE_SECONDS):
             facts: Facts = await asked
             return facts
     except TimeoutError:
         ray.cancel(asked, force=True)
-        return f"it has not answered for {LOOK_SECONDS:.0f} s"
+        return f"it has not answered for {DESCRIBE_SECONDS:.0f} s"
     except RayTaskError as error:
         return str(error.cause) if isinstance(error.cause, RTLGymError) else str(error).splitlines()[-1]
     except RayError as error:

@@ -57,7 +57,7 @@ class Founding(Family):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The names in the specification and in the habits, which are tokens of their own."""
+        """The names in the specification and in the habits, each of which becomes a single token."""
         return (*_NAMES.values(), "grant_valid", "rst_n")
 
     def draw(self, rng: Random, split: Split = "train") -> Parameters:

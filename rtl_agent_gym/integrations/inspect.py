@@ -78,7 +78,7 @@ def cvdp(
     """
     config = require_shell(EpisodeConfig().with_options(**rules))
     chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
-    several = {name: _several(value) for name, value in chosen.items()}
+    several = {name: [value] if isinstance(value, str) else value for name, value in chosen.items()}
     source, found = choose_problems(problems, rows=rows, options=config.grading, **several)
     return Task(
         dataset=MemoryDataset([_sample(problem, config, source, rules) for problem in found], name=source),
@@ -86,10 +86,6 @@ def cvdp(
         scorer=hidden_tests(),
         sandbox=NAME,
     )
-
-
-def _several(value: str | list[str] | None) -> list[str] | None:
-    return [value] if isinstance(value, str) else value
 
 
 def _sample(problem: Problem, config: EpisodeConfig, source: str, rules: dict[str, Any]) -> Sample:
@@ -103,7 +99,6 @@ def _sample(problem: Problem, config: EpisodeConfig, source: str, rules: dict[st
 
 
 def _session() -> ToolSession:
-    """The episode of the current sample."""
     session: ToolSession = sandbox().as_type(EpisodeSandbox).session
     return session
 

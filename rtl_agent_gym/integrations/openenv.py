@@ -72,7 +72,7 @@ def read_calls(action: RTLAction) -> list[ToolCall]:
     if action.calls is None:
         return []
     if not action.calls or any({"name", "arguments"} - call.keys() for call in action.calls):
-        raise UsageError("calls has a name and arguments for each call, and one call at least")
+        raise UsageError("calls needs at least one call, each with a name and arguments")
     return [ToolCall(call["name"], call["arguments"], call.get("id", "")) for call in action.calls]
 
 
@@ -96,7 +96,7 @@ class ServedEnvironment(Environment):
     async def reset_async(
         self, seed: int | None = None, episode_id: str | None = None, problem_id: str | None = None, **_: Any
     ) -> RTLObservation:
-        """Begin an episode of a problem; without an id, of one that the seed chooses."""
+        """Begin an episode of a problem; without an id, the seed chooses the problem."""
         return await _with_kind(self._reset(seed, problem_id))
 
     async def _reset(self, seed: int | None, problem_id: str | None) -> RTLObservation:
@@ -116,7 +116,7 @@ class ServedEnvironment(Environment):
         return RTLObservation(messages=opening.messages, tools=opening.tools, metadata=info)
 
     async def step_async(self, action: RTLAction, timeout_s: float | None = None, **_: Any) -> RTLObservation:
-        """Play a turn. After the last one, ``metadata`` has the score, the stop reason and ``numbers``."""
+        """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``."""
         try:
             return await _with_kind(self._step(action))
         except RuntimeError:
@@ -258,7 +258,7 @@ class RTLClient(GenericEnvClient):
 
 
 def _read_error(text: str) -> RTLGymError | None:
-    """The exception for what OpenEnv's client makes of an error; None for an unexpected one of the server."""
+    """The exception for what OpenEnv's client makes of an error; None for an unexpected error of the server."""
     found = re.fullmatch(r"Server error: (.*) \(code: (\w+)\)", text, re.DOTALL)
     message, code = found.groups() if found else (text, "")
     kind, _, rest = message.partition(": ")

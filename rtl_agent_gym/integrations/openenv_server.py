@@ -32,7 +32,8 @@ from .openenv import RTLAction, RTLObservation, ServedEnvironment
 NAME = "rtl"
 """The environment's name in OpenEnv's paths of tasks."""
 MAX_MESSAGE = 8 << 20
-"""Bytes of the longest message that the server reads; a longer one ends its connection. No model's turn is as long."""
+"""Bytes of the longest message that the server reads; a longer message ends its connection. No model's turn is as
+long."""
 MIN_TOKEN = 16
 """Characters of the shortest token."""
 ENDING = 30
@@ -45,7 +46,7 @@ MAX_BODY = 64 << 10
 FIRST_REQUEST = 10.0
 """Seconds that a new connection has for its first request."""
 _ROUTES = {"/ws", "/health", "/schema", "/metadata", "/list_environments"}
-"""OpenEnv's routes that are served, beside those of tasks. Its other ones begin an episode for each request."""
+"""OpenEnv's routes that are served, beside those of tasks. Its other routes begin an episode for each request."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Scope]]
@@ -70,9 +71,9 @@ class ServerConfig:
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = 8000
-    """0 takes a free one."""
+    """0 takes a free port."""
     max_sessions: int = 64
-    """Connections at the same time; further ones are refused."""
+    """Connections at the same time; further connections are refused."""
     token: str | None = None
     """What callers must send as ``Authorization: Bearer TOKEN``; None lets every process of this machine call."""
     idle: float = 3600.0
@@ -100,12 +101,10 @@ def make_app(config: ServerConfig) -> App:
     )
     app = FastAPI(openapi_url=None)
     server.register_routes(app, mode=ServerMode.PRODUCTION)
-    app.router.routes[:] = [route for route in app.router.routes if _is_served(getattr(route, "path", ""))]
+    paths = [(getattr(route, "path", ""), route) for route in app.router.routes]
+    served = [route for path, route in paths if path in _ROUTES or path.startswith("/{env_name}/")]
+    app.router.routes[:] = served
     return Guard(app, config.token, config.idle)
-
-
-def _is_served(path: str) -> bool:
-    return path in _ROUTES or path.startswith("/{env_name}/")
 
 
 class _Server(uvicorn.Server):
@@ -124,7 +123,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
         UsageError: The address cannot be listened on.
     """
     listening = _listen(config.host, config.port)
-    most = config.max_sessions + OTHERS  # as many may connect at the same moment
+    most = config.max_sessions + OTHERS  # so many may connect at the same moment
     options = uvicorn.Config(
         make_app(config),
         http=partial(Connection, new=NewConnections(most)),
@@ -220,7 +219,7 @@ class NewConnections:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, among the new ones until its first request is complete."""
+    """uvicorn's connection, among the new connections until its first request is complete."""
 
     def __init__(self, *, new: NewConnections, **options: Any) -> None:
         super().__init__(**options)

@@ -246,7 +246,7 @@ def find_problem(source: str, id: str) -> Problem:
 
 def read_source(source: str) -> Sequence[Problem]:
     """All problems of a source, which is read once in each process. Raises as `load_problems`."""
-    with _reading:  # many episodes begin together: the first one reads
+    with _reading:  # many episodes begin together: the first reads
         return _read(source)
 
 

@@ -63,7 +63,7 @@ class RTLTextEnv(BaseTextEnv):
         self.max_turns = self._env.config.max_turns
 
     def init(self, prompt: Any) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """Begin the episode. Returns the problem's own messages, whatever the row's prompt is.
+        """Begin the episode. Returns the problem's own messages; the row's prompt is not used.
 
         Raises:
             SandboxError: The machine failed in each attempt.

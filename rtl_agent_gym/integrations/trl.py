@@ -1,4 +1,4 @@
-"""TRL 1.16: `RTLEnvironment` for `GRPOTrainer`'s ``environment_factory``, its dataset, and its one reward function.
+"""TRL 1.16: `RTLEnvironment` for `GRPOTrainer`'s ``environment_factory``, its dataset, and its only reward function.
 
 ::
 
@@ -7,7 +7,7 @@
         model, train_dataset=make_dataset(environment), environment_factory=environment, reward_funcs=[hidden_tests]
     )
 
-TRL resets and calls environments one after another, and shows the model whatever an exception in a tool says. So
+TRL resets and calls environments one after another, and shows the model the text of any exception in a tool. So
 sandboxes start in the background, a machine fault is kept until the end, and `hidden_tests` grades all episodes of the
 batch in parallel and returns None for those with a fault, which TRL leaves out of the loss and of the baseline.
 """
@@ -51,7 +51,7 @@ _open: WeakSet[RTLEnvironment] = WeakSet()
 
 
 def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
-    """The tool as `declared`, but called with whatever the model wrote: wrong names are answered as in all adapters."""
+    """The tool as `declared`, which accepts any arguments: wrong names are answered as in all adapters."""
 
     @functools.wraps(declared)
     def call(self: RTLEnvironment, /, **arguments: Any) -> str:

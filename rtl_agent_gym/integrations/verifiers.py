@@ -155,7 +155,7 @@ class CVDPTaskConfig(vf.TaskConfig):
     transcript_dir: Path | None = None
 
     def rules(self) -> EpisodeConfig:
-        """The rules. Raises `UsageError` if one is out of its range."""
+        """The rules. Raises `UsageError` if a value is out of its range."""
         return EpisodeConfig.from_record(self.model_dump(), transcript_dir=self.transcript_dir)
 
 

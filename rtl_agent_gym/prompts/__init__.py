@@ -11,7 +11,7 @@ They are jinja2 templates in text files beside this module. For work in a shell:
 
 For one answer: ``question.md``, where the answer is text, or ``single_turn.md`` is the system message, and
 ``single_turn_user.md`` holds the task and the problem's files. None of them tells how the work is scored.
-``reference.md`` adds a reference solution to a user message, for a teacher that may read one, and ``feedback.md`` is
+``reference.md`` adds a reference solution to a user message, for a teacher that may read it, and ``feedback.md`` is
 the text about an attempt for such a teacher.
 """
 

@@ -1,6 +1,6 @@
 """Copies what an agent leaves to a folder that only root can write to, and records there that this was completed.
 
-Harbor collects artifacts by best effort: a container that has died looks like one whose agent deleted everything. The
+Harbor collects artifacts by best effort: a dead container looks like a container whose agent deleted everything. The
 record tells the two apart. This text is the command of a collect hook in ``task.toml``, so it imports nothing of ours.
 
 The agent's processes are ended first. Then regular files are copied, the smallest first, under the limits of a
@@ -42,7 +42,7 @@ def end_processes(user: int) -> None:
 
 
 def _runs(pid: int, user: int) -> bool:
-    """Whether a process is a user's and no zombie. One whose first thread has ended looks like one while others run."""
+    """Whether a process is a user's and not a zombie, as which it also shows if only its first thread has ended."""
     # A process chooses the bytes of its own name.
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="latin-1") as stream:
         facts = dict(line.split(":", 1) for line in stream if ":" in line)
@@ -126,7 +126,7 @@ class Copy:
 
 
 def main() -> None:
-    """Collect once; a second run replaces what the first one left."""
+    """Collect once; a second run replaces the first collection."""
     os.umask(0o022)
     end_processes(AGENT)
     shutil.rmtree(TARGET, ignore_errors=True)

@@ -186,7 +186,7 @@ def _argv(service: ServiceRequest) -> list[str]:
 
 
 def write_reward(folder: Path, numbers: dict[str, float]) -> None:
-    """Write the reward file, in place of whatever is there."""
+    """Write the reward file, and remove any other."""
     for name in ("reward.json", "reward.txt"):
         (folder / name).unlink(missing_ok=True)
     new = folder / f".reward.{os.getpid()}"

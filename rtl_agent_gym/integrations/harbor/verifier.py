@@ -57,7 +57,6 @@ class RTLVerifier(BaseVerifier):  # type: ignore[misc,unused-ignore] # without H
 
 
 def _read_problem(path: Path) -> tuple[Problem, int]:
-    """The problem of a task, and its seed."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
         return Problem.model_validate(read["problem"]), int(read["seed"])
