@@ -10,7 +10,7 @@ change to the tests with which it passes. Then each statement of the row is trie
 `cvdp_statements`).
 
 Each row prints one line of Markdown. ``--write`` puts what was found into ``notes.json``, in place of the same rows
-there, and writes the tables of ``docs/compatibility.md`` anew. If a statement does not hold, nothing is written, and
+there, and writes the tables of ``docs/compatibility.md`` again. If a statement does not hold, nothing is written, and
 the exit code is 1.
 """
 
@@ -164,7 +164,7 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
 
 
 def page_with(text: str, notes: Iterable[Note]) -> str:
-    """The page with its tables written anew from the notes."""
+    """The page with its tables written again from the notes."""
     for name, lines in tables(notes).items():
         begin, end = MARK.format("begin", name), MARK.format("end", name)
         before, rest = text.split(begin)
@@ -173,7 +173,7 @@ def page_with(text: str, notes: Iterable[Note]) -> str:
 
 
 def write(found: Iterable[Note]) -> None:
-    """Put notes into the package's file in place of those of the same rows, and write the tables anew.
+    """Put notes into the package's file in place of those of the same rows, and write the tables again.
 
     A row that has not changed keeps the strength of its tests, which ``benchmarks/mutants.py`` measures.
     """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What rendering costs over a long episode: appending ids, and rendering the parsed history anew each turn.
+"""What rendering costs over a long episode: appending ids, and rendering the parsed history again each turn.
 
     .venv/bin/python benchmarks/rendering.py [--turns 50] [--tokens 32000] [--repeats 5] [--json]
 
@@ -199,7 +199,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows))
         return
-    table = Table(title="Rendering an episode: appending, and the cookbook's rendering anew")
+    table = Table(title="Rendering an episode: appending, and the cookbook's rendering of the whole history")
     for heading in (
         "renderer",
         "turns",

@@ -5,8 +5,7 @@ They are jinja2 templates in text files beside this module. For work in a shell:
 - ``system.md`` explains the tool, the work folder, the interface and how to work;
 - ``user.md`` holds a problem's task, its files and its targets;
 - ``submit.md`` describes the command ``submit``, in episodes that have it;
-- ``dialect_<family>.md`` explains how one family of models calls the tool.
-
+- ``dialect_<family>.md`` explains how a family of models calls the tool;
 - ``question_shell.md`` replaces ``system.md`` where the answer is text, not files.
 
 For one answer: ``question.md``, where the answer is text, or ``single_turn.md`` is the system message, and
@@ -135,7 +134,7 @@ def _listing(problem: Problem) -> dict[str, object]:
 
 
 def with_reference(user: str, files: Mapping[str, str]) -> str:
-    """A user message with a reference solution at its end, for a teacher that may read one."""
+    """A user message with a reference solution at its end, for a teacher that may read it."""
     return _fill("reference", user=user.strip(), files=_fenced(files))
 
 

@@ -107,7 +107,7 @@ def read_events(path: Path) -> Iterator[Event]:
             event = _EVENT.validate_python(row)
         except TranscriptError:
             raise
-        except ValueError as error:  # pydantic's ValidationError is one, too
+        except ValueError as error:  # or pydantic's ValidationError, which is a ValueError
             if number == 1:
                 raise TranscriptError(f"{path}: {_why_no_header(row)}") from error
             if number == len(lines) and not rest:
@@ -118,7 +118,6 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def _why_no_header(row: object) -> str:
-    """Why the first line of a file is not an event."""
     if not isinstance(row, dict):
         return "not a transcript (the first line is not a JSON object)"
     if row.get("event") == "header":

@@ -24,7 +24,7 @@ FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARB
 """All families by name."""
 
 
-class Options(BaseModel):
+class FamilyOptions(BaseModel):
     """What may follow the question mark."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -45,7 +45,12 @@ def draw_members(source: str) -> Iterator[Parameters]:
     name, _, query = source.removeprefix("family:").partition("?")
     if name not in FAMILIES:
         raise UsageError(f"unknown family {name!r} in {source!r}; {near_matches(name, FAMILIES)}")
-    options = _parse_options(source, query)
+    expected = {
+        "count": "a number from 1 to 1000000",
+        "seed": "a number from 0 up",
+        "split": f"one of {', '.join(SPLITS)}",
+    }
+    options = read_query(FamilyOptions, source, query, expected)
     family, seen = FAMILIES[name], set[str]()
     rng = Random(f"{name}/{options.split}/{options.seed}")
     while len(seen) < options.count:
@@ -59,12 +64,3 @@ def read_source(source: str) -> Iterator[Located]:
     """The problems that a source names, for the registry. Raises `UsageError` as `draw_members` does."""
     for number, parameters in enumerate(draw_members(source), 1):
         yield FAMILIES[parameters.family].problem(parameters), Place(source, number)
-
-
-def _parse_options(source: str, query: str) -> Options:
-    expected = {
-        "count": "a number from 1 to 1000000",
-        "seed": "a number from 0 up",
-        "split": f"one of {', '.join(SPLITS)}",
-    }
-    return read_query(Options, source, query, expected)

@@ -8,7 +8,7 @@ from rtl_agent_gym.sources.families.family import (
     RESET_HABIT,
     Family,
     Fields,
-    Line,
+    SpecificationLine,
     always,
     asserted,
     bit_range,
@@ -26,13 +26,13 @@ _OVERRIDES = {
 
 _LINES = {
     **COMMON_LINES,
-    "request": Line(
+    "request": SpecificationLine(
         ("The requests are `{request}`.", "The requesters ask with `{request}`.", "`{request}` has the requests."),
         ("It has the requests `{request}`.", "Requests come with `{request}`."),
         ("requests | `{request}`", "request vector | `{request}`"),
         ("vector of requests | `{request}`",),
     ),
-    "override": Line(
+    "override": SpecificationLine(
         (
             "The override is `{override}`, which {override_verb}.",
             "`{override}` {override_verb}.",
@@ -42,13 +42,13 @@ _LINES = {
         ("override | `{override}`, {override_noun}", "override input | `{override}`: {override_noun}"),
         ("input to override | `{override}` ({override_noun})",),
     ),
-    "grant": Line(
+    "grant": SpecificationLine(
         ("The grants are `{grant}`.", "It grants with the one-hot `{grant}`.", "`{grant}` has the one-hot grant."),
         ("It has the grants `{grant}`.", "The one-hot grant is `{grant}`."),
         ("grants | `{grant}`", "one-hot grant | `{grant}`"),
         ("vector of grants | `{grant}`",),
     ),
-    "valid": Line(
+    "valid": SpecificationLine(
         (
             "The output `{valid}` is {valid_level} when something is granted.",
             "`{valid}` is active {valid_word} and shows that there is a grant.",
@@ -58,7 +58,7 @@ _LINES = {
         ("valid | `{valid}`, active {valid_word}", "shows a grant | `{valid}`, active {valid_word}"),
         ("active {valid_word} valid | `{valid}`",),
     ),
-    "index": Line(
+    "index": SpecificationLine(
         (
             "The index of the grant is `{index}`, with {index_width} bits.",
             "`{index}` has {index_width} bits and is the number of the grant.",
@@ -71,13 +71,13 @@ _LINES = {
         ("index | `{index}`, {index_width} bits", "number of the grant | `{index}`, {index_width} bits"),
         ("index of the grant | `{index}` ({index_width} bits)",),
     ),
-    "width": Line(
+    "width": SpecificationLine(
         ("There are {width} requesters.", "It has {width} requesters.", "The number of requesters is {width}."),
         ("Requests come from {width} requesters.", "{width} is the number of requesters."),
         ("requesters | {width}", "number of requesters | {width}"),
         ("number of requests | {width}",),
     ),
-    "order": Line(
+    "order": SpecificationLine(
         ("The {order} bit wins.", "Of two requests the {order} wins.", "The {order} request has priority."),
         ("Priority has the {order} bit.", "The {order} of the requests wins."),
         ("priority | {order} bit", "winner | {order} request"),

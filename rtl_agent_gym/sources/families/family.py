@@ -71,7 +71,7 @@ TARGET = "rtl/design.sv"
 PROMPT = f"Read the specification in `{SPECIFICATION}`. Write the module that it describes to `{TARGET}`."
 """The task of every member."""
 
-_HELD_OUT_SHARE = 4  # one combination of values in so many is not in training
+_HELD_OUT_SHARE = 4  # a quarter of all combinations of values is not in training
 
 Fields = Mapping[str, str | int]
 """A member's names and values by role and axis."""
@@ -104,12 +104,12 @@ class Parameters(BaseModel):
 
 
 @dataclass(frozen=True)
-class Line:
+class SpecificationLine:
     """What one line of a specification may say: format strings over a member's fields and phrases."""
 
     train: tuple[str, ...]
     held_out: tuple[str, ...]
-    """Wordings that only the split ``wordings`` has."""
+    """SpecificationLine that only the split ``wordings`` has."""
     rows: tuple[str, ...]
     """The same as rows of a table."""
     held_out_rows: tuple[str, ...]
@@ -143,13 +143,13 @@ class Family:
     """The values of each axis."""
     is_possible: Callable[[Fields], bool]
     """Whether a combination of values makes sense: every part of it can be seen from outside."""
-    lines: Mapping[str, Line]
+    lines: Mapping[str, SpecificationLine]
     phrases: Callable[[Fields], dict[str, str | int]]
     """The words for a member's values, which the lines use beside its fields."""
     habits: Mapping[str, Mapping[str, Change]]
-    """For each textbook habit, what it writes whatever the specification says."""
+    """For each textbook habit, what it writes in place of what the specification says."""
     write: Callable[[Fields], str]
-    """The design for some fields, in its one canonical form."""
+    """The design for some fields, in its canonical form."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -263,19 +263,19 @@ RESET_HABIT: dict[str, Change] = {"reset": "rst_n", "reset_level": 0, "reset_kin
 """The textbook's reset."""
 
 COMMON_LINES = {
-    "module": Line(
+    "module": SpecificationLine(
         ("The module is called `{module}`.", "Name the module `{module}`.", "The module has the name `{module}`."),
         ("Call it `{module}`.", "`{module}` is the module's name."),
         ("module | `{module}`", "module name | `{module}`"),
         ("name of the module | `{module}`",),
     ),
-    "clock": Line(
+    "clock": SpecificationLine(
         ("The clock is `{clock}`.", "It is clocked by the rising edge of `{clock}`.", "`{clock}` is the clock."),
         ("It has the clock `{clock}`.", "Its clock is the rising edge of `{clock}`."),
         ("clock | `{clock}`", "clock input | `{clock}`, rising edge"),
         ("rising edge of the clock | `{clock}`",),
     ),
-    "reset": Line(
+    "reset": SpecificationLine(
         (
             "The reset is `{reset}`, active {reset_word}, {kind}.",
             "The {kind} reset `{reset}` is active {reset_word}.",

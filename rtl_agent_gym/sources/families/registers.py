@@ -8,7 +8,7 @@ from rtl_agent_gym.sources.families.family import (
     RESET_HABIT,
     Family,
     Fields,
-    Line,
+    SpecificationLine,
     always,
     asserted,
     bit_range,
@@ -52,13 +52,13 @@ _WORDS = {
 
 _LINES = {
     **COMMON_LINES,
-    "value": Line(
+    "value": SpecificationLine(
         ("After reset the output is {value}.", "Reset sets the output to {value}.", "The reset value is {value}."),
         ("The output is {value} after reset.", "The value that reset sets is {value}."),
         ("reset value | {value}", "output after reset | {value}"),
         ("value after reset | {value}",),
     ),
-    "enable": Line(
+    "enable": SpecificationLine(
         (
             "The enable is `{enable}`, active {enable_word}.",
             "The enable `{enable}` is active {enable_word}.",
@@ -68,25 +68,25 @@ _LINES = {
         ("enable | `{enable}`, active {enable_word}", "enable input | `{enable}`, active {enable_word}"),
         ("active {enable_word} enable | `{enable}`",),
     ),
-    "data": Line(
+    "data": SpecificationLine(
         ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
         ("It has the input `{data}`.", "As input it has `{data}`."),
         ("input | `{data}`", "data input | `{data}`"),
         ("input of data | `{data}`",),
     ),
-    "output": Line(
+    "output": SpecificationLine(
         ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
         ("It has the output `{output}`.", "As output it has `{output}`."),
         ("output | `{output}`", "data output | `{output}`"),
         ("output of data | `{output}`",),
     ),
-    "width": Line(
+    "width": SpecificationLine(
         ("Input and output have {width} bits.", "The width is {width}.", "The data is {width} bits wide."),
         ("{width} bits is the width.", "Input and output are {width} bits wide."),
         ("width | {width}", "data width | {width} bits"),
         ("bits | {width}",),
     ),
-    "operation": Line(
+    "operation": SpecificationLine(
         ("When enabled, the output becomes {result}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
         ("The output becomes {result} when enabled.", "When enabled, it {verb}."),
         ("operation | {noun}", "output becomes | {result}"),

@@ -8,7 +8,7 @@ from rtl_agent_gym.sources.families.family import (
     RESET_HABIT,
     Family,
     Fields,
-    Line,
+    SpecificationLine,
     always,
     asserted,
     bit_range,
@@ -26,7 +26,7 @@ _AGAIN = {
 
 _LINES = {
     **COMMON_LINES,
-    "start": Line(
+    "start": SpecificationLine(
         (
             "The start is `{start}`, active {start_word}.",
             "The start `{start}` is active {start_word}.",
@@ -36,7 +36,7 @@ _LINES = {
         ("start | `{start}`, active {start_word}", "start input | `{start}`, active {start_word}"),
         ("active {start_word} start | `{start}`",),
     ),
-    "pause": Line(
+    "pause": SpecificationLine(
         (
             "The pause is `{pause}`, active {pause_word}.",
             "The pause `{pause}` is active {pause_word}.",
@@ -46,7 +46,7 @@ _LINES = {
         ("pause | `{pause}`, active {pause_word}", "pause input | `{pause}`, active {pause_word}"),
         ("active {pause_word} pause | `{pause}`",),
     ),
-    "busy": Line(
+    "busy": SpecificationLine(
         (
             "The busy output is `{busy}`, active {busy_word}.",
             "The output `{busy}` is active {busy_word} and shows that it runs.",
@@ -56,31 +56,31 @@ _LINES = {
         ("busy | `{busy}`, active {busy_word}", "busy output | `{busy}`, active {busy_word}"),
         ("active {busy_word} busy output | `{busy}`",),
     ),
-    "count": Line(
+    "count": SpecificationLine(
         ("The count is `{count}`.", "The count goes out on `{count}`.", "`{count}` is the count."),
         ("It has the count `{count}`.", "As output of the count it has `{count}`."),
         ("count | `{count}`", "count output | `{count}`"),
         ("output of the count | `{count}`",),
     ),
-    "width": Line(
+    "width": SpecificationLine(
         ("The count has {width} bits.", "The width is {width}.", "The count is {width} bits wide."),
         ("{width} bits is the width.", "The width of the count is {width} bits."),
         ("width | {width}", "count width | {width} bits"),
         ("bits | {width}",),
     ),
-    "period": Line(
+    "period": SpecificationLine(
         ("It runs for {period} cycles.", "The period is {period} cycles.", "Its period is {period}."),
         ("{period} cycles is the period.", "It runs for a period of {period}."),
         ("period | {period}", "runs for | {period} cycles"),
         ("period of cycles | {period}",),
     ),
-    "direction": Line(
+    "direction": SpecificationLine(
         ("It counts {path}.", "The count goes {path}.", "The direction is {direction}."),
         ("The count's direction is {direction}.", "When it runs, it counts {path}."),
         ("direction | {direction}", "counts | {path}"),
         ("direction of the count | {direction}",),
     ),
-    "again": Line(
+    "again": SpecificationLine(
         (
             "A start while it runs {again_verb}.",
             "When it runs, a start {again_verb}.",

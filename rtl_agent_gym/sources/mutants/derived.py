@@ -32,7 +32,8 @@ from rtl_agent_gym.sources.mutants.mutant import (
 )
 
 Hint = Literal["none", "check", "symptom"]
-"""What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first one fails."""
+"""What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first of them
+fails."""
 HINTS: tuple[Hint, ...] = get_args(Hint)
 
 TASK = "docs/task.md"
@@ -70,7 +71,7 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
 
 
 def is_derived(problem: Problem) -> bool:
-    """Whether a problem is one that `derived_problem` made."""
+    """Whether `derived_problem` made a problem."""
     return _DERIVED.search(problem.id) is not None
 
 
@@ -178,7 +179,7 @@ class Candidate(NamedTuple):
 
 
 class Derived(NamedTuple):
-    """A problem made of a mutant, and what shows that it is one."""
+    """A problem made of a mutant, and the evidence that the mutant is wrong."""
 
     problem: Problem
     source: Problem
@@ -189,12 +190,19 @@ def parse_source(source: str) -> tuple[str, MutantOptions] | None:
     """The source that is mutated, and the options; None if a source does not end in `SUFFIX` and options.
 
     Raises:
-        UsageError: An option is not valid, or the source to be mutated is one of mutants itself.
+        UsageError: An option is not valid, or the source to be mutated consists of mutants.
     """
     match = _SOURCE.fullmatch(source)
     if match and _SOURCE.fullmatch(match["base"]):
         raise UsageError(f"{source}: mutants are not mutated again; leave out one {SUFFIX}")
-    return (match["base"], _parse_options(source, match["query"] or "")) if match else None
+    if not match:
+        return None
+    expected = {
+        "count": "a number from 1 to 1000000",
+        "seed": "a number from 0 up",
+        "hint": f"one of {', '.join(HINTS)}",
+    }
+    return match["base"], read_query(MutantOptions, source, match["query"] or "", expected)
 
 
 def read_source(source: str) -> Iterator[Located]:
@@ -292,12 +300,3 @@ def _drawn(problem: Problem, seed: int) -> Iterator[Candidate]:
     design = design_key(problem)
     for mutant in draw_mutants(problem_mutants(problem), seed):
         yield Candidate(problem, design, mutant)
-
-
-def _parse_options(source: str, query: str) -> MutantOptions:
-    expected = {
-        "count": "a number from 1 to 1000000",
-        "seed": "a number from 0 up",
-        "hint": f"one of {', '.join(HINTS)}",
-    }
-    return read_query(MutantOptions, source, query, expected)

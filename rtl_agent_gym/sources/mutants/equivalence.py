@@ -12,8 +12,8 @@ Two questions are asked, in this order, of each module that the hidden tests run
    cycle is two steps. If it finds one, the mutant *differs*.
 
 A difference holds for the parameters' defaults. A proof also holds for another value of each parameter that is a plain
-number, one at a time: otherwise whatever the defaults leave out would be equivalent. Where simulators and Yosys read a
-source differently, nothing is proved (`beyond_yosys`).
+number, one at a time: otherwise changes in code that the defaults leave out would be equivalent. Where simulators and
+Yosys read a source differently, nothing is proved (`beyond_yosys`).
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class MutantGrader:
         return score
 
     async def reference_seconds(self, problem: Problem) -> float:
-        """How long a grading of the reference takes: one that ran, not its look-up in the cache. Measured once.
+        """How long a grading of the reference takes, measured once without the cache.
 
         Raises:
             UsageError: As `require_reference`.
@@ -105,7 +105,7 @@ class MutantGrader:
         return await self._seconds[key]
 
     async def grade(self, candidate: Candidate, *, prove: bool = False) -> GradedMutant:
-        """The verdict on a mutant: the known one, or from a grading.
+        """The verdict on a mutant, known or from a grading.
 
         Args:
             candidate: The mutant and its problem.
@@ -206,7 +206,6 @@ def _is_delayed(mutant: Mutant) -> bool:
 
 
 def _short(name: str) -> str:
-    """The name of a check without the test that runs it and its parameters."""
     return name.rsplit("/", 1)[-1].rsplit("::", 1)[-1]
 
 

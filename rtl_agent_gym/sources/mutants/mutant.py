@@ -184,7 +184,7 @@ class VerdictStore:
         return known | {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
 
     def add(self, verdict: Verdict) -> None:
-        """Store a verdict; a later one replaces it. Raises `UsageError` or `SandboxError` if it cannot be written."""
+        """Store a verdict in place of an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{verdict.design}.jsonl"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -349,7 +349,7 @@ OPERATORS: dict[str, Operator] = {
         constant, condition, off_by_one, edge, reset, width, assignment, ports, branch, stuck, operator, equality
     )
 }  # fmt: skip
-"""The operators by name. The order decides which one gets a change that two of them could make."""
+"""The operators by name. A change that two of them could make belongs to the first."""
 
 
 def _flat(node: Any) -> list[Any]:
@@ -366,7 +366,9 @@ def _rewritten(design: Design, node: Any, text: str) -> Iterator[Edits]:
 
 
 def _removed(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
-    """The node removed, with its lines if there is nothing else in them; an empty statement where one is needed."""
+    """The node removed, with its lines if there is nothing else in them; an empty statement where something must
+    stand.
+    """
     span = design.span(node)
     if span and scope.listed:
         yield (Edit(*design.whole_lines(*span), ""),)
@@ -395,7 +397,7 @@ def _exchanged(design: Design, node: Any, pairs: dict[str, str]) -> Iterator[Edi
 
 
 def _other_value(design: Design, node: Any) -> Iterator[Edits]:
-    """A literal with the next value, or the one before if the next does not fit."""
+    """A literal with the next value, or the previous value if the next does not fit."""
     span, text = design.span(node), design.text(node)
     if span and text and node.kind.name == "UnbasedUnsizedLiteralExpression" and text in ("'0", "'1"):
         yield (Edit(*span, "'1" if text == "'0" else "'0"),)

@@ -107,17 +107,6 @@ def read_each(
         raise UsageError(f"{source!r}: the folder {path} holds none of the benchmark's problems; expected {holds}")
 
 
-def checked_id(name: str) -> str:
-    """`name`, if it can be a problem's id.
-
-    Raises:
-        ProblemError: It cannot.
-    """
-    if not ROW_ID.fullmatch(name):
-        raise ProblemError(f"{name[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them")
-    return name
-
-
 def plain(text: str) -> str:
     """Verilog without its comments, strings and attributes."""
     return _PLAIN.sub(" ", text)
@@ -140,7 +129,7 @@ def root_modules(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Port:
+class DesignPort:
     """A port of a module."""
 
     name: str
@@ -150,7 +139,7 @@ class Port:
     """Bits, at the defaults of the parameters."""
 
 
-def ports(text: str) -> dict[str, tuple[Port, ...]]:
+def ports(text: str) -> dict[str, tuple[DesignPort, ...]]:
     """The ports of each module that a text's designs use, in their order; only plain ports of bits."""
     import pyslang  # takes a third of a second, and not every source of problems needs it
 
@@ -162,7 +151,7 @@ def ports(text: str) -> dict[str, tuple[Port, ...]]:
         ast.ArgumentDirection.Out: "output",
         ast.ArgumentDirection.InOut: "inout",
     }
-    found: dict[str, tuple[Port, ...]] = {}
+    found: dict[str, tuple[DesignPort, ...]] = {}
 
     def note(symbol: object) -> None:
         if isinstance(symbol, ast.InstanceSymbol) and symbol.isModule:
@@ -170,7 +159,7 @@ def ports(text: str) -> dict[str, tuple[Port, ...]]:
                 port for port in symbol.body.portList if isinstance(port, ast.PortSymbol) and port.direction in ways
             ]
             found[symbol.definition.name] = tuple(
-                Port(port.name, ways[port.direction], port.type.bitWidth) for port in plain
+                DesignPort(port.name, ways[port.direction], port.type.bitWidth) for port in plain
             )
 
     compilation.getRoot().visit(note)
@@ -210,8 +199,11 @@ def testbench_problem(
         data: Files that the testbench reads, by the name that it gives them.
 
     Raises:
-        ProblemError: The testbench prints nothing.
+        ProblemError: The id has other characters than a row's, or the testbench prints nothing.
     """
+    if not ROW_ID.fullmatch(problem_id):
+        message = f"{problem_id[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
+        raise ProblemError(message)
     if not _PRINTS.search(plain(testbench)):
         raise ProblemError(
             "the testbench prints nothing, so it tells no verdict; expected $display or $write", problem_id=problem_id
@@ -229,7 +221,7 @@ def testbench_problem(
         "seconds": SIMULATION_SECONDS,
     }
     return Problem(
-        id=checked_id(problem_id),
+        id=problem_id,
         category=3,
         difficulty="medium",
         prompt=f"{prompt.strip()}\n\nWrite the module `{top}`, and every module that it uses, to the file `{target}`.",

@@ -84,7 +84,7 @@ def _guarded(problem: Problem) -> Problem:
     """The problem with a check of the design's text before each of its services; see ``harness/design_text.py``.
 
     Raises:
-        ProblemError: A service's command is not one that a shell could read.
+        ProblemError: A shell could not read a service's command.
     """
     document = yaml.safe_load(problem.harness[COMPOSE_FILE])
     for name, service in document["services"].items():

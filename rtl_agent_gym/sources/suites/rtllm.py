@@ -44,7 +44,7 @@ def read_source(source: str) -> Iterator[Located]:
 
 def _folders(path: Path) -> Iterator[Path]:
     seen: set[str] = set()
-    for folder, below, files in os.walk(path, onerror=_unreadable, followlinks=True):
+    for folder, below, files in os.walk(path, onerror=_refuse_folder, followlinks=True):
         if (real := os.path.realpath(folder)) in seen:  # a second link, or one to a folder above
             below.clear()
             continue
@@ -54,7 +54,7 @@ def _folders(path: Path) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _unreadable(error: OSError) -> None:
+def _refuse_folder(error: OSError) -> None:
     raise UsageError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
 
 
