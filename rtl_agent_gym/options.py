@@ -12,7 +12,7 @@
 
 The interfaces are generated from these fields: the command line (`cli.options`), the trainers' ``name=value``
 (`training.options`), the dataset builder of tinker-cookbook (`envs.tinker_data`) and the rules of ``gym.make``
-(`episodes.rules`). The options that only one of them has are fields of its own class.
+(`episodes.rules`). Options that only one of them has are fields of its class.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class EpisodeRules(EpisodeOptions):
     """Tokens of the prompt. A longer task is shortened, with a note at each cut. Needs a renderer with a vocabulary;
     None for no limit."""
     teach_dialect: bool = True
-    """Whether the prompt teaches the dialect's form of tool calls. False for a chat service with tools of its own."""
+    """Whether the prompt teaches the dialect's form of tool calls. False for a chat service that declares tools."""
     harness_images: Names = Field(default=(), title="NAME=IMAGE")
     """Your images for commercial simulators, such as VERIF_EDA_IMAGE=my/simulator:24.03. Without one, problems that
     need it are left out."""

@@ -151,7 +151,7 @@ class HarmonyTokenizer:
         self.eos_token_id = self.encode(self.eos_token)[0]
 
     def encode(self, text: str, add_special_tokens: bool = False, **_: Any) -> list[int]:
-        """The ids of a text. Harmony adds no tokens of its own, so `add_special_tokens` changes nothing."""
+        """The ids of a text. Harmony adds no tokens, so `add_special_tokens` changes nothing."""
         return list(self._encoding.encode(text, allowed_special="all"))
 
     def decode(self, ids: int | Sequence[int], **_: Any) -> str:

@@ -43,7 +43,7 @@ def end_processes(user: int) -> None:
 
 def _runs(pid: int, user: int) -> bool:
     """Whether a process is a user's and not a zombie, as which it also shows if only its first thread has ended."""
-    # A process chooses the bytes of its own name.
+    # A process chooses the bytes of its name.
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="latin-1") as stream:
         facts = dict(line.split(":", 1) for line in stream if ":" in line)
         ended = facts["State"].split()[0] in "ZX" and int(facts.get("Threads", 1)) <= 1

@@ -31,7 +31,7 @@ NOTABLE = 1.0
 def memory(root: str = CGROUPS) -> Memory:
     """The kernel's counters of this container's memory; zeros where they cannot be read.
 
-    In a container, the files of its own group are directly in `root` (cgroup 2) or in the folder of each controller
+    In a container, the files of its group are directly in `root` (cgroup 2) or in the folder of each controller
     (cgroup 1), whose highest use cannot be reset: there ``own`` and ``pressed`` count from the container's start.
     """
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024

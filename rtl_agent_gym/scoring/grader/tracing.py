@@ -94,7 +94,7 @@ class Tracer:
         self._targets: set[int] = set()
         """Whom they sent SIGKILL: processes, negative for groups, or `_EVERY`."""
         self._forged = False
-        """Whether one of them sent a signal with a sender of its own choice."""
+        """Whether one of them sent a signal with a sender that it chose."""
         self._warned = False
         """Whether one of them got SIGXCPU, which comes before the limit of processor time unless that is the same."""
 
@@ -107,7 +107,7 @@ class Tracer:
         _LIBC.ptrace(_TRACEME, 0, None, None)
         if not execs:
             os.kill(os.getpid(), signal.SIGSTOP)
-        _filter()  # after that kill, which nobody would answer
+        _filter()  # after that kill, which no process would answer
 
     def attach(self, child: Child, *, service: bool) -> None:
         """In the parent: wait for the end of a child from now on; a service's, which called `enter`, is traced."""
@@ -198,7 +198,7 @@ class Tracer:
             self._note(pid, signal.SIGKILL)
 
     def _read_call(self, pid: int) -> None:
-        """Remember whom a process sends a signal that nobody can catch."""
+        """Remember to which process another sends a signal that cannot be caught."""
         _, number, *arguments = struct.unpack_from("=B23xQ6Q", _read(_GET_SYSCALL_INFO, pid, 84, 84))
         _, kills, (*queueing, by_descriptor), prctl = _CALLS[os.uname().machine]
         target = ctypes.c_int(arguments[0]).value
