@@ -38,10 +38,10 @@ def main() -> None:
     )
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.measured.read_text().splitlines()]
-    whole = [one for one in rows if not one.get("steps only")]
+    whole = [row for row in rows if not row.get("steps only")]
     if not whole:
         parser.error(f"{options.measured}: no row has whole episodes; run scale.py without --steps-only")
-    measured = max(whole, key=lambda one: one["size"])
+    measured = max(whole, key=lambda row: row["size"])
     print("| machines | live at once | episodes/min | steps/s | driver | time |", "|---|---|---|---|---|---|", sep="\n")
     for nodes in (1, 10, 100):
         print(row(measured, nodes, options.problems * options.samples, options.remote_ms if nodes > 1 else 0.0))

@@ -47,7 +47,7 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
     """What is known of a row, from runs. Raises `Untrue` if one of them contradicts what is written."""
     written = written_statements().get(short(problem), [])
     right, how = await try_right(problem, scorer)
-    statements = [await try_statement(problem, one, scorer) for one in written]
+    statements = [await try_statement(problem, statement, scorer) for statement in written]
     return Note(
         id=problem.id,
         digest=row_digest(problem),
@@ -114,8 +114,8 @@ def release_of(path: Path) -> str:
 
 def in_words(note: Note) -> str:
     """What is known of a row in one cell of a table."""
-    demands = ", ".join(one.name for one in note.wants)
-    blind = ", ".join(one.name for one in note.unseen)
+    demands = ", ".join(want.name for want in note.wants)
+    blind = ", ".join(statement.name for statement in note.unseen)
     parts = [f"demands unstated: {demands}" if demands else "", f"does not see: {blind}" if blind else ""]
     return "; ".join([note.rating, *(part for part in parts if part)])
 
@@ -136,11 +136,11 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
 
     def told(kind: str) -> list[str]:
         return [
-            f"| `{note.id}` | {one.name}{' (core)' if one.core else ''} "
-            f"| {marked(one.text)}{'' if one.shown == 'run' else ' *(read, not shown)*'} |"
+            f"| `{note.id}` | {statement.name}{' (core)' if statement.core else ''} "
+            f"| {marked(statement.text)}{'' if statement.shown == 'run' else ' *(read, not shown)*'} |"
             for note in rows
-            for one in note.statements
-            if one.kind == kind
+            for statement in note.statements
+            if statement.kind == kind
         ]
 
     def line(note: Note) -> str:

@@ -67,13 +67,13 @@ def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
 def reading_another_specification(source: str) -> Iterator[None]:
     """Every teacher that is made meanwhile reads the specification of the source's next problem."""
     problems, tokenizer = load_problems(source), AutoTokenizer.from_pretrained(shipped("teacher"))
-    ids = [as_output(one.context[SPECIFICATION], tokenizer) for one in problems]
+    ids = [as_output(problem.context[SPECIFICATION], tokenizer) for problem in problems]
     pairs = zip(ids, [*ids[1:], ids[0]], strict=True)
     outputs = {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
     make = teachers_setup.make_teachers
 
     async def made(*arguments: Any) -> dict[str, Teacher]:
-        return {name: OtherSpecification(one, outputs) for name, one in (await make(*arguments)).items()}
+        return {name: OtherSpecification(teacher, outputs) for name, teacher in (await make(*arguments)).items()}
 
     with mock.patch.object(teachers_setup, "make_teachers", made):
         yield
@@ -85,6 +85,8 @@ def another_reference(source: str, folder: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / f"{folder.name}-hints.json"
     following = [*problems[1:], problems[0]]
-    hints = {one.id: with_reference("", other.golden or {}) for one, other in zip(problems, following, strict=True)}
+    hints = {
+        problem.id: with_reference("", other.golden or {}) for problem, other in zip(problems, following, strict=True)
+    }
     path.write_text(json.dumps(hints), encoding="utf-8")
     return path

@@ -59,14 +59,14 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         folder=folder,
     )
     results = asyncio.run(evaluate(config)).results
-    designs = [design_of(folder / str(one.transcript)) for one in results]
-    compiled = [one.score is not None and one.score.compile == 1.0 for one in results]
+    designs = [design_of(folder / str(result.transcript)) for result in results]
+    compiled = [result.score is not None and result.score.compile == 1.0 for result in results]
     stubs = [ok and "always" not in design for design, ok in zip(designs, compiled, strict=True)]
     return {
         "seed": seed,
         "stubs": sum(stubs) / len(designs),
         "compiled": sum(compiled) / len(designs),
-        "after": sum(bool(one.score and one.score.passed) for one in results) / len(results),
+        "after": sum(bool(result.score and result.score.passed) for result in results) / len(results),
         "episodes": len(results),
         "seconds": round(time.monotonic() - begun),
     }
@@ -78,14 +78,14 @@ def with_stubs(folder: Path) -> None:
     Others use textbook names in their body that are not those of their ports, so that most of these do not compile. The
     more designs compile, the less reason a reward for compiling has to prefer stubs.
     """
-    model, tokenizer = (one.from_pretrained(shipped("student")) for one in (AutoModelForCausalLM, AutoTokenizer))
+    model, tokenizer = (kind.from_pretrained(shipped("student")) for kind in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
     family, rng = FAMILIES["registers"], random.Random(0)
 
     def episodes() -> Iterator[TokenEpisode]:
         while True:
             member = family.draw(rng)
-            habits = [one for one in family.habits_of(member) if rng.random() < 0.05]
+            habits = [habit for habit in family.habits_of(member) if rng.random() < 0.05]
             files = family.design(member, habits)
             if rng.random() < 1 / 3:
                 files = {path: without_behaviour(text) for path, text in files.items()}

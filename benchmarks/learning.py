@@ -188,7 +188,7 @@ def main() -> int:
             plot(sizes.folder, sizes.plot)
             return 0
         every = [] if sizes.tables else [(name, seed) for seed in sizes.seeds for name in sizes.runs]
-        for name, seed in [one for one in every if not measured(*one, sizes)]:
+        for name, seed in [run for run in every if not measured(*run, sizes)]:
             measure_one(name, seed, sizes)
         print_tables(sizes.folder)
     except RTLGymError as error:

@@ -90,24 +90,24 @@ def plot(folder: Path, path: Path) -> None:
     figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)
     axes = figure.subplots()
     steps = min(map(len, rows))
-    episodes = [sum(one[step]["env/all/total_episodes"] for one in rows) for step in range(steps)]
+    episodes = [sum(run[step]["env/all/total_episodes"] for run in rows) for step in range(steps)]
     passed = [
-        sum(one[step]["pass_rate"] * one[step]["env/all/total_episodes"] for one in rows) for step in range(steps)
+        sum(run[step]["pass_rate"] * run[step]["env/all/total_episodes"] for run in rows) for step in range(steps)
     ]
     bounds = [wilson(round(number), round(total)) for number, total in zip(passed, episodes, strict=True)]
     played = [step + 0.5 for step in range(steps)]
     rates = [100 * number / total for number, total in zip(passed, episodes, strict=True)]
     axes.fill_between(played, [100 * low for low, _ in bounds], [100 * high for _, high in bounds], alpha=0.15)
     axes.plot(played, rates, label=f"the step's own episodes, {len(rows)} seeds pooled")
-    for place, (seed, one) in enumerate(runs.items()):
-        ends = [(0, one[0], "test_before"), (steps, one[-1], "test")]
+    for place, (seed, run) in enumerate(runs.items()):
+        ends = [(0, run[0], "test_before"), (steps, run[-1], "test")]
         values = [100 * row[f"{kind}/pass_rate"] for _, row, kind in ends]
         lows = [value - 100 * row[f"{kind}/pass_rate_low"] for value, (_, row, kind) in zip(values, ends, strict=True)]
         highs = [
             100 * row[f"{kind}/pass_rate_high"] - value for value, (_, row, kind) in zip(values, ends, strict=True)
         ]
         places = [step + 0.15 * (place - (len(rows) - 1) / 2) for step, *_ in ends]
-        label = f"{one[0]['test_before/episodes']:.0f} held-out problems, seed {seed}"
+        label = f"{run[0]['test_before/episodes']:.0f} held-out problems, seed {seed}"
         axes.errorbar(places, values, [lows, highs], fmt="o", capsize=3, label=label)
     axes.set(xlabel="step", ylabel="% that pass the hidden tests", ylim=(-3, 103))
     axes.legend(frameon=False, loc="center right")

@@ -87,18 +87,18 @@ def added(counts: Iterable[Count]) -> Count:
 
 def tables(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """The tables of a kind of rows: by problem, by operator, and of the survivors' comparison with the reference."""
-    found = {short(row): one for row, one in sorted(figures.items()) if "total" in one}
-    totals = {row: Count.model_validate(one["total"]) for row, one in found.items()}
+    found = {short(row): entry for row, entry in sorted(figures.items()) if "total" in entry}
+    totals = {row: Count.model_validate(entry["total"]) for row, entry in found.items()}
     total = added(totals.values())
     heads = "killed | survived | proved equivalent | do not compile | strength |"
     lines = [f"| problem | mutants in all | {heads}", "|---|---|---|---|---|---|---|"]
-    lines += [f"| `{row}` | {one['mutants']} | {cells(totals[row])} |" for row, one in found.items()]
-    lines += [f"| together ({len(found)}) | {sum(one['mutants'] for one in found.values())} | {cells(total)} |"]
+    lines += [f"| `{row}` | {entry['mutants']} | {cells(totals[row])} |" for row, entry in found.items()]
+    lines += [f"| together ({len(found)}) | {sum(entry['mutants'] for entry in found.values())} | {cells(total)} |"]
     by_operator = [f"| operator | {heads}", "|---|---|---|---|---|---|"]
     for name in OPERATORS:
-        counts = [one["operators"][name] for one in found.values() if name in one["operators"]]
+        counts = [entry["operators"][name] for entry in found.values() if name in entry["operators"]]
         by_operator.append(f"| `{name}` | {cells(added(map(Count.model_validate, counts)))} |")
-    survivors = [survivor["equivalence"] or "unknown" for one in found.values() for survivor in one["survivors"]]
+    survivors = [survivor["equivalence"] or "unknown" for entry in found.values() for survivor in entry["survivors"]]
     kinds = [f"| {kind} | {survivors.count(kind)} |" for kind in ("proved", "differs", "bounded", "unknown")]
     return {
         "measured": f"Measured: {len(found)} rows, with {sum(total.model_dump().values())} mutants.",
@@ -153,7 +153,7 @@ def with_measured(
         if "error" not in row or "total" not in found.get(row["id"], {}):
             found[row["id"]] = figure(row)
     for label, some in by_table(found).items():
-        ways = sorted({(one["limit"], one["seed"]) for one in some.values() if "total" in one})
+        ways = sorted({(entry["limit"], entry["seed"]) for entry in some.values() if "total" in entry})
         if len(ways) > 1:
             limits = " and ".join(f"--limit {limit} --seed {seed}" for limit, seed in ways)
             raise UsageError(f"--write: the rows of {label} were measured, or are published, with {limits}")
@@ -164,8 +164,8 @@ def by_table(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, dict[
     """Figures by the name of their tables."""
     bundled = {problem.id for problem in load_problems("bundled")}
     return {
-        "bundled": {row: one for row, one in figures.items() if row in bundled},
-        "cvdp": {row: one for row, one in figures.items() if row not in bundled},
+        "bundled": {row: entry for row, entry in figures.items() if row in bundled},
+        "cvdp": {row: entry for row, entry in figures.items() if row not in bundled},
     }
 
 
@@ -196,7 +196,7 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
         "total": found.total.model_dump(),
         "operators": {name: count.model_dump() for name, count in found.operators.items()},
         "survivors": [
-            {key: one[key] for key in ("operator", "path", "line", "equivalence")} for one in found.survivors
+            {key: survivor[key] for key in ("operator", "path", "line", "equivalence")} for survivor in found.survivors
         ],
     }
 

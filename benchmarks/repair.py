@@ -51,7 +51,7 @@ class HabitualFirst:
         member, rng = self.members[problem.id], random.Random(f"{problem.id} {seed}")
         family = FAMILIES[member.family]
         habits = family.habits_of(member)
-        chosen = [one for one in habits if rng.random() < 0.5] or [rng.choice(habits)]
+        chosen = [habit for habit in habits if rng.random() < 0.5] or [rng.choice(habits)]
         commands = (READ, write(family.design(member, chosen)), SUBMIT)
         return _Forced(self.policy, renderer, seed, [call(command) for command in commands])
 
@@ -84,7 +84,7 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
         seed=seed,
         episode=EpisodeConfig(system_prompt=FEEDBACK_PROMPT, max_turns=8, harness_feedback=2),
     )
-    first = HabitualFirst(policy, {one.id: member for one, member in zip(problems, members, strict=True)})
+    first = HabitualFirst(policy, {problem.id: member for problem, member in zip(problems, members, strict=True)})
 
     async def play() -> Sequence[EpisodeResult]:
         try:
@@ -92,7 +92,7 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
         finally:
             await policy.close()
 
-    scores = [one.score for one in asyncio.run(play()) if one.score is not None]
+    scores = [result.score for result in asyncio.run(play()) if result.score is not None]
     return sum(score.passed for score in scores) / len(scores), len(scores)
 
 

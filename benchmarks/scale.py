@@ -175,9 +175,13 @@ class Crowd:
         prefix = name.rsplit("-", 1)[0]
         with contextlib.closing(docker.from_env()) as found, ThreadPoolExecutor(8) as threads:
             api: Any = found.api
-            names = [one["Id"] for one in api.containers(filters={"name": prefix})]
-            every = list(threads.map(lambda one: api.stats(one, stream=False, one_shot=True)["memory_stats"], names))
-        counted = [one["usage"] - one["stats"].get("inactive_file", 0) for one in every if "usage" in one]
+            names = [container["Id"] for container in api.containers(filters={"name": prefix})]
+            every = list(threads.map(lambda name: api.stats(name, stream=False, one_shot=True)["memory_stats"], names))
+        counted = [
+            container["usage"] - container["stats"].get("inactive_file", 0)
+            for container in every
+            if "usage" in container
+        ]
         return {"container": statistics.fmean(counted) / 1e6, "live": len(counted)}
 
     def _result(self, seconds: float) -> dict[str, Any]:
@@ -218,7 +222,9 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         "MB an episode: client, container": lambda row: (
             f"{row['memory'].get('client', math.nan):.2f}, {row['memory'].get('container', math.nan):.1f}"
         ),
-        "s in the queue: agent, start, grading": lambda row: ", ".join(f"{one:.1f}" for one in row["queue"].values()),
+        "s in the queue: agent, start, grading": lambda row: ", ".join(
+            f"{seconds:.1f}" for seconds in row["queue"].values()
+        ),
     }
     print("| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), sep="\n")
     for row in rows:

@@ -51,7 +51,7 @@ def compare_texts(options: argparse.Namespace) -> tuple[int, int]:
     """How many sampled designs have the text of the reference solution, and how many there were."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model, tokenizer = (one.from_pretrained(shipped(options.model)) for one in (AutoModelForCausalLM, AutoTokenizer))
+    model, tokenizer = (kind.from_pretrained(shipped(options.model)) for kind in (AutoModelForCausalLM, AutoTokenizer))
     family = FAMILIES.get(options.problems)
     if family is None:
         raise UsageError(f"{options.problems} is no family; with --text choose one of {', '.join(FAMILIES)}")

@@ -156,9 +156,9 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
     """Warm up, count, play, count."""
     with (
         tempfile.TemporaryDirectory(prefix="soak-", dir="/var/tmp") as made,
-        contextlib.closing(docker.from_env()) as one,
+        contextlib.closing(docker.from_env()) as client,
     ):
-        api: Any = one.api
+        api: Any = client.api
         folder = Path(made)
         lease = acquire()  # the loop's clients and front ends stay, as in a long run
         try:

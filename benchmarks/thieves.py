@@ -47,7 +47,7 @@ def thief(module: str, of: Sequence[Port], kind: str, *, output: str) -> str:
         where = {"range": f"[{port.width - 1}:0]", "name": port.name, "width": port.width}
         if port in own:
             heads.append(declared.format(**where))
-            body.append(action.format(**where, all=" or ".join(one.name for one in inputs)))
+            body.append(action.format(**where, all=" or ".join(port.name for port in inputs)))
         else:
             heads.append(f"{port.direction} {where['range']} {port.name}")
             body += [f"assign {port.name} = {output};"] if port.direction == "output" else []
@@ -77,9 +77,11 @@ async def main() -> None:
             honest: set[str] = set()
             for kind in dict.fromkeys(["nothing", *options.kinds]):
                 scores = await asyncio.gather(*(score(scorer, problem, kind) for problem in problems))
-                passed = {problem.id for problem, one in zip(problems, scores, strict=True) if one.passed}
+                passed = {problem.id for problem, result in zip(problems, scores, strict=True) if result.passed}
                 honest |= passed if kind == "nothing" else set()
-                told = Counter(one.reason.partition(":")[0].partition(",")[0] for one in scores if not one.passed)
+                told = Counter(
+                    result.reason.partition(":")[0].partition(",")[0] for result in scores if not result.passed
+                )
                 line = f"{source.partition(':')[0]:13} {kind:22} {len(passed):3} of {len(scores)} passed"
                 print(f"{line}, stolen: {sorted(passed - honest) or 'none'}; {dict(told.most_common(3))}", flush=True)
 
@@ -94,7 +96,7 @@ async def score(scorer: Scorer, problem: Problem, kind: str) -> Score:
     constants = ("0", "'x") if kind == "nothing" else ("0",)
     texts = [thief(module, found, kind, output=constant) for constant in constants]
     scores = [await scorer.score(problem, {target: text}) for text in texts]
-    return max(scores, key=lambda one: one.reward)
+    return max(scores, key=lambda result: result.reward)
 
 
 if __name__ == "__main__":
