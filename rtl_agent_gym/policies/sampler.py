@@ -118,16 +118,12 @@ class TokenSamplerPlayer:
         if room < smallest_turn(options.max_tokens):
             return None
         self._turn += 1
-        if self._policy.turn_seed is not None:
-            seed = self._policy.turn_seed(self._turn)
-        else:
-            seed = None if self._seed is None else (self._seed + self._turn) % (1 << 31)
         parameters = tinker.SamplingParams(
             max_tokens=min(options.max_tokens, room),
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
-            seed=seed,
+            seed=self._turn_seed(),
         )
         sequence = await self._policy.request(tokens.model_input(), parameters)
         ids = [int(token) for token in sequence.tokens]
@@ -138,6 +134,11 @@ class TokenSamplerPlayer:
             cut_off=sequence.stop_reason == "length",
             prompt_tokens=prompt_tokens,
         )
+
+    def _turn_seed(self) -> int | None:
+        if self._policy.turn_seed is not None:
+            return self._policy.turn_seed(self._turn)
+        return None if self._seed is None else (self._seed + self._turn) % (1 << 31)
 
 
 def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
