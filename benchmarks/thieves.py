@@ -17,7 +17,7 @@ from rtl_agent_gym import Problem, Score, Scorer, load_problems
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring.harness import Defences
-from rtl_agent_gym.sources.suites.common import Port, ports
+from rtl_agent_gym.sources.suites.common import DesignPort, ports
 
 KINDS = {
     "nothing": ("input {range} {name}", ""),
@@ -37,7 +37,7 @@ right, or the testbench does not notice it, that design passes honestly, and no 
 CLOCK = re.compile(r"clk|clock", re.IGNORECASE)
 
 
-def thief(module: str, of: Sequence[Port], kind: str, *, output: str) -> str:
+def thief(module: str, of: Sequence[DesignPort], kind: str, *, output: str) -> str:
     """A design that takes its inputs from the testbench and computes nothing."""
     declared, action = KINDS[kind]
     inputs = [port for port in of if port.direction == "input"]
