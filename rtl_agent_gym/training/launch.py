@@ -187,8 +187,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     engine: Engine | None = None
     status: Status = "errored"
     try:
-        for recipe in plan.recipes:
-            plan = await asyncio.to_thread(recipe.make, plan)
+        plan = await _make_models(plan)
         engine = await _make_engine(plan, folder, progress)
         _warn(progress, await _shared(plan))
         await _train(plan, folder, progress, engine, lease.runtime)
@@ -225,6 +224,12 @@ async def _shared(plan: Plan) -> list[str]:
         return []
     warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", plan.options.sandbox_limits)
     return [warning] if warning else []
+
+
+async def _make_models(plan: Plan) -> Plan:
+    for recipe in plan.recipes:
+        plan = await asyncio.to_thread(recipe.make, plan)
+    return plan
 
 
 async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Engine:
