@@ -3,7 +3,7 @@
 - A ```` ```python ```` block is run; a ```` ```text ```` block right behind it is all that it prints.
 - In a ```` ```console ```` block each ``$ command`` is run; the lines below it come in this order among those printed.
 - ``…`` stands for any text; a line of it alone for any lines.
-- ``<!-- slow: reason -->`` before a block leaves it to the slow tests. ```` ```bash ```` blocks are for reading.
+- ``<!-- slow: reason -->`` before a block leaves it to the slow tests, of the first two pages. ```` ```bash ```` blocks are for reading.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def run(command: str, folder: Path) -> str:
 @pytest.mark.docker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("page", "slow"), [*((page, False) for page in PAGES[1:]), pytest.param(PAGES[0], True, marks=pytest.mark.slow)]
+    ("page", "slow"),
+    [*((page, False) for page in PAGES[1:]), *(pytest.param(page, True, marks=pytest.mark.slow) for page in PAGES[:2])],
 )
 def test_a_page_shows_what_happens(page: str, slow: bool, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
