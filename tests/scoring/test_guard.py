@@ -233,7 +233,7 @@ async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandbox
     for command in ("iverilog -o t.vvp t.sv", "vvp t.vvp", "verilator --lint-only t.sv"):
         result = await sandbox.exec(command.split())
         assert result.exit_code == 125
-        assert "no supervisor answers" in result.output
+        assert "nobody supervises it" in result.output
     assert json.loads(json.dumps(result.output))
 
 

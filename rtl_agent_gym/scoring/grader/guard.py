@@ -164,7 +164,7 @@ def main() -> None:
     try:
         line = Line()
     except OSError as error:
-        print(f"rtl-agent-gym: {name} is not run, since no supervisor answers ({error})", file=sys.stderr)
+        print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
         sys.exit(REFUSED)
     if line.settings.get("checkout"):
         open_checkout()
