@@ -3,7 +3,8 @@
 - A ```` ```python ```` block is run; a ```` ```text ```` block right behind it is all that it prints.
 - In a ```` ```console ```` block each ``$ command`` is run; the lines below it come in this order among those printed.
 - ``…`` stands for any text; a line of it alone for any lines.
-- ``<!-- slow: reason -->`` before a block leaves it to the slow tests, of the first two pages. ```` ```bash ```` blocks are for reading.
+- ``<!-- slow: reason -->`` before a block leaves it to the slow tests, of the first two pages.
+- ```` ```bash ```` blocks are for reading.
 """
 
 from __future__ import annotations
