@@ -6,7 +6,7 @@ import importlib
 import math
 import os
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -95,7 +95,15 @@ def _options(
             "verdicts may depend on the load of the machine.",
         ),
     ] = False,
+    sandbox: Annotated[
+        Literal["auto", "docker", "podman", "namespaces"] | None,
+        typer.Option(help="How this command makes sandboxes, as the variable RTL_GYM_SANDBOX says it."),
+    ] = None,
 ) -> None:
+    if sandbox:
+        from ..sandboxes.choice import VARIABLE
+
+        os.environ[VARIABLE] = sandbox
     if allow_weak_limits:
         from ..sandboxes.admission import WEAK_VARIABLE  # imports Docker's client, which not every command needs
 

@@ -27,13 +27,15 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..engines.config import key_source
-from ..errors import SandboxError
+from ..errors import SandboxError, UsageError
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
 from ..sandboxes.cgroups import why_none
+from ..sandboxes.choice import kind
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon, is_local
+from ..sandboxes.namespaces import check_namespaces
 from .options import JsonOption
 
 NARROW = 64
@@ -81,7 +83,7 @@ class Check:
     todo: str
     """What to do if the state is not ``ok``."""
     group: str = ""
-    """``python``, ``docker``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
+    """``python``, ``docker``, ``namespaces``, ``machine``, ``extras``, ``keys`` or ``vocabularies``."""
 
 
 def doctor_command(as_json: JsonOption = False) -> None:
@@ -123,6 +125,7 @@ def run_checks() -> list[Check]:
     groups = {
         "python": _python,
         "docker": _docker,
+        "namespaces": _namespaces,
         "machine": _machine,
         "extras": _extras,
         "keys": _keys,
@@ -145,12 +148,13 @@ def _python() -> Iterator[Check]:
 def _docker() -> Iterator[Check]:
     client = shutil.which("docker")
     yield _check("docker command", client, client or "", "needed only for the commands `shell` and `replay --shell`")
+    required = _needs_docker()
     try:
         daemon = find_daemon()
     except SandboxError as error:
         what, _, todo = str(error).partition(". ")
-        yield _check("Docker daemon", False, what, todo, required=True)
-        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup", required=True)
+        yield _check("Docker daemon", False, what, todo, required=required)
+        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup", required=required)
         return
     name = "Podman " if daemon.podman else ""
     yield _check("Docker daemon", True, f"{name}{daemon.version} (API {daemon.api_version}) at {daemon.host}")
@@ -172,6 +176,34 @@ def _docker() -> Iterator[Check]:
     yield _check("seccomp", daemon.seccomp, found, "a kernel and daemon with seccomp are safer")
     yield _image()
     yield _containers()
+
+
+def _needs_docker() -> bool:
+    """Whether sandboxes can only be containers here, or were chosen to be."""
+    try:
+        return kind() in ("docker", "podman") or not check_namespaces()
+    except (SandboxError, UsageError):
+        return True
+
+
+def _namespaces() -> Iterator[Check]:
+    """Sandboxes without a daemon, and what keeps their limits."""
+    part = "sandboxes without Docker"
+    try:
+        found = check_namespaces()
+    except SandboxError as error:
+        what, _, todo = str(error).partition("; ")
+        yield _check(part, False, what, todo, required=kind() == "namespaces")
+        return
+    yield _check(part, True, found)
+    why = why_none("cgroupfs", local=True)
+    limits = "memory, processors and processes: a control group each"
+    if why:
+        limits = (
+            "processes: RLIMIT_NPROC for each sandbox; memory: RLIMIT_DATA for each process, and the warden, which "
+            f"ends the largest; not held: processors, memory of sockets and pipes ({why})"
+        )
+    yield _check("their limits", not why, limits, "only root can give each sandbox a control group")
 
 
 def _image() -> Check:

@@ -14,6 +14,7 @@ from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
 from ..options import EvaluationOptions, ProblemOptions
+from ..sandboxes.choice import kind
 from ..sandboxes.provider import warning_of_others
 from ..scoring import RewardWeights
 from .ending import FAILED, MACHINE_FAILED
@@ -59,7 +60,8 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
-    if not ray and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
+    containers = not ray and kind(config.sandbox) != "namespaces"
+    if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
         console.print(f"warning: {others}", style="yellow", markup=False, soft_wrap=True)
     try:
         with contextlib.ExitStack() as stack:

@@ -41,6 +41,7 @@ FLAGS = {
 """The names on the command line that are not the option's own."""
 
 _EVALUATION: tuple[tuple[type[Options], str], ...] = (
+    (SandboxOptions, "sandbox"),
     (SandboxOptions, "sandbox_limits"),
     (ProblemOptions, "problems"),
     *((EvaluationOptions, name) for name in ("policy", "seed", "renderer", "reward")),

@@ -20,6 +20,7 @@ from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_
 from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
 from ..sandboxes import DockerSandboxes
+from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
@@ -85,7 +86,7 @@ async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -
     rater = make_judge(judge) if judge is not None else recorded_judge(transcript)
     try:
         async with (
-            DockerSandboxes() as provider,
+            make_provider() as provider,
             Scorer(provider, weights=recorded_weights(transcript), judge=rater) as scorer,
         ):
             report = await replay(transcript, problem, provider=provider, grader=scorer)

@@ -20,7 +20,7 @@ from ..options import LONGEST_TIMEOUT
 from ..policies.judge import NamedJudges
 from ..problems import Problem, find_problem, load_problems
 from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
-from ..sandboxes import DockerSandboxes
+from ..sandboxes.choice import make_provider
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
 from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.scorer import require_scorable
@@ -123,7 +123,7 @@ async def _grade(
         judge = judges.judge_of(options)
         async with (
             AsyncExitStack() as owned,
-            DockerSandboxes() as provider,
+            make_provider() as provider,
             Scorer(
                 provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness
             ) as scorer,

@@ -16,8 +16,9 @@ from ..errors import SandboxError, SandboxLost, UsageError
 from ..logs import episode_key, log_to_stderr, logging_as
 from ..metrics import FAULTS, serving
 from ..problems import Problem
-from ..sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
+from ..sandboxes import Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
 from ..sandboxes.admission import given_limits, queue_group, queueing_as, set_limits, usage
+from ..sandboxes.choice import make_provider
 from ..sandboxes.daemon import daemon_host
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
@@ -116,7 +117,7 @@ class Machine:
         self._serving = contextlib.ExitStack()
         wanted = int(os.environ.get(METRICS_VARIABLE) or 0) if metrics_port is None else metrics_port
         self._port = self._serve(wanted)
-        self._provider = DockerSandboxes()
+        self._provider = make_provider()
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self._waiting = waiting

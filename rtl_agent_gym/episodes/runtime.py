@@ -22,8 +22,10 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..policies.judge import NamedJudges
-from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
+from ..sandboxes import SandboxProvider, WaitingSandboxes
 from ..sandboxes.admission import given_limits
+from ..sandboxes.budgeted import BudgetedSandboxes
+from ..sandboxes.choice import make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
@@ -113,17 +115,17 @@ class Runtime(ABC):
 
 
 class LocalRuntime(Runtime):
-    """With the Docker daemon that this process talks to."""
+    """With sandboxes on this machine, or of the Docker daemon that this process talks to."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._provider = DockerSandboxes()
+        self._provider = make_provider()
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self._scorers: list[Scorer] = []
 
     @property
-    def provider(self) -> DockerSandboxes:
+    def provider(self) -> BudgetedSandboxes[Any]:
         return self._provider
 
     @property

@@ -48,6 +48,7 @@ from ..renderers import Renderer, get_renderer
 from ..retries import EPISODE
 from ..sandboxes import SandboxProvider
 from ..sandboxes.admission import queueing_as, set_limits
+from ..sandboxes.choice import set_kind
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.compose import HarnessImages, read_services
@@ -126,6 +127,7 @@ async def evaluate(
         SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
+    set_kind(config.sandbox)
     if config.sandbox_limits:
         set_limits(config.sandbox_limits)
     problems = scorable_problems(config, observer)

@@ -35,7 +35,7 @@ from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
 from ..sandboxes.admission import RESERVED, usage
-from ..sandboxes.provider import DockerSandboxes
+from ..sandboxes.budgeted import BudgetedSandboxes
 from ..scoring.scorer import require_scorable
 from .session import OVER, Result, ToolSession, read_source, require_shell
 
@@ -170,7 +170,7 @@ async def _sandboxes_at_once(config: EpisodeConfig) -> float:
         lease = acquire()
         try:
             provider = lease.runtime.provider
-            if isinstance(provider, DockerSandboxes):
+            if isinstance(provider, BudgetedSandboxes):
                 with contextlib.suppress(SandboxError):  # the first sandbox raises it
                     await provider.budget()
         finally:

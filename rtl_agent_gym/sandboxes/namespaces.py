@@ -404,6 +404,21 @@ class NamespaceHost:
             users.close()
 
 
+def check_namespaces() -> str:
+    """Whether such sandboxes can be made here; describes them in a sentence.
+
+    Raises:
+        SandboxError: Bubblewrap is missing, or the kernel refuses a user namespace.
+        ImageError: The image has not been unpacked.
+    """
+    version = subprocess.run([bubblewrap(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    why = why_not_ranged()
+    (open_single(UIDS.start) if why else open_ranged()).close()
+    root = find_root()
+    users = f"one user per sandbox ({why}), so that nothing is graded" if why else "each sandbox has its own users"
+    return f"{version}; {root.folder}; {users}"
+
+
 class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
     """Makes sandboxes of namespaces on this machine.
 

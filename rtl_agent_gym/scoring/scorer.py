@@ -12,7 +12,8 @@ from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIO
 from ..problems.model import Problem
 from ..problems.validation import missing_here
 from ..retries import Retries, retrying
-from ..sandboxes import DockerSandboxes, SandboxProvider, WaitingSandboxes
+from ..sandboxes import SandboxProvider, WaitingSandboxes
+from ..sandboxes.choice import make_provider
 from .cache import ScoreCache
 from .compose import HarnessImages, Service, read_services
 from .frontend import Frontend, frontend_version
@@ -45,7 +46,7 @@ class Scorer:
     machine's are a `SandboxError`, after retries.
 
     Args:
-        provider: Creates sandboxes; None for a new `DockerSandboxes`, which `close` closes.
+        provider: Creates sandboxes; None for a new one of the chosen kind, which `close` closes.
         weights: Weights of the stages; None for the default.
         cache: Stores gradings; None for no cache, a path for a folder.
         defences: For tests of the defences only.
@@ -248,7 +249,7 @@ class Scorer:
         if self._closed:
             raise UsageError("this Scorer is closed; make another")
         if self._provider is None:
-            self._provider = DockerSandboxes()
+            self._provider = make_provider()
         if self._waiting > 0 and self._pool is None:
             self._pool = WaitingSandboxes(self._provider, size=self._waiting)
         return self._pool or self._provider

@@ -168,6 +168,7 @@ def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.Ab
 async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     from ..episodes.runtime import acquire
     from ..sandboxes.admission import set_limits
+    from ..sandboxes.choice import set_kind
 
     task = asyncio.current_task()
     assert task is not None
@@ -181,6 +182,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         for line in await asyncio.to_thread(describe_run, plan):
             progress.print(line)
     _warn(progress, plan.warnings)
+    set_kind(plan.options.sandbox)
     if plan.options.sandbox_limits:
         set_limits(plan.options.sandbox_limits)
     lease = acquire()  # one Docker client for all steps, not one per step
@@ -218,9 +220,10 @@ def _warn(progress: Progress, warnings: Sequence[str]) -> None:
 
 async def _shared(plan: Plan) -> list[str]:
     """A warning if other processes use the Docker host of the episodes, and this run has no limits there."""
+    from ..sandboxes.choice import kind
     from ..sandboxes.provider import warning_of_others
 
-    if plan.supervised is not None or plan.options.ray_address:
+    if plan.supervised is not None or plan.options.ray_address or kind(plan.options.sandbox) == "namespaces":
         return []
     warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", plan.options.sandbox_limits)
     return [warning] if warning else []

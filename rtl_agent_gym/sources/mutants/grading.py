@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict
 
 from rtl_agent_gym.errors import UsageError, most_telling
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import TIME_LIMIT, ScoreCache, Scorer
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants.derived import Candidate
@@ -63,7 +64,7 @@ class MutantGrader:
     """
 
     def __init__(
-        self, provider: DockerSandboxes, scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
+        self, provider: BudgetedSandboxes[Any], scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
     ) -> None:
         self.store = store
         self.rejected: dict[str, str] = {}
@@ -222,7 +223,7 @@ async def mutant_grader(
         waiting: Whether sandboxes are started ahead.
     """
     async with (
-        DockerSandboxes() as provider,
+        make_provider() as provider,
         Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers if waiting else 0) as scorer,
         Scorer(provider, cache=None, waiting=0) as timer,
     ):

@@ -1,0 +1,101 @@
+"""Which kind of sandboxes this process makes, chosen by one word.
+
+``docker`` and ``podman`` are containers, ``namespaces`` need no daemon, and ``auto`` is Docker where a daemon answers
+and namespaces elsewhere. The word is an option's (`set_kind`) or the variable RTL_GYM_SANDBOX's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..errors import DaemonError, SandboxError, UsageError
+from ..options import SANDBOXES
+from .budgeted import BudgetedSandboxes
+from .daemon import find_daemon
+from .namespaces import NamespaceSandboxes, check_namespaces
+from .provider import DockerSandboxes
+
+VARIABLE = "RTL_GYM_SANDBOX"
+"""The environment variable with the word."""
+PODMAN_SOCKETS = ("{XDG_RUNTIME_DIR}/podman/podman.sock", "/run/podman/podman.sock")
+"""Where Podman listens, without and with root."""
+
+_chosen: str | None = None
+_found: str | None = None
+"""What ``auto`` has found, which holds until the process ends."""
+_lock = threading.Lock()
+
+
+def set_kind(option: str) -> None:
+    """Choose the kind of all sandboxes that this process makes from now on, unless the option is ``auto``."""
+    global _chosen
+    _chosen = option if option != "auto" else _chosen
+
+
+def kind(option: str = "auto") -> str:
+    """The word that counts: an option that is not ``auto``, else `set_kind`'s, else the variable's.
+
+    Raises:
+        UsageError: The variable has an unknown one.
+    """
+    word = (option if option != "auto" else None) or _chosen or os.environ.get(VARIABLE) or "auto"
+    if word not in SANDBOXES:
+        raise UsageError(f"{VARIABLE}: {word!r} is not one of {', '.join(SANDBOXES)}")
+    return word
+
+
+def make_provider(image: str | None = None) -> BudgetedSandboxes[Any]:
+    """A provider of the chosen kind. May wait for the daemon's answer, once in a process.
+
+    Args:
+        image: A Docker image for specs that name none; None for the package's own simulation image.
+
+    Raises:
+        UsageError: As from `kind`.
+        SandboxError: With ``auto``, neither kind works here; the message says what each lacks. With ``podman``, it does
+            not answer.
+    """
+    return NamespaceSandboxes() if resolved_kind() == "namespaces" else DockerSandboxes(image)
+
+
+def resolved_kind() -> str:
+    """``docker``, ``podman`` or ``namespaces``. Raises as `make_provider` does."""
+    global _found
+    word = kind()
+    if word == "podman":
+        _find_podman()
+    if word != "auto":
+        return word
+    with _lock:
+        if _found is None:
+            _found = _find()
+        return _found
+
+
+def _find() -> str:
+    lacks = {}
+    checks: tuple[tuple[str, Callable[[], object]], ...] = (("docker", find_daemon), ("namespaces", check_namespaces))
+    for name, check in checks:
+        try:
+            check()
+        except SandboxError as error:
+            lacks[name] = error
+        else:
+            return name
+    raise DaemonError(f"no sandbox can be made here. Docker: {lacks['docker']}. Namespaces: {lacks['namespaces']}")
+
+
+def _find_podman() -> None:
+    """Use Podman's socket, if no other address is named."""
+    if "DOCKER_HOST" not in os.environ:
+        places = [
+            place.replace("{XDG_RUNTIME_DIR}", os.environ.get("XDG_RUNTIME_DIR", "/run")) for place in PODMAN_SOCKETS
+        ]
+        socket = next((place for place in places if Path(place).is_socket()), places[-1])
+        os.environ["DOCKER_HOST"] = f"unix://{socket}"
+    if not find_daemon().podman:
+        raise DaemonError(f"the daemon at {os.environ['DOCKER_HOST']} is Docker, not Podman")
