@@ -50,7 +50,7 @@ is not part of the folders' sizes."""
 MAX_FILES = 1024
 """Open files of each process. The machine has one table for all containers, by default with room for one file per 10
 KiB of its memory, and a container's files there are this times its processes."""
-_SHARED_PAGES = (16 << 20) >> 12
+SHARED_PAGES = (16 << 20) >> 12
 """System V shared memory, which outlives the processes that made it."""
 _PAGE = 4096
 _KEPT = {"uid", "gid", "mode", "nr_inodes"}
@@ -272,7 +272,7 @@ def host_config(
         mem_limit=spec.memory,
         memswap_limit=spec.memory,
         shm_size=64 << 20,
-        sysctls={"kernel.shmall": str(_SHARED_PAGES)},
+        sysctls={"kernel.shmall": str(SHARED_PAGES)},
         nano_cpus=int(spec.cpus * 1e9),
         pids_limit=spec.pids,
         ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],

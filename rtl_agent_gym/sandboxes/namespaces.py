@@ -33,7 +33,7 @@ from .admission import Budget, budget_of
 from .budgeted import CLOSED, BudgetedSandboxes
 from .cgroups import SandboxGroup
 from .channel import Channel
-from .client import CPU_SHARES, UIDS, folders, process_limits
+from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
 from .protocol import SandboxSpec
 from .root_folder import Root, find_root
 from .seccomp import allowed, compile_filter
@@ -243,7 +243,13 @@ class NamespaceSandbox(WardenSandbox):
         if guarded:
             processes["data"] = self.spec.memory
         refused = [number for name, number in allowed().items() if guarded and name in _UNCOUNTED]
-        setup = {"folders": mounted, "limits": processes, "refused": refused, "filter": compile_filter().hex()}
+        setup = {
+            "folders": mounted,
+            "shared_pages": 0 if guarded else SHARED_PAGES,
+            "limits": processes,
+            "refused": refused,
+            "filter": compile_filter().hex(),
+        }
         words = [f"setup={json.dumps(setup)}", *([f"memory={self.spec.memory}"] if guarded else [])]
         if self.spec.role == "scoring":
             return [*words, f"keeper={self.uid + 1}", f"worker={self.uid}"]

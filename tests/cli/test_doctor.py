@@ -25,7 +25,7 @@ def by_part(output: str) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def no_daemon(tmp_path: Path) -> dict[str, str]:
-    return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "RTL_GYM_ROOTS": str(tmp_path)}
 
 
 class TestDoctor:
@@ -68,6 +68,27 @@ class TestDoctor:
         assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "missing"
         assert "DOCKER_HOST" in parts["Docker daemon"]["todo"]
         assert parts["Python"]["state"] == "ok"
+
+    @pytest.mark.docker
+    def test_a_machine_with_namespaces_needs_no_daemon(self, no_daemon: dict[str, str], root_folder: Path) -> None:
+        unpacked = no_daemon | {"RTL_GYM_ROOTS": str(root_folder.parents[1]), "RTL_GYM_SANDBOX": "auto"}
+        done = command("doctor", "--json", **unpacked)
+        assert done.returncode == 0
+        parts = by_part(done.stdout)
+        assert parts["sandboxes without Docker"]["state"] == "ok"
+        assert parts["sandboxes without Docker"]["found"].startswith("bubblewrap 0.")
+        assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "optional"
+        assert command("doctor", "--json", **unpacked | {"RTL_GYM_SANDBOX": "docker"}).returncode == 3
+
+    @pytest.mark.docker
+    def test_it_says_which_limits_hold_without_control_groups(
+        self, monkeypatch: pytest.MonkeyPatch, root_folder: Path
+    ) -> None:
+        monkeypatch.setattr(doctor, "why_none", lambda *_, **__: "this process may not make control groups")
+        [found] = [check for check in doctor.run_checks() if check.part == "their limits"]
+        assert found.state == "optional"
+        assert "RLIMIT_NPROC" in found.found
+        assert "not held: processors" in found.found
 
     def test_as_a_table_for_people(self, no_daemon: dict[str, str]) -> None:
         done = command("doctor", **no_daemon, COLUMNS="100", WANDB_API_KEY="")

@@ -14,6 +14,7 @@ ADMIN = (
     "--security-opt",
     "apparmor=unconfined",
 )
+UNFILTERED = ("--security-opt", "seccomp=unconfined")
 
 LEAVING = (
     Attempt("host's file by path", "leave", "cat @SECRET_FILE@ /proc/1/root@SECRET_FILE@ 2>&1", ("-v", "@MOUNT@")),
@@ -66,6 +67,45 @@ LEAVING = (
                     print(path, error)
         """),
         ("--user", "0", "-v", "@SOCKET@:/run/host.sock"),
+    ),
+    Attempt("a user namespace by clone", "leave", syscall(56, "0x10000000 | 17", "0", "0", "0", "0"), ADMIN),
+    Attempt("clone3, whose flags no filter sees", "leave", syscall(435, "0", "0"), UNFILTERED),
+    Attempt("another's namespace by a descriptor", "leave", syscall(308, "-1", "0"), UNFILTERED),
+    Attempt("another's descriptor", "leave", syscall(438, "-1", "0", "0"), UNFILTERED),
+    Attempt("page faults", "leave", syscall(323, "1"), ADMIN),
+    Attempt("performance counters", "leave", syscall(298, "0", "0", "-1", "-1", "0"), UNFILTERED),
+    Attempt("a key of the kernel's", "leave", syscall(248, "b'user'", "b'x'", "b'y'", "1", "-3"), UNFILTERED),
+    Attempt("a mount by a descriptor", "leave", syscall(430, "b'tmpfs'", "0"), ADMIN),
+    Attempt("a copy of a mount", "leave", syscall(428, "-100", "b'/'", "0"), UNFILTERED),
+    Attempt("fixed addresses", "leave", syscall(135, "0x40000"), UNFILTERED),
+    Attempt("more user namespaces", "leave", "echo 100 > /proc/sys/user/max_user_namespaces && echo won"),
+    Attempt(
+        "a control group of its own",
+        "leave",
+        "for d in /sys/fs/cgroup /sys/fs/cgroup/*; do mkdir $d/x && rmdir $d/x && echo won; done 2>&1",
+        ADMIN,
+        before="for d in /sys/fs/cgroup /sys/fs/cgroup/*; do mount -o remount,bind,rw $d; done 2>/dev/null",
+    ),
+    Attempt(
+        "descriptors that were left open",
+        "leave",
+        python("""
+            import os
+            for name in os.listdir('/proc/self/fd'):
+                try:
+                    where = os.readlink(f'/proc/self/fd/{name}')
+                except OSError:
+                    continue  # of the listing
+                print('won' if int(name) > 2 else 'its own', name, where)
+        """),
+        (),
+        before="exec 7</etc/passwd",
+    ),
+    Attempt(
+        "to type into a terminal",
+        "leave",
+        python("import fcntl; fcntl.ioctl(open('/dev/tty', 'rb'), 0x5412, b'x'); print('won')"),
+        ("--tty", *ADMIN),
     ),
 )
 NETWORK = (

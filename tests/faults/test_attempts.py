@@ -42,9 +42,11 @@ def test_there_are_fifty_and_each_has_a_name() -> None:
     assert {attempt.aim for attempt in ATTEMPTS} == {"leave", "network", "hidden", "neighbour", "exhaust", "warden"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def here() -> AsyncIterator[World]:
-    async with world() as made:
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["docker", "namespaces"])
+async def here(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    if request.param == "namespaces":
+        request.getfixturevalue("root_folder")
+    async with world(request.param) as made:
         yield made
 
 

@@ -17,7 +17,7 @@ from rtl_agent_gym import Episode, EpisodeConfig, Problem, Scorer, load_problems
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 
 from .attempts import Attempt, python
@@ -91,7 +91,7 @@ class World:
     folder: Path
     values: dict[str, str]
     listeners: Listeners
-    provider: DockerSandboxes
+    provider: SandboxProvider
     scorer: Scorer
     neighbour: Episode
     hidden: list[str]
@@ -167,13 +167,17 @@ def host(problem: Problem) -> Iterator[tuple[Path, dict[str, str], Listeners, li
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    """A world whose neighbour has begun to play. At the end, the neighbour finishes and must pass."""
+async def world(kind: str) -> AsyncIterator[World]:
+    """A world whose neighbour has begun to play. At the end, the neighbour finishes and must pass.
+
+    Args:
+        kind: Of the sandboxes: ``docker`` or ``namespaces``.
+    """
     [problem] = load_problems("bundled", ids=[PROBLEM])
     with host(problem) as (folder, values, listeners, hidden):
         config = EpisodeConfig(max_turns=10_000, command_timeout=60.0)
         async with (
-            DockerSandboxes() as provider,
+            DockerSandboxes() if kind == "docker" else NamespaceSandboxes() as provider,
             Scorer(provider, cache=folder / "gradings") as scorer,
             Episode(problem, provider=provider, grader=scorer, renderer=RENDERER, config=config) as neighbour,
         ):

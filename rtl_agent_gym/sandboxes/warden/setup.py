@@ -34,8 +34,8 @@ def set_up(text: str) -> None:
 
     Args:
         text: JSON: ``folders``, a list of [path, options of the file system, owner, whether programs may be run];
-            ``limits``, by the names of `resource`; ``filter``, in hexadecimal digits; ``refused``, the numbers of more
-            system calls that commands may not make.
+            ``shared_pages``, of System V's memory, or 0; ``limits``, by the names of `resource`; ``filter``, in
+            hexadecimal digits; ``refused``, the numbers of more system calls that commands may not make.
 
     Raises:
         OSError: The kernel refuses one of them.
@@ -47,6 +47,9 @@ def set_up(text: str) -> None:
         _check(_LIBC.mount(b"none", path.encode(), None, flags, options.encode()), f"remounting {path}")
         if owner != os.getuid():
             os.chown(path, owner, owner)
+    if wanted["shared_pages"]:
+        with open("/proc/sys/kernel/shmall", "w", encoding="ascii") as file:
+            file.write(str(wanted["shared_pages"]))
     for name, limit in wanted["limits"].items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
     number = 0

@@ -1,0 +1,72 @@
+"""Which kind of sandboxes a process makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
+from rtl_agent_gym.options import SANDBOXES, SandboxOptions
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, choice, root_folder
+from rtl_agent_gym.sandboxes.choice import VARIABLE, make_provider, resolved_kind, set_kind
+
+
+@pytest.fixture(autouse=True)
+def _nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "_chosen", None)
+    monkeypatch.setattr(choice, "_found", None)
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.fixture
+def no_daemon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+
+
+def test_a_word_says_it(monkeypatch: pytest.MonkeyPatch, no_daemon: None) -> None:
+    monkeypatch.setenv(VARIABLE, "namespaces")
+    assert isinstance(make_provider(), NamespaceSandboxes)
+    set_kind("auto")
+    assert isinstance(make_provider(), NamespaceSandboxes)
+    set_kind("docker")  # counts more than the variable; the daemon is asked for at the first sandbox
+    assert isinstance(make_provider(), DockerSandboxes)
+    monkeypatch.setattr(choice, "_chosen", None)
+    monkeypatch.setenv(VARIABLE, "vm")
+    with pytest.raises(UsageError, match="RTL_GYM_SANDBOX: 'vm' is not one of auto, docker, podman, namespaces"):
+        make_provider()
+    with pytest.raises(UsageError, match="sandbox must be 'auto', 'docker', 'podman' or 'namespaces'"):
+        SandboxOptions(sandbox="vm")
+    assert get_args(SandboxOptions.model_fields["sandbox"].annotation) == SANDBOXES
+
+
+@pytest.mark.docker
+def test_auto_is_docker_where_a_daemon_answers() -> None:
+    assert resolved_kind() == "docker"
+
+
+@pytest.mark.docker
+def test_auto_is_namespaces_where_none_does(no_daemon: None, root_folder: Path) -> None:
+    assert resolved_kind() == "namespaces"
+
+
+def test_auto_says_what_each_lacks(no_daemon: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path))
+    with pytest.raises(SandboxError, match=r"Docker: .*none\.sock does not exist.* Namespaces: .*image unpack"):
+        make_provider()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match=r"Namespaces: .*install the package bubblewrap"):
+        make_provider()
+
+
+@pytest.mark.docker
+def test_podman_must_be_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    set_kind("podman")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///var/run/docker.sock")
+    with pytest.raises(DaemonError, match="is Docker, not Podman"):
+        make_provider()
+    monkeypatch.delenv("DOCKER_HOST")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.raises(DaemonError, match=r"podman\.sock does not exist"):
+        make_provider()
