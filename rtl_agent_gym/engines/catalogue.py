@@ -20,7 +20,7 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"Qwen/Qwen3\.[56]-\d.*", ("qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking")),
     (r"Qwen/Qwen3\.8-\d.*", ("qwen3_8_xhigh_reasoning", "qwen3_8_disable_thinking")),
     (r"deepseek-ai/DeepSeek-V3.*", ("deepseekv3", "deepseekv3_thinking")),
-    (r"deepseek-ai/DeepSeek-V4.*", ("deepseekv4_1", "deepseekv4_1_disable_thinking")),
+    (r"deepseek-ai/DeepSeek-V4.*", ("deepseekv4_1", "deepseekv4", "deepseekv4_disable_thinking")),
     (r"moonshotai/Kimi-K2(-.*)?", ("kimi_k2",)),
     (r"moonshotai/Kimi-K2\.5.*", ("kimi_k25", "kimi_k25_disable_thinking")),
     (r"moonshotai/Kimi-K2\.6.*", ("kimi_k26", "kimi_k26_disable_thinking")),
@@ -30,7 +30,7 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"meta-llama/Llama-3\..*-Instruct", ("llama3",)),
     (r"google/gemma-4-.*-it", ("gemma4",)),
 )
-"""Names of chat models, and their dialects by the cookbook's names, the preferred one first."""
+"""Names of chat models, and their dialects, the preferred one first: by the cookbook's names and, after them, ours."""
 
 _OTHER_PURPOSE = re.compile(
     r"Qwen/Qwen3-(?:.*-)?(?P<kind>VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?|[^:]*-(?P<base>Base)(?:-.*)?"
@@ -64,7 +64,7 @@ def renderer_for(
     base_model = model if model.startswith("tinker://") else model.partition(":")[0]  # "…:peft:262144" is a context
     known = dialects_of(base_model)
     other = _OTHER_PURPOSE.fullmatch(base_model)
-    if other is not None or known == (_BASE_DIALECT,):
+    if other is not None or known[:1] == (_BASE_DIALECT,):
         if requested is not None:
             return requested
         what = f"a model of the kind {other['kind']}" if other is not None and other["kind"] else "a base model"
@@ -88,7 +88,8 @@ def dialects_of(model: str) -> tuple[str, ...]:
 
     Empty for an unknown model. This package may lack some of them.
     """
-    return _from_cookbook(model) or next((names for pattern, names in _PATTERNS if re.fullmatch(pattern, model)), ())
+    matching = next((names for pattern, names in _PATTERNS if re.fullmatch(pattern, model)), ())
+    return tuple(dict.fromkeys([*_from_cookbook(model), *matching]))
 
 
 def _from_cookbook(model: str) -> tuple[str, ...]:

@@ -199,7 +199,8 @@ def checkpoint_gradients(module: Any) -> None:
 
     if not getattr(module, "supports_gradient_checkpointing", True):
         raise UsageError(f"gradient checkpointing: models of type {module.config.model_type} do not support it")
-    module.gradient_checkpointing_enable({"use_reentrant": False})
+    enable = getattr(module, "activation_checkpointing_enable", None) or module.gradient_checkpointing_enable
+    enable({"use_reentrant": False})  # the second is its name in older versions of transformers
     for layer in module.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.training = True  # which they check; what is inside, such as dropout, stays as in evaluation
@@ -218,14 +219,15 @@ def with_saved_adapters(base: Base, folder: Path) -> Any:
 
 @contextmanager
 def _quiet_peft() -> Iterator[None]:
-    """Hide two harmless warnings of peft.
+    """Hide three harmless warnings of peft.
 
-    Adapters of a tied output layer do not change the input embedding, which is intended; and peft detects by itself how
-    a layer stores its weights.
+    Adapters of a tied output layer do not change the input embedding, which is intended; peft detects by itself how
+    a layer stores its weights; and it uses a name that transformers has replaced.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*tie.*")
         warnings.filterwarnings("ignore", message="fan_in_fan_out.*")
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated.*")
         yield
 
 

@@ -10,6 +10,7 @@ answer in no fixed order.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -242,6 +243,8 @@ class SlotTable:
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
         self._cache = RowCache(rows)
+        forward = inspect.signature(weights.base.module.forward).parameters
+        self._cache_argument = "cache" if "cache" in forward else "past_key_values"  # by the version
         self._slots = [Slot(row) for row in range(rows)]
         self._steady = steady
         self._clock = 0
@@ -308,9 +311,9 @@ class SlotTable:
             input_ids=ids.to(self._device.name),
             position_ids=positions,
             attention_mask=self._masks(positions, length),
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cache_argument: self._cache},
         )
         return output.logits[:, -1].float()  # type: ignore[no-any-return]
 

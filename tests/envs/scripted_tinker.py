@@ -6,6 +6,8 @@ the cookbook does with it is the cookbook's own. In a module of its own, so that
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,9 +71,39 @@ class Script(TokenCompleter):
         return TokensWithLogprobs(ids, [LOGPROB] * len(ids), stop_reason="stop")
 
 
+class Done:
+    """An answer that is there already, in the forms in which the SDK gives them."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[None, None, Any]:
+        yield from ()
+        return self.value
+
+    async def result_async(self, timeout: float | None = None) -> Any:
+        return self.value
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self.value
+
+
+class Asked:
+    """An answer that is still to be computed, as the SDK gives it."""
+
+    def __init__(self, answer: Coroutine[Any, Any, Any]) -> None:
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._answer.__await__()
+
+    def coroutine(self) -> Coroutine[Any, Any, Any]:
+        return self._answer
+
+
 @dataclass
 class Sampling:
-    """A sampling client."""
+    """A sampling client. tinker-cookbook 0.5 calls ``sample_async`` and the like, 0.6 ``sample`` and the like."""
 
     texts: list[str]
 
@@ -90,18 +122,14 @@ class Sampling:
     async def compute_logprobs_async(self, prompt: tinker.ModelInput) -> list[float | None]:
         return [None] + [LOGPROB - 0.25] * (prompt.length - 1)
 
+    def sample(self, *arguments: Any, **more: Any) -> Asked:
+        return Asked(self.sample_async(*arguments, **more))
 
-class Done:
-    """An answer that is there already."""
+    def compute_logprobs(self, prompt: tinker.ModelInput) -> Asked:
+        return Asked(self.compute_logprobs_async(prompt))
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    async def result_async(self, timeout: float | None = None) -> Any:
-        return self.value
-
-    def result(self, timeout: float | None = None) -> Any:
-        return self.value
+    def result(self) -> Sampling:
+        return self
 
 
 @dataclass
@@ -112,36 +140,53 @@ class Training:
     data: list[tinker.Datum] = field(default_factory=list)
     steps: int = 0
 
-    async def forward_backward_async(self, data: list[tinker.Datum], loss_fn: str, **_: Any) -> Done:
+    def forward_backward(self, data: list[tinker.Datum], loss_fn: str, **_: Any) -> Done:
         self.data += data
         outputs = [{"logprobs": datum.loss_fn_inputs["logprobs"]} for datum in data]
         return Done(tinker.ForwardBackwardOutput(loss_fn_output_type="x", loss_fn_outputs=outputs, metrics={}))
 
-    async def optim_step_async(self, params: tinker.AdamParams) -> Done:
+    def optim_step(self, params: tinker.AdamParams) -> Done:
         self.steps += 1
         return Done(tinker.OptimStepResponse())
 
-    async def save_state_async(self, name: str, **_: Any) -> Done:
+    def save_state(self, name: str, **_: Any) -> Done:
         return Done(types.SaveWeightsResponse(path=f"tinker://scripted/weights/{name}"))
 
-    async def save_weights_for_sampler_async(self, name: str, **_: Any) -> Done:
+    def save_weights_for_sampler(self, name: str, **_: Any) -> Done:
         return Done(types.SaveWeightsForSamplerResponse(path=f"tinker://scripted/sampler/{name}"))
 
-    async def save_weights_and_get_sampling_client_async(self, *_: Any, **__: Any) -> Sampling:
+    async def save_weights_and_get_sampling_client(self, *_: Any, **__: Any) -> Sampling:
         return Sampling(self.texts)
+
+    async def forward_backward_async(self, *arguments: Any, **more: Any) -> Done:
+        return self.forward_backward(*arguments, **more)
+
+    async def optim_step_async(self, params: tinker.AdamParams) -> Done:
+        return self.optim_step(params)
+
+    async def save_state_async(self, name: str, **_: Any) -> Done:
+        return self.save_state(name)
+
+    async def save_weights_for_sampler_async(self, name: str, **_: Any) -> Done:
+        return self.save_weights_for_sampler(name)
+
+    save_weights_and_get_sampling_client_async = save_weights_and_get_sampling_client
 
     def create_sampling_client(self, *_: Any, **__: Any) -> Sampling:
         return Sampling(self.texts)
 
 
-class Service:
+class Service(contextlib.nullcontext["Service"]):
     """A service client whose every model says the same."""
 
     def __init__(self, texts: list[str]) -> None:
+        super().__init__(self)
         self.texts, self.training = texts, Training(texts)
 
-    async def create_lora_training_client_async(self, *_: Any, **__: Any) -> Training:
+    async def create_lora_training_client(self, *_: Any, **__: Any) -> Training:
         return self.training
+
+    create_lora_training_client_async = create_lora_training_client
 
     def create_sampling_client(self, *_: Any, **__: Any) -> Sampling:
         return Sampling(self.texts)
