@@ -59,7 +59,10 @@ def test_what_is_behind_the_index_is_listed(capsys: pytest.CaptureFixture[str]) 
     names = sorted({requirement.name for _, requirement in declared()})
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps"]
     command += ["--ignore-requires-python", "--quiet", "--report", "-", *names]
-    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    except subprocess.TimeoutExpired:
+        pytest.skip("the package index is too slow")
     if done.returncode != 0:
         pytest.skip(f"no package index answers for all of them: {done.stderr.strip().splitlines()[-1]}")
     newest = {
