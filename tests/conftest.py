@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,6 +17,8 @@ from rtl_agent_gym.episodes.rules import Grader
 from rtl_agent_gym.episodes.runtime import LocalRuntime, using
 from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxProvider
+from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider, resolved_kind
 from rtl_agent_gym.sandboxes.root_folder import unpack
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.scoring.options import GradingOptions
@@ -152,9 +155,14 @@ def shared_gradings(gradings: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-async def provider() -> AsyncIterator[DockerSandboxes]:
-    """A maker of real containers. Without a daemon and an image this fails: ./scripts/test sets both up."""
-    async with DockerSandboxes() as made:
+async def provider() -> AsyncIterator[BudgetedSandboxes[Any]]:
+    """A maker of real containers. Without a daemon and an image this fails: ./scripts/test sets both up.
+
+    With the variable RTL_GYM_SANDBOX, of sandboxes of another kind: for tests that are not about Docker.
+    """
+    if resolved_kind() == "namespaces":
+        unpack()
+    async with make_provider() as made:
         yield made
 
 

@@ -35,6 +35,7 @@ from .cgroups import SandboxGroup
 from .channel import Channel
 from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
 from .protocol import SandboxSpec
+from .root_build import build_root
 from .root_folder import Root, find_root
 from .seccomp import allowed, compile_filter
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
@@ -203,7 +204,7 @@ class NamespaceSandbox(WardenSandbox):
         yield from ("--cap-drop", "ALL")
         for name in CAPABILITIES if users.ranged else CAPABILITIES[:3]:
             yield from ("--cap-add", name)
-        root = self._host.root
+        root = self._host.root_of(self.spec)
         tmpfs = {path: _mount_options(text) for path, text in sorted(folders(self.spec, self.uid).items())}
         yield from _root_options(root.folder, tmpfs)
         yield from ("--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm")
@@ -370,6 +371,8 @@ class NamespaceHost:
         self.users: UserNamespace | None = None
         """None if each sandbox gets a namespace with one user."""
         self._root: Root | None = None
+        self._built: dict[str, Root] = {}
+        """Roots of harnesses' own images, by id."""
         self._lock = threading.Lock()
         self._uids: set[int] = set()
 
@@ -390,6 +393,19 @@ class NamespaceHost:
             self.prepare()
         assert self._root is not None
         return self._root
+
+    def root_of(self, spec: SandboxSpec) -> Root:
+        """The root of a sandbox. Raises `ImageError` if its image is neither the simulation image nor built here."""
+        if spec.image in (None, self.root.id):
+            return self.root
+        if spec.image not in self._built:
+            raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
+        return self._built[spec.image]
+
+    def add(self, root: Root) -> str:
+        """Let sandboxes have this root; returns its id."""
+        self._built[root.id] = root
+        return root.id
 
     def take_uid(self) -> int:
         """A user id that no other sandbox of this provider has; its keeper has the next one."""
@@ -453,8 +469,7 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         if spec.network:
             raise SandboxError(f"a sandbox without Docker cannot join the Docker network {spec.network}")
         await asyncio.to_thread(self._host.prepare)
-        if spec.image not in (None, self._host.root.id):
-            raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
+        self._host.root_of(spec)
         if spec.role == "scoring" and self._host.users is None:
             raise SandboxError(
                 "nothing is graded without Docker by a user without a range of user ids, since the hidden tests need a "
@@ -472,7 +487,8 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         return await asyncio.to_thread(lambda: self._host.root.digest)
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        raise ImageError("images of a problem's own are built by Docker: use a machine with Docker for this problem")
+        built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
+        return self._host.add(built)
 
     async def close(self) -> None:
         await super().close()

@@ -37,7 +37,7 @@ from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
-_RECORD = "image.json"
+RECORD = "image.json"
 _DELETED, _EMPTIED = ".wh.", ".wh..wh..opq"
 """What the names of a layer's entries begin with that delete a file, or all earlier ones of a folder."""
 _SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
@@ -76,14 +76,14 @@ def find_root() -> Root:
     """The root of this version's image. Raises `ImageError` if it has not been unpacked."""
     place = _place()
     try:
-        root = Root.model_validate_json((place / _RECORD).read_bytes())
+        root = Root.model_validate_json((place / RECORD).read_bytes())
     except FileNotFoundError as error:
         raise ImageError(
             f"the simulation image {image_tag()} is not unpacked in {place}; unpack it with: rtl-agent-gym image "
             f"unpack, or name the folder of an unpacked one in {VARIABLE}"
         ) from error
     except (OSError, ValidationError) as error:
-        raise ImageError(f"{place / _RECORD} cannot be read: {error}; unpack the image again") from error
+        raise ImageError(f"{place / RECORD} cannot be read: {error}; unpack the image again") from error
     return root.model_copy(update={"folder": place / "root"})
 
 
@@ -124,13 +124,13 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
             root = Root(**content, tag=image_tag(), environment=environment, modes=tree.modes)
             recorded = (config.get("Labels") or {}).get(CONTENT_LABEL)
             _checked(root, digest or recorded, str(source or "the daemon"))
-            (scratch / _RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
+            (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
             scratch.chmod(0o755)
             os.rename(scratch, place)
         except OSError as error:
             raise cannot_write("the root folder", place, error) from error
         finally:
-            _remove(scratch)
+            remove_tree(scratch)
     return find_root()
 
 
@@ -140,7 +140,7 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
     return root
 
 
-def _remove(folder: Path) -> None:
+def remove_tree(folder: Path) -> None:
     """Remove a folder, also folders in it that their owner may not change."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):

@@ -13,7 +13,8 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError, UsageError
 from rtl_agent_gym.sandboxes import image, root_folder
-from rtl_agent_gym.sandboxes.root_folder import find_root, unpack
+from rtl_agent_gym.sandboxes.root_build import build_root
+from rtl_agent_gym.sandboxes.root_folder import find_root, remove_tree, unpack
 
 Entry = tuple[str, bytes | str | None, int]
 """Path; content, the target of a link, or None for a folder; mode."""
@@ -128,3 +129,65 @@ def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
     assert found.folder == root_folder
     assert found.environment["PATH"].startswith("/venv/bin:")
     assert len(found.packages) > 50
+
+
+STEPS = """\
+# A comment.
+FROM {base}
+ENV ONE=1 TWO="two words"
+WORKDIR /opt/made
+RUN mkdir -p /opt/made/below && \\
+    echo "$ONE $TWO" > below/a && cp below/a /usr/bin/changed
+COPY src/word more/ ./
+COPY . /all
+"""
+FILES = {"src/word": b"word", "more/x/y": b"y"}
+
+
+@pytest.mark.docker
+async def test_the_steps_of_a_harness(root_folder: Path, tmp_path: Path) -> None:
+    base = find_root()
+    files = {**FILES, "Dockerfile": STEPS.format(base=base.id).encode()}
+    made = build_root(base, files, "Dockerfile")
+    try:
+        assert build_root(base, files, "Dockerfile") == made
+        assert made.id != base.id
+        assert made.environment["TWO"] == "two words"
+        for path, content in {
+            "opt/made/below/a": "1 two words\n", "usr/bin/changed": "1 two words\n", "opt/made/word": "word",
+            "all/src/word": "word", "all/more/x/y": "y",
+        }.items():  # fmt: skip
+            assert (made.folder / path).read_text() == content
+            assert not (base.folder / path).exists()
+    finally:
+        remove_tree(made.folder.parent)
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # each copies the root
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ("RUN exit 3", "exit status 3"),
+        ("RUN /venv/bin/python -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'", "without a network"),
+        ("RUN cat {outside}", "No such file"),
+        ("RUN ln -s {outside} /x\nCOPY src/word /x/word", "behind a link"),
+        ("RUN ln -s {outside}/secret /x\nCOPY src/word /x", "behind a link"),
+        ("COPY ../secret /x", "not found"),
+        ("ADD https://example.com/x /x", "named files and folders"),
+        ("FROM debian", "one stage on the simulation image"),
+        ("USER nobody", "cannot use USER"),
+    ],
+)
+async def test_a_step_that_cannot_be_made_is_an_error(
+    root_folder: Path, tmp_path: Path, steps: str, message: str
+) -> None:
+    base = find_root()
+    (tmp_path / "secret").write_text("secret")
+    text = f"FROM {base.id}\n" + steps.replace("{outside}", str(tmp_path))
+    before = set(os.listdir(root_folder.parents[1]))
+    with pytest.raises(ImageError, match=message):
+        build_root(base, {**FILES, "Dockerfile": text.encode()}, "Dockerfile")
+    assert set(os.listdir(root_folder.parents[1])) == before
+    assert os.listdir(tmp_path) == ["secret"]
+    assert (tmp_path / "secret").read_text() == "secret"
