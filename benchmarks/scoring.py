@@ -28,9 +28,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from rtl_agent_gym.options import SANDBOXES
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.compose import SIM_IMAGES
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import SandboxProvider
+from rtl_agent_gym.sandboxes.choice import make_provider, set_kind
 from rtl_agent_gym.sandboxes.image import inspect
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, read_services
@@ -108,7 +110,7 @@ async def by_compose(problem: Problem, image: str, files: Files) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def bare(problem: Problem, provider: DockerSandboxes, files: Files) -> float:
+async def bare(problem: Problem, provider: SandboxProvider, files: Files) -> float:
     """Seconds of the harness's own commands in a container that waits with everything in it."""
     sandbox = await provider.create()
     try:
@@ -132,7 +134,7 @@ def has_compose() -> bool:
     return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
 
 
-async def rate_of(problem: Problem, provider: DockerSandboxes, count: int, workers: int, waiting: int) -> float:
+async def rate_of(problem: Problem, provider: SandboxProvider, count: int, workers: int, waiting: int) -> float:
     """Submissions a second of the scorer, with its sandboxes in waiting when the first comes."""
     async with Scorer(provider, waiting=waiting) as scorer:
         await scorer.score(problem, submissions(problem, 1)[0])
@@ -148,7 +150,7 @@ async def passing(problem: Problem, scorer: Scorer, files: Files) -> None:
         raise SystemExit(f"{problem.id}: {score.reason}")
 
 
-async def single_scores(problem: Problem, provider: DockerSandboxes, count: int) -> list[float]:
+async def single_scores(problem: Problem, provider: SandboxProvider, count: int) -> list[float]:
     """Seconds of one score after the other, each when the next sandbox waits."""
     found = []
     async with Scorer(provider, waiting=1) as scorer:
@@ -163,12 +165,13 @@ async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]
     rates: dict[str, list[float]] = {}
     single: list[float] = []
     alone: list[float] = []
-    image, compose = inspect()["id"], has_compose()
+    compose = has_compose()
+    image = inspect()["id"] if compose else ""
 
     def note(name: str, rate: float) -> None:
         rates.setdefault(name, []).append(rate)
 
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         for _ in range(rounds):
             if compose:
                 official = await throughput(lambda f: by_compose(problem, image, f), submissions(problem, count), 2)
@@ -190,7 +193,7 @@ async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]
     return result
 
 
-async def cache_hits(problem: Problem, provider: DockerSandboxes) -> float:
+async def cache_hits(problem: Problem, provider: SandboxProvider) -> float:
     """Seconds of one score from the cache."""
     with tempfile.TemporaryDirectory(prefix="rtl-gym-bench-") as folder:
         async with Scorer(provider, cache=folder) as scorer:
@@ -205,8 +208,10 @@ def main() -> None:
     parser.add_argument("--submissions", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--problem", nargs="*", default=LIGHT_AND_HEAVY, help="ids of bundled problems")
+    parser.add_argument("--sandbox", choices=SANDBOXES, default="auto", help="how sandboxes are made")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    set_kind(options.sandbox)
     for problem in load_problems("bundled", ids=options.problem):
         result = asyncio.run(measure(problem, options.submissions, options.rounds))
         if options.json:
