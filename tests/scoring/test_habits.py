@@ -12,7 +12,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.scoring import Score, Scorer
 
 from .conftest import GOLDEN, TARGET, make_problem
-from .test_compatibility import RIGHT, ROWS, design
+from .test_compatibility import EXAMPLES, RIGHT, ROWS, design, row_id
 
 pytestmark = pytest.mark.docker
 
@@ -30,8 +30,7 @@ LEFT = {
 TABLES = {"docs/table_0.hex": "de ad be ef\n"}
 WAVES = ("waves", "x.fsdb", "x.vcd.gz", "dump.vcd")
 HABITS = """
-integer habits_log, habits_more, habits_read, habits_count;
-reg [7:0] habits_table [0:3];
+integer habits_log, habits_more;
 initial begin
     $dumpfile("{waves}");
     $dumpvars(0);
@@ -42,6 +41,12 @@ initial begin
     $fdisplay(habits_more, "begun at %0t", $time);
     $fclose(habits_log);
     $fclose(habits_more);
+end
+"""
+READING = """
+integer habits_read, habits_count;
+reg [7:0] habits_table [0:3];
+initial begin
     $readmemh($sformatf("/code/docs/table_%0d.hex", 0), habits_table);
     if (habits_table[3] !== 8'hef) $fatal(1, "no table");
     $writememh("memory.hex", habits_table);
@@ -51,15 +56,17 @@ initial begin
     $fclose(habits_read);
 end
 """
+"""Reads a file of `TABLES`, which counts only in agentic problems."""
 
 
-def with_habits(files: Mapping[str, str], waves: str) -> dict[str, str | bytes]:
+def with_habits(files: Mapping[str, str], waves: str, problem: Problem) -> dict[str, str | bytes]:
     """A design with the habits in the last module of each source, and the files that go with them."""
+    habits = HABITS.replace("{waves}", waves) + (READING if problem.agentic else "")
     changed: dict[str, str | bytes] = {**LEFT, **TABLES}
     for path, text in files.items():
         ends = list(re.finditer(r"^[ \t]*endmodule\b", text, re.MULTILINE)) if path.endswith((".v", ".sv")) else []
         at = ends[-1].start() if ends else len(text)
-        changed[path] = text[:at] + (HABITS.replace("{waves}", waves) if ends else "") + text[at:]
+        changed[path] = text[:at] + (habits if ends else "") + text[at:]
     return changed
 
 
@@ -73,7 +80,8 @@ def assert_unharmed(score: Score) -> None:
 
 @pytest.mark.parametrize("waves", WAVES)
 async def test_habits_cost_nothing(scorer: Scorer, waves: str) -> None:
-    score = await scorer.score(make_problem(), with_habits({TARGET: GOLDEN}, waves))
+    problem = make_problem()
+    score = await scorer.score(problem, with_habits({TARGET: GOLDEN}, waves, problem))
     assert_unharmed(score)
     assert score.reward == pytest.approx(1.4)
     assert "all 3 tests passed; left out: docs/.env, " in score.reason
@@ -81,12 +89,12 @@ async def test_habits_cost_nothing(scorer: Scorer, waves: str) -> None:
 
 @pytest.fixture(scope="module")
 def rows(cvdp_data: Path) -> dict[str, Problem]:
-    return {problem.id: problem for problem in load_problems(cvdp_data / ROWS)}
+    return {problem.id: problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", RIGHT)
 async def test_a_right_design_passes_with_habits(scorer: Scorer, rows: dict[str, Problem], name: str) -> None:
-    waves = WAVES[RIGHT.index(name) % len(WAVES)]
-    assert_unharmed(await scorer.score(rows[f"cvdp_agentic_{name}"], with_habits(design(name), waves)))
+    problem, waves = rows[row_id(name)], WAVES[RIGHT.index(name) % len(WAVES)]
+    assert_unharmed(await scorer.score(problem, with_habits(design(name), waves, problem)))
