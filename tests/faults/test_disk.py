@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import time
@@ -25,7 +26,8 @@ SIZE = 540 << 20
 """Bytes of the file system: a little more than episodes want to be free."""
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 OPTIONS = ["--problem", PROBLEM, "--policy", "random", "--weights", "proxy", "-n", "6", "--max-turns", "3"]
-OPTIONS += ["--command-timeout", "5", "--concurrency", "2", "--json"]
+AT_ONCE = 2
+OPTIONS += ["--command-timeout", "5", "--concurrency", str(AT_ONCE), "--json"]
 
 
 @contextlib.contextmanager
@@ -54,26 +56,35 @@ def fill(file: Path) -> None:
 @pytest.mark.docker
 @pytest.mark.slow
 def test_an_evaluation_waits_for_room_and_goes_on(tmp_path: Path, moment: Moment) -> None:
+    """Results of running episodes may still fit into the last page of the file; no other episode begins."""
     results, pause, full = moment.number(0, 4), moment.within(0, 1), moment.within(3, 12)
     log = tmp_path / "log"
     with small_disk(tmp_path / "disk", SIZE) as disk:
         folder = disk / "run"
-        with started([*EVAL, "--out", str(folder), *OPTIONS], log) as process:
-            wait_for(
-                lambda: lines(folder / "results.jsonl") >= results and any(folder.glob("transcripts/*")),
-                process=process,
-            )
+        file = folder / "results.jsonl"
+        command = [*EVAL, "--out", str(folder), *OPTIONS]
+        with started(command, log) as process:
+            wait_for(lambda: lines(file) >= results and any(folder.glob("transcripts/*")), process=process)
             time.sleep(pause)
             fill(disk / "other")
-            met = lines(folder / "results.jsonl")
+            met = lines(file)
+            written = b"".join(file.read_bytes().splitlines(keepends=True)[:met])
             time.sleep(full)
-            assert lines(folder / "results.jsonl") == met or met == 6
-            assert process.poll() is None or met == 6, log.read_text()
+            over = process.poll() is not None
+            fitted = lines(file)
+            assert met <= fitted <= met + AT_ONCE
+            assert not over or fitted == 6, log.read_text()
             (disk / "other").unlink()
-            assert process.wait(400) == 0, log.read_text()
-        print(f"filled with {met} of 6 results, for {full:.0f} s")
+            ended = process.wait(400)
+        print(f"filled with {met} of 6 results, for {full:.0f} s, when {fitted} had been written; exit code {ended}")
+        assert file.read_bytes().startswith(written)
         found = read_results(folder)
         assert transcripts(folder)
+        if ended:  # all results had fitted, and the summary had not
+            assert f"the results: {folder} cannot be written: No space left" in log.read_text()
+            with started(command, log) as process:
+                assert process.wait(400) == 0, log.read_text()
+        assert json.loads((folder / "summary.json").read_text())
     assert len(found) == 6
     assert all(result.score is not None for result in found), [result.fault for result in found]
 
