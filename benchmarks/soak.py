@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import math
 import os
 import random
 import sys
@@ -85,9 +86,10 @@ class Held:
     """Resident, in millions of bytes."""
     containers: int
     """On the daemon, of this process."""
-    networks: int
-    volumes: int
-    """On the daemon, of anybody: episodes make none, so these are compared if nobody else uses the daemon."""
+    networks: list[str]
+    volumes: list[str]
+    """All on the daemon, since episodes make none. They are compared one by one: the number would hide a new one if
+    another program removes one meanwhile."""
     temporary: int
     """Files and folders of this process's temporary folder."""
 
@@ -103,8 +105,8 @@ def held(api: Any, temporary: Path) -> Held:
         threads=threading.active_count(),
         memory_mb=resident * 1024 / 1e6,
         containers=len(api.containers(all=True, filters={"label": own})),
-        networks=len(api.networks()),
-        volumes=len(api.volumes()["Volumes"] or []),
+        networks=[network["Id"] for network in api.networks()],
+        volumes=[volume["Name"] for volume in api.volumes()["Volumes"] or []],
         temporary=sum(1 for _ in temporary.rglob("*")),
     )
 
@@ -144,9 +146,7 @@ async def settled(count: Callable[[], Held], goal: Held | None, patience: float 
     until = time.monotonic() + patience
     while True:
         found = count()
-        equal = goal is not None and all(
-            getattr(found, name) <= value for name, value in asdict(goal).items() if name != "memory_mb"
-        )
+        equal = goal is not None and not grown({"before": asdict(goal), "after": asdict(found)}, math.inf)
         if (equal if goal is not None else found.containers == 0) or time.monotonic() > until:
             return found
         await asyncio.sleep(1.0)
@@ -184,7 +184,13 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
 def grown(found: dict[str, Any], memory_mb: float) -> list[str]:
     """What is more than before, by name."""
     before, after = found["before"], found["after"]
-    return [name for name in before if after[name] > before[name] + (memory_mb if name == "memory_mb" else 0)]
+
+    def is_more(name: str) -> bool:
+        if isinstance(before[name], list):
+            return not set(after[name]) <= set(before[name])
+        return bool(after[name] > before[name] + (memory_mb if name == "memory_mb" else 0))
+
+    return [name for name in before if is_more(name)]
 
 
 def main() -> int:
@@ -211,9 +217,11 @@ def main() -> int:
             f"{found['retries']} retries\n"
         )
         print("| held | before | after | |", "|---|---|---|---|", sep="\n")
-        for name, value in found["before"].items():
+        for name in found["before"]:
+            values = (found[when][name] for when in ("before", "after"))
+            before, after = (len(value) if isinstance(value, list) else round(value) for value in values)
             verdict = "grown" if name in found["grown"] else "ok"
-            print(f"| {name.replace('_', ', ')} | {value:.0f} | {found['after'][name]:.0f} | {verdict} |")
+            print(f"| {name.replace('_', ', ')} | {before} | {after} | {verdict} |")
     return 1 if found["grown"] or found["without a result"] else 0
 
 

@@ -27,6 +27,9 @@ def test_whatever_is_kept_is_noticed(tmp_path: Path) -> None:
     soak = runpy.run_path(str(ROOT / "benchmarks/soak.py"))
     with contextlib.closing(docker.from_env()) as client, contextlib.ExitStack() as made:
         api: Any = client.api
+        gone = client.networks.create("rtl-gym-test-soak-gone")
+        removed = made.enter_context(contextlib.ExitStack())
+        removed.callback(gone.remove)
         before = soak["asdict"](soak["held"](api, tmp_path))
         made.enter_context((tmp_path / "left").open("w"))
         end = threading.Event()
@@ -37,6 +40,7 @@ def test_whatever_is_kept_is_noticed(tmp_path: Path) -> None:
         made.callback(container.remove)
         made.callback(client.networks.create("rtl-gym-test-soak").remove)
         made.callback(client.volumes.create().remove)
+        removed.close()  # as another program may do meanwhile
         after = soak["asdict"](soak["held"](api, tmp_path))
         found = {"before": before, "after": after}
         assert set(soak["grown"](found, 64.0)) == set(before)
