@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import UsageError
+from .families import ALIASES
 from .gpt_oss import GPT_OSS_NAMES, GptOssRenderer
+from .library import LIBRARY_NAMES, LibraryRenderer
 from .protocol import MAX_CALLS, TOOL_NAME, Action, Message, ModelTurn, ToolCall, with_notes
 from .qwen import QWEN_NAMES, QwenRenderer
 from .renderer import Renderer
@@ -23,8 +25,8 @@ __all__ = [
     "with_notes",
 ]
 
-RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES
-"""The names that `get_renderer` accepts."""
+RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES + LIBRARY_NAMES
+"""The names of the dialects. `get_renderer` also accepts those of the library ``renderers``."""
 
 
 def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
@@ -37,8 +39,11 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
     Raises:
         UsageError: No renderer has that name.
     """
+    name = ALIASES.get(name, name)
     if name in QWEN_NAMES:
         return QwenRenderer(name, tokenizer)
     if name in GPT_OSS_NAMES:
         return GptOssRenderer(name)
+    if name in LIBRARY_NAMES:
+        return LibraryRenderer(name, tokenizer)
     raise UsageError(f"no renderer {name!r}; there are {', '.join(RENDERER_NAMES)}")

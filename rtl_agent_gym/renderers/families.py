@@ -1,0 +1,230 @@
+"""The model families whose dialect the library ``renderers`` keeps, and the names under which they are known here.
+
+A `Family` says what that library does not: which control tokens the vocabulary has, where a call and its argument
+stand in a turn, and which token ends it. Names are tinker-cookbook's; the library's own are accepted as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """One dialect. All texts have control tokens written out."""
+
+    config: str
+    """The library's name of its renderer."""
+    controls: tuple[str, ...]
+    """The control tokens of prompts and turns; text that only spells one is never encoded as one."""
+    call: tuple[str, str]
+    """What opens and closes one call; empty where the whole turn is the call."""
+    argument: tuple[str, str]
+    """What stands right before and after the argument of a call."""
+    json: bool = False
+    """Whether the argument is the JSON object of all arguments; otherwise it is the command as it is."""
+    think: tuple[str, str] = ("<think>", "</think>")
+    """What opens and closes thinking; empty for families without it."""
+    stops: tuple[str, str] = ("<|im_end|>", "<|im_end|>")
+    """The token that a model writes at the end of a turn with calls, and of one without."""
+    result: tuple[str, str] = ("<tool_response>\n", "\n</tool_response>")
+    """What stands right before and after one result."""
+    system: tuple[str, str] = ("", "")
+    """What opens and closes the system turn; empty if it holds more than one text."""
+    corrections: str = "user"
+    """The role of the message that corrects a turn without a call: ``tool`` where results carry no reference to a call.
+    There the model keeps its earlier thinking, as in a tool loop."""
+    calls: int | None = None
+    """How many calls a turn may have; None for any number."""
+    declares: bool = True
+    """Whether the library declares the tool; otherwise the system message does."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the library's configuration."""
+
+
+_CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
+_RESPONSES = ("<tool_response>", "</tool_response>")
+_VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_XML: dict[str, Any] = {
+    "call": ("<tool_call>", "</tool_call>"),
+    "argument": ("<parameter=command>\n", "\n</parameter>"),
+    "system": ("<|im_start|>system\n", "<|im_end|>"),
+    "corrections": "tool",
+}
+_KIMI_CONTROLS = (
+    "<|im_system|>", "<|im_user|>", "<|im_assistant|>", "<|im_middle|>", "<|im_end|>", "<think>", "</think>",
+    "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>",
+    "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+)  # fmt: skip
+_KIMI_MEDIA = ("<|endoftext|>", "<|media_begin|>", "<|media_content|>", "<|media_end|>", "<|media_pad|>")
+_KIMI: dict[str, Any] = {
+    "call": ("<|tool_call_begin|>", "<|tool_call_end|>"),
+    "argument": ("<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    "json": True,
+    "result": ("## Return of functions.execute_bash:0\n", "<|im_end|>"),
+}
+
+
+def _deepseek(*names: str) -> tuple[str, ...]:
+    return tuple(f"<｜{name}｜>" for name in names)
+
+
+FAMILIES: dict[str, Family] = {
+    "qwen3_5": Family("qwen3.5", (*_CHATML, *_RESPONSES, *_VISION), **_XML),
+    "qwen3_6": Family("qwen3.6", (*_CHATML, *_RESPONSES, *_VISION), **_XML),
+    "qwen3_8": Family("qwen3.8", (*_CHATML, *_RESPONSES, *_VISION), **_XML),
+    "qwen3_coder": Family("prime-qwen3", (*_CHATML, *_RESPONSES), **_XML),
+    "nemotron3": Family("nemotron-3", (*_CHATML, *_RESPONSES), **_XML),
+    "nemotron3_ultra": Family("nemotron-3-ultra", (*_CHATML, *_RESPONSES), **_XML),
+    "nemotron3_5": Family("nemotron-3.5", (*_CHATML, *_RESPONSES), **_XML),
+    "glm5_3": Family(
+        "glm-5.3",
+        (
+            "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|endoftext|>",
+            "<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>",
+            "</arg_value>", *_RESPONSES,
+        ),
+        call=("<tool_call>", "</tool_call>"),
+        argument=("<arg_key>command</arg_key><arg_value>", "</arg_value>"),
+        stops=("<|observation|>", "<|user|>"),
+        result=("<tool_response>", "</tool_response>"),
+    ),
+    "kimi_k2": Family("kimi-k2", _KIMI_CONTROLS, **_KIMI),
+    "kimi_k25": Family("kimi-k2.5", (*_KIMI_CONTROLS, *_KIMI_MEDIA), **_KIMI),
+    "deepseekv3": Family(
+        "deepseek-v3",
+        _deepseek(
+            "begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "tool▁calls▁begin", "tool▁calls▁end",
+            "tool▁call▁begin", "tool▁call▁end", "tool▁sep", "tool▁outputs▁begin", "tool▁outputs▁end",
+            "tool▁output▁begin", "tool▁output▁end",
+        ),
+        call=("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
+        argument=("```json\n", "\n```"),
+        json=True,
+        think=("", ""),
+        stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        result=("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
+        declares=False,
+    ),
+    "deepseekv4": Family(
+        "deepseek-v4",
+        (
+            *_deepseek("begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "latest_reminder", "action",
+                       "query", "authority", "domain", "title", "read_url"),
+            "<think>", "</think>", "｜DSML｜",
+        ),
+        call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
+        argument=('<｜DSML｜parameter name="command" string="true">', "</｜DSML｜parameter>"),
+        stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        result=("<tool_result>", "</tool_result>"),
+    ),
+    "llama3": Family(
+        "llama-3",
+        (
+            "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+            "<|eom_id|>",
+        ),
+        call=("", ""),
+        calls=1,
+        argument=('"parameters": ', "}"),
+        json=True,
+        think=("", ""),
+        stops=("<|eot_id|>", "<|eot_id|>"),
+        result=("<|start_header_id|>ipython<|end_header_id|>\n\n", "<|eot_id|>"),
+    ),
+    "gemma4": Family(
+        "gemma4",
+        (
+            "<bos>", "<eos>", "<|turn>", "<turn|>", "<|tool>", "<tool|>", "<|tool_call>", "<tool_call|>",
+            "<|tool_response>", "<tool_response|>", "<|channel>", "<channel|>", "<|think|>", '<|"|>', "<|image>",
+            "<image|>", "<|image|>",
+        ),
+        call=("<|tool_call>", "<tool_call|>"),
+        argument=('command:<|"|>', '<|"|>'),
+        think=("<|channel>thought\n", "<channel|>"),
+        stops=("<|tool_response>", "<turn|>"),
+        result=('response:execute_bash{value:<|"|>', '<|"|>}<tool_response|>'),
+    ),
+}  # fmt: skip
+"""The dialects, by the name of their default variant."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A family with the options that a renderer's name stands for."""
+
+    family: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    model: str = ""
+    """The model's name, where the library's renderer depends on it."""
+    extends: str = ""
+    """The variant whose turns follow; empty for the same. With a hint in the last request, the library extends nothing,
+    as another request would take the hint along. Here results are never a request."""
+
+
+_THINK, _NO_THINK = {"enable_thinking": True}, {"enable_thinking": False}
+_KEEP = {"thinking_retention": "all"}
+
+VARIANTS: dict[str, Variant] = {
+    "qwen3_5": Variant("qwen3_5", _THINK),
+    "qwen3_5_disable_thinking": Variant("qwen3_5", _NO_THINK),
+    "qwen3_5_preserve_thinking": Variant("qwen3_5", _THINK | _KEEP),
+    "qwen3_6": Variant("qwen3_6", _THINK),
+    "qwen3_6_disable_thinking": Variant("qwen3_6", _NO_THINK),
+    "qwen3_6_preserve_thinking": Variant("qwen3_6", _THINK | {"preserve_thinking": True}),
+    **{
+        f"qwen3_8_{effort}_reasoning": Variant("qwen3_8", _THINK | {"reasoning_effort": effort})
+        for effort in ("xhigh", "medium", "low")
+    },
+    "qwen3_8_disable_thinking": Variant("qwen3_8", _NO_THINK),
+    "qwen3_coder": Variant("qwen3_coder"),
+    **{
+        f"glm5_3_{effort}_reasoning": Variant("glm5_3", {"reasoning_effort": effort})
+        for effort in ("max", "high", "low")
+    },
+    "kimi_k2": Variant("kimi_k2"),
+    "kimi_k25": Variant("kimi_k25", {"thinking": True}),
+    "kimi_k25_disable_thinking": Variant("kimi_k25", {"thinking": False}),
+    "kimi_k26": Variant("kimi_k25", {"thinking": True}),
+    "kimi_k26_disable_thinking": Variant("kimi_k25", {"thinking": False}),
+    "kimi_k26_preserve_thinking": Variant("kimi_k25", {"thinking": True} | _KEEP),
+    "nemotron3": Variant("nemotron3", _THINK),
+    "nemotron3_low_thinking": Variant(
+        "nemotron3", _THINK | {"low_effort": True}, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron3"
+    ),
+    "nemotron3_disable_thinking": Variant("nemotron3", _NO_THINK),
+    "nemotron3_ultra": Variant("nemotron3_ultra", _THINK),
+    "nemotron3_ultra_medium_thinking": Variant(
+        "nemotron3_ultra", _THINK | {"medium_effort": True}, extends="nemotron3_ultra"
+    ),
+    "nemotron3_ultra_disable_thinking": Variant("nemotron3_ultra", _NO_THINK),
+    "nemotron3_5": Variant("nemotron3_5", _THINK),
+    "deepseekv3": Variant("deepseekv3"),
+    "deepseekv4": Variant("deepseekv4", _THINK),
+    "deepseekv4_disable_thinking": Variant("deepseekv4", _NO_THINK),
+    "llama3": Variant("llama3"),
+    "gemma4": Variant("gemma4", _NO_THINK),
+}
+"""What the names of `LibraryRenderer` stand for."""
+
+ALIASES = {
+    "qwen3.5": "qwen3_5",
+    "qwen3.6": "qwen3_6",
+    "qwen3_8": "qwen3_8_xhigh_reasoning",
+    "qwen3.8": "qwen3_8_xhigh_reasoning",
+    "prime-qwen3": "qwen3_coder",
+    "glm5_3": "glm5_3_max_reasoning",
+    "glm-5.3": "glm5_3_max_reasoning",
+    "kimi-k2": "kimi_k2",
+    "kimi-k2.5": "kimi_k25",
+    "nemotron-3": "nemotron3",
+    "nemotron-3-ultra": "nemotron3_ultra",
+    "nemotron-3.5": "nemotron3_5",
+    "deepseek-v3": "deepseekv3",
+    "deepseek-v4": "deepseekv4",
+    "llama-3": "llama3",
+    "gpt-oss": "gpt_oss",
+}
+"""The library's names of dialects, and short ones."""

@@ -1,0 +1,643 @@
+"""The dialects that the library ``renderers`` keeps, on its `render`, `parse_response` and `bridge_to_next_turn`.
+
+The library works on token ids and needs a tokenizer. It gets one whose ids are characters (`CharacterTokenizer`), so
+that it renders and parses without any vocabulary, and this module sees control tokens and text apart: text that only
+spells a control token stays text. A model's own vocabulary then encodes the result (`Codec`). Text with one character
+in place of each control token is called coded.
+
+What the library does not do is here: corrections, calls whose text was only read in part, truncated turns, the text
+side, and which part of a turn is thinking, text or a call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .actions import (
+    EXAMPLE_COMMAND,
+    Call,
+    CallError,
+    TurnRules,
+    check_command,
+    check_tool,
+    command_of_arguments,
+    decode_whole,
+    excerpt,
+    with_text,
+)
+from .families import ALIASES, FAMILIES, VARIANTS, Family
+from .protocol import (
+    ANSWERED,
+    MAX_CALLS_READ,
+    TOOL,
+    TOOL_ARGUMENT,
+    TOOL_NAME,
+    Action,
+    Message,
+    ModelTurn,
+    Part,
+    Phrase,
+)
+from .renderer import Renderer
+from .vocabularies import Control, Piece, printable
+
+if TYPE_CHECKING:
+    from renderers.base import ParsedResponse, ParsedToolCall
+    from renderers.base import Renderer as Engine
+
+LIBRARY_NAMES = tuple(VARIANTS)
+
+_FIRST_CONTROL, _FIRST_BODY, _FIRST_ESCAPE = 0xD800, 0xDB00, 0xDC00
+"""Surrogates, which no text has: in place of control tokens, of bodies in a shape, and of first letters of spelled
+control tokens. Bytes that are not UTF-8 are U+DC80 and above."""
+
+_CONTROLS = re.compile("([\ud800-\udaff])")
+_BODIES = re.compile("([\udb00-\udbff])")
+
+
+class CharacterTokenizer:
+    """A tokenizer whose ids are the characters of coded text, for the library.
+
+    Args:
+        controls: The control tokens.
+        model: The model's name. Few of the library's renderers depend on it.
+    """
+
+    unk_token_id = -1
+    eos_token_id = None
+
+    def __init__(self, controls: Sequence[str], model: str = "") -> None:
+        self.name_or_path = model
+        self._codes = {text: chr(_FIRST_CONTROL + number) for number, text in enumerate(controls)}
+        self._texts = {code: Control(text) for text, code in self._codes.items()}
+        spelled = "|".join(map(re.escape, sorted(controls, key=len, reverse=True)))
+        self._spelled = re.compile(spelled)
+        firsts = sorted({text[0] for text in controls})
+        self._escapes = {first: chr(_FIRST_ESCAPE + number) for number, first in enumerate(firsts)}
+        self._unescaped = str.maketrans({escape: first for first, escape in self._escapes.items()})
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        """The ids of a text in which control tokens are written out."""
+        return list(map(ord, self.coded(text)))
+
+    def decode(self, ids: Sequence[int], **_: Any) -> str:
+        """The text of ids, control tokens written out."""
+        return self.written(map(chr, ids))
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        """The id of a control token; -1 for any other text."""
+        return ord(self._codes[token]) if token in self._codes else self.unk_token_id
+
+    def coded(self, text: str) -> str:
+        """The text with each control token that is written out in it as one character."""
+        return self._spelled.sub(lambda found: self._codes[found[0]], text)
+
+    def protected(self, text: str) -> str:
+        """The text with control tokens that are spelled in it hidden from `coded`, until `pieces` restores them."""
+        return self._spelled.sub(lambda found: self._escapes[found[0][0]] + found[0][1:], printable(text))
+
+    def written(self, coded: Any) -> str:
+        """Coded characters as text, control tokens written out."""
+        return "".join(self._texts.get(char, char) for char in coded).translate(self._unescaped)
+
+    def pieces(self, coded: str) -> list[Piece]:
+        """Coded text as pieces."""
+        split = filter(None, _CONTROLS.split(coded))
+        return [self._texts[text] if text in self._texts else text.translate(self._unescaped) for text in split]
+
+    def from_pieces(self, pieces: Sequence[Piece]) -> str:
+        """Coded text from pieces. A control token of another family is text."""
+        return "".join(self._codes.get(piece, piece) if isinstance(piece, Control) else piece for piece in pieces)
+
+
+@lru_cache(maxsize=None)
+def _engine(name: str) -> tuple[Engine, CharacterTokenizer]:
+    """The library's renderer of a variant, and the tokenizer it works with."""
+    try:
+        from renderers import configs
+        from renderers.base import create_renderer
+    except ImportError as error:
+        raise UsageError(f"renderer {name!r} needs the package renderers: pip install renderers") from error
+    variant = VARIANTS[name]
+    family = FAMILIES[variant.family]
+    tokenizer = CharacterTokenizer(family.controls, variant.model)
+    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
+    return create_renderer(tokenizer, kinds[family.config](**family.options, **variant.options)), tokenizer
+
+
+class LibraryRenderer(Renderer):
+    """A dialect of the library ``renderers``. See `Renderer` for the methods.
+
+    Args:
+        name: A key of `families.VARIANTS` or `families.ALIASES`.
+        tokenizer: The model's tokenizer, for the token side only.
+    """
+
+    def __init__(self, name: str, tokenizer: Any = None) -> None:
+        name = ALIASES.get(name, name)
+        if name not in VARIANTS:
+            raise UsageError(f"no renderer {name!r} in the library; there are {', '.join(LIBRARY_NAMES)}")
+        super().__init__(name, tokenizer)
+        self.END = Control(self.family.stops[1])
+
+    @property
+    def family(self) -> Family:
+        """What the dialect's turns look like."""
+        return FAMILIES[VARIANTS[self._name].family]
+
+    @property
+    def _library(self) -> Engine:
+        return _engine(self._name)[0]
+
+    @property
+    def _characters(self) -> CharacterTokenizer:
+        return _engine(self._name)[1]
+
+    @cached_property
+    def thinks(self) -> bool:  # type: ignore[override]
+        """Whether a turn may begin with thinking."""
+        options = VARIANTS[self._name].options
+        if self._prompt_thinks or not all(options.get(key, True) for key in ("enable_thinking", "thinking")):
+            return self._prompt_thinks
+        return chr(_FIRST_BODY) in self._shape(thinking=True, text=False, calls=1)
+
+    @cached_property
+    def _stops(self) -> tuple[str, ...]:
+        return tuple(map(chr, self._library.get_stop_token_ids()))
+
+    @property
+    def stop(self) -> list[str] | list[int]:
+        names = self._characters.pieces("".join(self._stops))
+        if self._tokenizer is None:
+            return names
+        needed = (name for name in names if name in self.family.stops or name in self.codec)
+        return [self.codec.control(name) for name in needed]
+
+    # Prompts
+
+    def _opening(self, system: str, user: str, *, tool: bool) -> str:
+        """The coded opening of a protected system message and request."""
+        if tool and not self.family.declares:
+            system = "\n\n".join(filter(None, [system, self._declaration]))
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": user})
+        tools = [TOOL] if tool else None
+        ids = self._library.render_ids(messages, tools=tools, add_generation_prompt=True)  # type: ignore[arg-type]
+        return "".join(map(chr, ids))
+
+    def initial_pieces(self, system: str, user: str) -> list[Piece]:
+        return self._protected_opening(system, user, tool=True)
+
+    def plain_pieces(self, system: str, user: str) -> list[Piece]:
+        return self._protected_opening(system, user, tool=False)
+
+    def _protected_opening(self, system: str, user: str, *, tool: bool) -> list[Piece]:
+        hide = self._characters.protected
+        return self._characters.pieces(self._opening(hide(system), hide(user), tool=tool))
+
+    def initial_messages(self, system: str, user: str) -> list[Message]:
+        begin, end = map(self._characters.coded, self.family.system)
+        if begin:
+            hide = self._characters.protected
+            content = self._opening(hide(system), hide(user), tool=True).partition(begin)[2].partition(end)[0]
+            declared = self._characters.written(content)
+        else:
+            declared = "\n\n".join(filter(None, [system, self._declaration]))
+        return [{"role": "system", "content": declared}, {"role": "user", "content": user}]
+
+    @cached_property
+    def _declaration(self) -> str:
+        """The tool's declaration, for families whose opening has none or is no single text."""
+        return f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
+
+    # Replies
+
+    @cached_property
+    def _prompt(self) -> str:
+        """An opening as coded text: what the library extends, where only its end matters."""
+        return self._opening("", "-", tool=self.family.declares)
+
+    def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
+        if not outputs:
+            raise UsageError("an observation needs one output per command, and there is none")
+        turn = self._coded_ids(action_ids)
+        replies = self._results(turn, list(map(self._characters.protected, outputs)))
+        return self.codec.encode(self._characters.pieces(self._extension(turn, replies)))
+
+    def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
+        turn = self._coded_ids(action_ids)
+        content = self._characters.from_pieces(self._hidden(self.correction_pieces(message)))
+        calls = len(self._parse(self._until_stop(turn)[0]).tool_calls)
+        if calls or self.family.corrections == "tool":
+            more = [ANSWERED] * (calls - 1) if calls <= MAX_CALLS_READ else []
+            replies = self._results(turn, [content, *more])
+        else:
+            replies = [{"role": "user", "content": content}]
+        return self.codec.encode(self._characters.pieces(self._extension(turn, replies)))
+
+    def _hidden(self, pieces: Sequence[Piece]) -> list[Piece]:
+        return [piece if isinstance(piece, Control) else self._characters.protected(piece) for piece in pieces]
+
+    def _results(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
+        """The contents as messages of the tool. They refer to the turn's calls by the ids that these have."""
+        ids = [call.id for call in self._parse(self._until_stop(turn)[0]).tool_calls]
+        names = [(ids[n] if n < len(ids) else None) or f"functions.{TOOL_NAME}:{n}" for n in range(len(contents))]
+        return [
+            {"role": "tool", "name": TOOL_NAME, "tool_call_id": name, "content": content}
+            for name, content in zip(names, contents, strict=True)
+        ]
+
+    def _extension(self, turn: str, replies: Sequence[dict[str, Any]]) -> str:
+        """What follows a turn, up to where the model writes next, as coded text.
+
+        The library refuses turns that its template could not have rendered, such as one that ends while thinking. What
+        was sampled stays as it is then too, followed by what follows a complete turn.
+        """
+        extension = self._bridge(turn, replies)
+        if extension is None:
+            stop = turn[-1] if turn and turn[-1] in self._stops else self._characters.coded(self.END)
+            extension = self._bridge(self._complete_turn(stop), replies)
+            if extension is not None and not (turn and turn[-1] in self._stops):
+                extension = stop + extension
+        if extension is None:
+            raise UsageError(f"renderer {self._name!r} cannot continue after this turn: {excerpt(turn)}")
+        return extension
+
+    def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
+        before = self._prompt + turn
+        found = _engine(VARIANTS[self._name].extends or self._name)[0].bridge_to_next_turn(
+            list(map(ord, self._prompt)),
+            list(map(ord, turn)),
+            list(replies),  # type: ignore[arg-type]
+            tools=[TOOL],  # type: ignore[list-item]
+        )
+        if found is None:
+            return None
+        after = "".join(map(chr, found.token_ids))
+        return after[len(before) :] if after.startswith(before) else None
+
+    def _complete_turn(self, stop: str) -> str:
+        """A turn that ends with this token and can be continued."""
+        if stop == self._characters.coded(self.family.stops[0]):
+            shape = self._shape(thinking=False, text=False, calls=1)
+            return _BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
+        return _BODIES.sub("-", self._shape(thinking=False, text=True, calls=0))[:-1] + stop
+
+    def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
+        begin, end = (self._characters.pieces(self._characters.coded(text)) for text in self.family.result)
+        pieces: list[Piece] = []
+        for content in contents:
+            pieces += ["\n"] if pieces else []
+            pieces += [*begin, *content, *end]
+        return pieces
+
+    def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
+        content = self._characters.from_pieces(self._hidden(reply))
+        turn = self._complete_turn(self._characters.coded(self.END))
+        return self._characters.pieces(self._extension(turn, [{"role": "user", "content": content}]))
+
+    def correction_pieces(self, message: str) -> list[Piece]:
+        """The message, with the control tokens of the example at its end as the model should write them."""
+        before, example, after = message.rpartition(self._example)
+        if not example or after:
+            return [message]
+        return [before, *self._characters.pieces(self._characters.coded(example))]
+
+    def results(self, pieces: Sequence[Piece]) -> list[str]:
+        begin, end = map(self._characters.coded, self.family.result)
+        begin = re.sub(r"\d+", r"\\d+", re.escape(begin))
+        coded = self._characters.from_pieces(pieces)
+        return [found.translate(self._characters._unescaped) for found in re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded)]
+
+    def read_observation(self, observation: str, count: int) -> list[str]:
+        begin, end = self.family.result
+        if not (observation.startswith(begin) and observation.endswith(end)):
+            return [observation]
+        inner = observation[len(begin) : len(observation) - len(end)]
+        found = inner.split(f"{end}\n{begin}")
+        return found if len(found) == count else [inner]
+
+    # Turns of the model
+
+    def parse_completion(self, completion: str, *, truncated: bool) -> Action:
+        return self._action(self._characters.coded(completion), truncated)
+
+    def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
+        before_stop, stopped = self._until_stop(self._coded_ids(ids))
+        return self._action(before_stop, not stopped)
+
+    def text_until_stop(self, text: str) -> tuple[str, bool]:
+        """`until_stop` for text. A stop token between the tags of a call is part of that call."""
+        coded = self._characters.coded(text)
+        begin, end = map(self._characters.coded, self.family.call)
+        position = 0
+        for _ in range(MAX_CALLS_READ):
+            found = self._until_stop(coded[position:])
+            if not found[1]:
+                return text, False
+            stop = position + len(found[0])
+            call = coded.find(begin, position, stop) if begin else -1
+            close = coded.find(end, stop) if call >= 0 else -1
+            inner = coded.find(end, call, stop) if call >= 0 else -1
+            if inner >= 0:
+                position = inner + len(end)
+            elif close < 0 or coded.find(begin, call + len(begin), close) >= 0:
+                break
+            else:
+                position = close + len(end)
+        found = self._until_stop(coded[position:])
+        return self._characters.written(coded[: position + len(found[0])]), found[1]
+
+    def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
+        stops = set(self.stop)
+        end = next((place for place, id_ in enumerate(ids) if id_ in stops), None)
+        return list(ids[:end]), end is not None
+
+    def _until_stop(self, coded: str) -> tuple[str, bool]:
+        end = next((place for place, char in enumerate(coded) if char in self._stops), None)
+        return coded[:end], end is not None
+
+    def _coded_ids(self, ids: Sequence[int]) -> str:
+        return self._characters.from_pieces(self.codec.pieces(ids))
+
+    def _parse(self, coded: str) -> ParsedResponse:
+        return self._library.parse_response(
+            list(map(ord, coded)),
+            tools=[TOOL],  # type: ignore[list-item]
+            prompt_ids=list(map(ord, self._prompt)),
+        )
+
+    @cached_property
+    def _example(self) -> str:
+        """A call in its right form, as text."""
+        body = json.dumps({TOOL_ARGUMENT: EXAMPLE_COMMAND}) if self.family.json else EXAMPLE_COMMAND
+        turn = _BODIES.sub(lambda _: body, self._shape(thinking=False, text=False, calls=1))[:-1]
+        closed = self._characters.coded(self.family.think[1])
+        return self._characters.written(turn.rpartition(closed)[2] if closed else turn).strip()
+
+    @cached_property
+    def _rules(self) -> TurnRules:
+        return TurnRules(f"The right form of a call:\n{self._example}")
+
+    def _action(self, coded: str, truncated: bool) -> Action:
+        parsed = self._parse(coded)
+        thinking = self._characters.written(parsed.reasoning_content or "")
+        text = self._characters.written(parsed.content)
+        return with_text(self._decide(coded, parsed, truncated), text, thinking)
+
+    def _decide(self, coded: str, parsed: ParsedResponse, truncated: bool) -> Action:
+        rules, (begin, end) = self._rules, self.family.call
+        if parsed.tool_calls:
+            found = [self._read_call(coded, call) for call in parsed.tool_calls[:MAX_CALLS_READ]]
+            return rules.run(found, truncated=truncated, unread=max(0, len(parsed.tool_calls) - MAX_CALLS_READ))
+        thought = parsed.reasoning_content or ""
+        if parsed.reasoning_complete is False:
+            if truncated:
+                return rules.cut_off(thinking=True)
+            return rules.malformed(f"Your thinking was never closed with {self.family.think[1]}, so nothing was read.")
+        if truncated:
+            return rules.cut_off()
+        if not parsed.content.strip():
+            if begin and begin in self._characters.written(thought):
+                return rules.malformed("Your tool call was inside your thinking, where calls are not run.")
+            return rules.silent(thought=bool(thought.strip()))
+        if TOOL_NAME in parsed.content and self._looks_like_call(self._characters.written(parsed.content)):
+            return rules.malformed("Your reply has a tool call that is not in the right form.")
+        return Action("final")
+
+    def _looks_like_call(self, text: str) -> bool:
+        marks = [mark.strip() for mark in (*self.family.call, self.family.argument[0], "<function=") if mark.strip()]
+        return any(mark in text for mark in marks) or bool(re.match(r'\s*\{\s*"name"', text))
+
+    def _read_call(self, coded: str, call: ParsedToolCall) -> Call:
+        """A call that the library found, if its whole text was understood."""
+        status, closed = str(call.status), str(call.status) != "unclosed_block"
+        if not closed:
+            return Call(None, f"it was never closed with {self.family.call[1]}", closed=False)
+        if status in ("missing_name", "malformed_structure"):
+            return Call(None, f"it does not have the right form: {excerpt(self._characters.written(call.raw).strip())}")
+        block = coded if call.token_span is None else coded[slice(*call.token_span)]
+        try:
+            check_tool(call.name)
+            command, notes = self._command(block, call)
+        except CallError as error:
+            return Call(None, str(error))
+        return Call(command, notes=notes)
+
+    def _command(self, block: str, call: ParsedToolCall) -> tuple[str, tuple[str, ...]]:
+        begin, end = map(self._characters.coded, self.family.argument)
+        if self.family.json:
+            _, opened, rest = block.partition(begin)
+            body = self._characters.written(rest.rpartition(end)[0]) if opened else json.dumps(call.arguments)
+            return command_of_arguments(decode_whole(body))
+        if not isinstance(call.arguments, dict):
+            raise CallError("it has no arguments")
+        command, notes = command_of_arguments(call.arguments)
+        if self._squeezed(block) != self._squeezed(self._rendered_call(call.arguments)):
+            raise CallError(
+                f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
+                "there is text that belongs to no argument"
+            )
+        exact = block.partition(begin)[2].rpartition(end)[0]
+        if exact.strip() == command.strip():
+            command = self._characters.written(exact)
+        return check_command(command), notes
+
+    def _squeezed(self, coded: str) -> str:
+        return "".join(self._characters.written(coded).split())
+
+    def _rendered_call(self, arguments: dict[str, Any]) -> str:
+        hide = self._characters.protected
+        shown = {hide(key): hide(value) if isinstance(value, str) else value for key, value in arguments.items()}
+        message: dict[str, Any] = {"content": "", "tool_calls": [_call(shown)]}
+        if self._prompt_thinks:
+            message["reasoning_content"] = "-"
+        turn = self._rendered_turn(message)
+        return turn[slice(*self._call_spans(turn)[0])]
+
+    def _call_spans(self, turn: str) -> list[tuple[int, int]]:
+        spans = (call.token_span for call in self._parse(self._until_stop(turn)[0]).tool_calls)
+        return [span if span is not None else (0, len(turn)) for span in spans]
+
+    # Writing turns
+
+    def _rendered_turn(self, message: dict[str, Any]) -> str:
+        """A message of the assistant as the model writes it, with the token that ends the turn."""
+        request: dict[str, Any] = {"role": "user", "content": "-"}
+        tools: Any = [TOOL]
+        messages: Any = [request, {"role": "assistant", **message}]
+        rendered = "".join(map(chr, self._library.render_ids(messages, tools=tools)))
+        prompt = "".join(
+            map(chr, self._library.render_ids(messages[:1], tools=tools, add_generation_prompt=True))
+        )
+        if not rendered.startswith(prompt):
+            raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
+        turn = rendered[len(prompt) :]
+        stop = self._characters.coded(self.family.stops[0 if message.get("tool_calls") else 1])
+        return turn[: turn.rindex(stop) + 1] if stop in turn else turn + stop
+
+    @lru_cache(maxsize=64)  # noqa: B019  # renderers live as long as the process
+    def _shape(self, *, thinking: bool, text: bool, calls: int) -> str:
+        """A turn of these parts as coded text, with one character in place of each body."""
+        if self._prompt_thinks and not thinking:
+            shape = self._shape(thinking=True, text=text, calls=calls)[1:]
+            return _BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
+        bodies = map(chr, range(_FIRST_BODY, _FIRST_BODY + 0x100))
+        message: dict[str, Any] = {"content": ""}
+        if thinking:
+            message["reasoning_content"] = thought = next(bodies)
+        if text:
+            message["content"] = next(bodies)
+        if calls:
+            message["tool_calls"] = [_call({TOOL_ARGUMENT: next(bodies)}, number) for number in range(calls)]
+        turn = self._rendered_turn(message)
+        if self.family.json:
+            first = _FIRST_BODY + thinking + text
+            turn = re.sub(f'\\{{"{TOOL_ARGUMENT}": ?"([{chr(first)}-\udbff])"\\}}', r"\1", turn)
+        if thinking and self._prompt_thinks and not turn.startswith(thought):
+            return thought + turn  # a template may drop the thinking of a turn without calls
+        return turn
+
+    def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
+        kinds = [phrase.kind for phrase in phrases]
+        thinking = kinds.index("thinking") if "thinking" in kinds and self.thinks else None
+        call_places = [n for n, kind in enumerate(kinds) if kind == "call"][: self.family.calls]
+        limit = call_places[0] if call_places else len(kinds)
+        text = next((n for n in range(limit) if kinds[n] == "text"), None)
+        written = [n for n in (thinking, text, *call_places) if n is not None]
+        shape = self._shape(thinking=thinking is not None, text=text is not None, calls=len(call_places))
+        pieces: list[Piece] = []
+        parts: list[Part | None] = [None] * len(phrases)
+        begin = 0
+        for chunk in _BODIES.split(shape):
+            if not _BODIES.fullmatch(chunk):
+                pieces += self._characters.pieces(chunk)
+                continue
+            number = written[ord(chunk) - _FIRST_BODY]
+            body = self._body(phrases[number])
+            parts[number] = Part(
+                phrases[number].kind, body, len(pieces), None if len(pieces) == begin else (begin, len(pieces)), raw=not self.family.json
+            )
+            pieces.append(body)
+            begin = len(pieces)
+        return pieces, [part if part is None else self._with_end(part, pieces, parts) for part in parts]
+
+    def _with_end(self, part: Part, pieces: Sequence[Piece], parts: Sequence[Part | None]) -> Part:
+        later = [other.place for other in parts if other is not None and other.place > part.place]
+        if not later:
+            return replace(part, ends=len(pieces), stops=part.kind != "thinking")
+        close = {"thinking": self.family.think[1], "call": self.family.call[1]}.get(part.kind)
+        end = next((n for n in range(part.place + 1, min(later)) if close and close in pieces[n]), None)
+        return part if end is None else replace(part, ends=end + 1)
+
+    def _body(self, phrase: Phrase) -> str:
+        if phrase.kind != "call" or self.family.json:
+            return phrase.text
+        try:
+            arguments = json.loads(phrase.text)
+        except ValueError:
+            return phrase.text
+        command = arguments.get(TOOL_ARGUMENT) if isinstance(arguments, dict) else None
+        return command if isinstance(command, str) else phrase.text
+
+    def turn_text(self, turn: ModelTurn) -> str:
+        """See `Renderer.turn_text`. What would end the thinking gets a space, so that it ends nothing."""
+        close = self.family.think[1]
+        thinking = turn.thinking.replace(close, close[:1] + " " + close[1:]) if close else turn.thinking
+        text = super().turn_text(replace(turn, thinking=thinking))
+        return next((text.removesuffix(stop) for stop in set(self.family.stops) if text.endswith(stop)), text)
+
+    def instead_of_text(self, *, first: bool) -> list[Control]:
+        marks = [self.family.call[0]]
+        if first and self.thinks and not self._prompt_thinks:
+            marks.append(self.family.think[0])
+        found = (self._characters.pieces(self._characters.coded(mark))[:1] for mark in marks if mark)
+        return [piece for pieces in found for piece in pieces if isinstance(piece, Control)]
+
+    @cached_property
+    def _prompt_thinks(self) -> bool:
+        """Whether the prompt has opened the thinking."""
+        return self._parse("-").reasoning_complete is False
+
+    def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
+        coded = self._coded_ids(ids)
+        before, stopped = self._until_stop(coded)
+        parts = list(self._parts(before))
+        if trimmed:
+            parts = [inner for part in parts for inner in self._trimmed(part)]
+            if stopped and parts and parts[-1].kind != "thinking":
+                last = parts[-1]
+                end = last.ends if last.kind == "call" else last.place + len(last.body)
+                if end is not None and not _CONTROLS.sub("", before[end:]).strip():
+                    parts[-1] = replace(last, ends=len(before) + 1, stops=True)
+        sizes = (len(self._characters.written(char)) for char in coded)
+        offset = list(accumulate(sizes, initial=0)).__getitem__
+        return [replace(part.at(offset), body=self._characters.written(part.body)) for part in parts]
+
+    def _parts(self, turn: str) -> Iterator[Part]:
+        """The parts of a coded turn, everything between their tags; offsets are its characters."""
+        parsed = self._parse(turn)
+        think_open, think_close = map(self._characters.coded, self.family.think)
+        position = 0
+        spans = [call.token_span or (0, len(turn)) for call in parsed.tool_calls]
+        if parsed.reasoning_content is not None or parsed.reasoning_complete is False:
+            blank = len(turn) - len(turn.lstrip())
+            explicit = bool(think_open) and turn.startswith(think_open, blank)
+            begin = blank + len(think_open) if explicit else 0
+            close = turn.find(think_close, begin) if think_close else -1
+            if close < 0 and spans:
+                end = position = spans[0][0]
+                yield Part("thinking", turn[begin:end], begin, (blank, begin) if explicit else None, None)
+            else:
+                end = close if close >= 0 else len(turn)
+                position = close + len(think_close) if close >= 0 else len(turn)
+                yield Part(
+                    "thinking", turn[begin:end], begin, (blank, begin) if explicit else None, position if close >= 0 else None
+                )
+        begin_tag, end_tag = map(self._characters.coded, self.family.call)
+        for call, (begin, end) in zip(parsed.tool_calls, spans, strict=True):
+            yield from self._texts(turn, position, begin)
+            closed = str(call.status) != "unclosed_block"
+            inner = begin + len(begin_tag)
+            inner_end = end - len(end_tag) if closed and end_tag and turn.endswith(end_tag, inner, end) else end
+            yield Part("call", turn[inner:inner_end], inner, (begin, inner), end if closed else None)
+            position = end
+        yield from self._texts(turn, position, len(turn))
+
+    def _texts(self, turn: str, begin: int, end: int) -> Iterator[Part]:
+        place = begin
+        for chunk in _CONTROLS.split(turn[begin:end]):
+            if chunk and not _CONTROLS.fullmatch(chunk):
+                yield Part("text", chunk, place)
+            place += len(chunk)
+
+    def _trimmed(self, part: Part) -> Iterator[Part]:
+        if part.kind != "call":
+            yield from part.stripped()
+            return
+        begin, end = map(self._characters.coded, self.family.argument)
+        start = part.body.find(begin)
+        if start < 0:
+            return
+        start += len(begin)
+        stop = part.body.rfind(end, start)
+        if self.family.json:
+            try:
+                _, stop = json.JSONDecoder(strict=False).raw_decode(part.body, start)
+            except (ValueError, RecursionError):
+                return
+        if stop < 0:
+            return
+        yield replace(part, body=part.body[start:stop], place=part.place + start, raw=not self.family.json)
+
+
+def _call(arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    function = {"name": TOOL_NAME, "arguments": arguments}
+    return {"type": "function", "id": f"functions.{TOOL_NAME}:{number}", "function": function}
