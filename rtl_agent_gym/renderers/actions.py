@@ -69,7 +69,7 @@ def decode_whole(text: str) -> Any:
 def command_of_call(call: Any) -> tuple[str, tuple[str, ...]]:
     """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
 
-    ``args`` is accepted for ``arguments``, and arguments may be a JSON string that contains the object.
+    ``args`` is accepted for ``arguments``.
 
     Raises:
         CallError: It is not a call of the tool with a command.
@@ -82,17 +82,22 @@ def command_of_call(call: Any) -> tuple[str, tuple[str, ...]]:
     given = [key for key in ("arguments", "args") if key in call]
     if len(given) != 1:
         raise CallError('the key "arguments" is missing' if not given else 'it has both "arguments" and "args"')
-    arguments = call[given[0]]
-    if isinstance(arguments, str):
-        arguments = decode_whole(arguments)
     extra = sorted(set(call) - {"name", "arguments", "args"})
     notes = (f"unknown {_keys(extra)} of the call ignored",) if extra else ()
-    command, more = command_of_arguments(arguments)
+    command, more = command_of_arguments(call[given[0]])
     return command, notes + more
 
 
 def command_of_arguments(arguments: Any) -> tuple[str, tuple[str, ...]]:
-    """The command in the arguments ``{"command": …}``, and notes for the model. Raises `CallError`."""
+    """The command in the arguments ``{"command": …}``, and notes for the model.
+
+    The arguments may be a JSON string that contains the object.
+
+    Raises:
+        CallError: They are something else.
+    """
+    if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
+        arguments = decode_whole(arguments)
     if not isinstance(arguments, dict):
         raise CallError(f'the arguments are one JSON object with "{TOOL_ARGUMENT}", and these are {_kind(arguments)}')
     if TOOL_ARGUMENT not in arguments:

@@ -16,7 +16,7 @@ class Family:
     """One dialect. All texts have control tokens written out."""
 
     config: str
-    """The library's name of its renderer."""
+    """The library's name of its renderer; ``cookbook`` for tinker-cookbook's of the variant's name."""
     controls: tuple[str, ...]
     """The control tokens of prompts and turns; text that only spells one is never encoded as one."""
     call: tuple[str, str]
@@ -31,15 +31,19 @@ class Family:
     """The token that a model writes at the end of a turn with calls, and of one without."""
     result: tuple[str, str] = ("<tool_response>\n", "\n</tool_response>")
     """What stands right before and after one result."""
+    quoted: bool = False
+    """Whether a result is written as a string in JSON."""
     system: tuple[str, str] = ("", "")
     """What opens and closes the system turn; empty if it holds more than one text."""
     corrections: str = "user"
     """The role of the message that corrects a turn without a call: ``tool`` where results carry no reference to a call.
     There the model keeps its earlier thinking, as in a tool loop."""
+    name: str = ""
+    """A regular expression for the name in a call, for ``cookbook``."""
+    section: str = ""
+    """What opens the section of all calls, for ``cookbook``."""
     calls: int | None = None
     """How many calls a turn may have; None for any number."""
-    declares: bool = True
-    """Whether the library declares the tool; otherwise the system message does."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the library's configuration."""
 
@@ -94,19 +98,34 @@ FAMILIES: dict[str, Family] = {
     "kimi_k2": Family("kimi-k2", _KIMI_CONTROLS, **_KIMI),
     "kimi_k25": Family("kimi-k2.5", (*_KIMI_CONTROLS, *_KIMI_MEDIA), **_KIMI),
     "deepseekv3": Family(
-        "deepseek-v3",
-        _deepseek(
-            "begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "tool▁calls▁begin", "tool▁calls▁end",
-            "tool▁call▁begin", "tool▁call▁end", "tool▁sep", "tool▁outputs▁begin", "tool▁outputs▁end",
-            "tool▁output▁begin", "tool▁output▁end",
+        "cookbook",
+        (
+            *_deepseek(
+                "begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "tool▁calls▁begin", "tool▁calls▁end",
+                "tool▁call▁begin", "tool▁call▁end", "tool▁sep", "tool▁output▁begin", "tool▁output▁end",
+            ),
+            "<think>", "</think>",
         ),
         call=("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"),
-        argument=("```json\n", "\n```"),
+        name="(?s)^<｜tool▁call▁begin｜>(.*?)<｜tool▁sep｜>",
+        section="<｜tool▁calls▁begin｜>",
+        argument=("<｜tool▁sep｜>", "<｜tool▁call▁end｜>"),
         json=True,
-        think=("", ""),
         stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
         result=("<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>"),
-        declares=False,
+    ),
+    "deepseekv4_1": Family(
+        "cookbook",
+        (
+            *_deepseek("begin▁of▁sentence", "end▁of▁sentence", "User", "Assistant", "System"),
+            "<think>", "</think>", "｜DSML｜",
+        ),
+        call=("<｜DSML｜ invoke", "</｜DSML｜ invoke>"),
+        name=r'^<｜DSML｜ invoke name="(.*?)">\n',
+        section="<｜DSML｜ calls>",
+        argument=('<｜DSML｜ parameter name="command" string="true">', "</｜DSML｜ parameter>"),
+        stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        result=("<tool_result>", "</tool_result>"),
     ),
     "deepseekv4": Family(
         "deepseek-v4",
@@ -132,7 +151,8 @@ FAMILIES: dict[str, Family] = {
         json=True,
         think=("", ""),
         stops=("<|eot_id|>", "<|eot_id|>"),
-        result=("<|start_header_id|>ipython<|end_header_id|>\n\n", "<|eot_id|>"),
+        result=('<|start_header_id|>ipython<|end_header_id|>\n\n"', '"<|eot_id|>'),
+        quoted=True,
     ),
     "gemma4": Family(
         "gemma4",
@@ -202,6 +222,12 @@ VARIANTS: dict[str, Variant] = {
     "nemotron3_ultra_disable_thinking": Variant("nemotron3_ultra", _NO_THINK),
     "nemotron3_5": Variant("nemotron3_5", _THINK),
     "deepseekv3": Variant("deepseekv3"),
+    "deepseekv3_disable_thinking": Variant("deepseekv3"),
+    "deepseekv3_thinking": Variant("deepseekv3"),
+    "deepseekv4_1": Variant("deepseekv4_1"),
+    "deepseekv4_1_low_reasoning": Variant("deepseekv4_1"),
+    "deepseekv4_1_max_reasoning": Variant("deepseekv4_1"),
+    "deepseekv4_1_disable_thinking": Variant("deepseekv4_1"),
     "deepseekv4": Variant("deepseekv4", _THINK),
     "deepseekv4_disable_thinking": Variant("deepseekv4", _NO_THINK),
     "llama3": Variant("llama3"),
@@ -222,7 +248,6 @@ ALIASES = {
     "nemotron-3": "nemotron3",
     "nemotron-3-ultra": "nemotron3_ultra",
     "nemotron-3.5": "nemotron3_5",
-    "deepseek-v3": "deepseekv3",
     "deepseek-v4": "deepseekv4",
     "llama-3": "llama3",
     "gpt-oss": "gpt_oss",

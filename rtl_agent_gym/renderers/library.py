@@ -32,6 +32,7 @@ from .actions import (
     excerpt,
     with_text,
 )
+from .cookbook import CookbookEngine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import (
     ANSWERED,
@@ -128,6 +129,8 @@ def _engine(name: str) -> tuple[Engine, CharacterTokenizer]:
     variant = VARIANTS[name]
     family = FAMILIES[variant.family]
     tokenizer = CharacterTokenizer(family.controls, variant.model)
+    if family.config == "cookbook":
+        return CookbookEngine(name, tokenizer), tokenizer  # type: ignore[return-value]
     kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
     return create_renderer(tokenizer, kinds[family.config](**family.options, **variant.options)), tokenizer
 
@@ -184,8 +187,6 @@ class LibraryRenderer(Renderer):
 
     def _opening(self, system: str, user: str, *, tool: bool) -> str:
         """The coded opening of a protected system message and request."""
-        if tool and not self.family.declares:
-            system = "\n\n".join(filter(None, [system, self._declaration]))
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": user})
         tools = [TOOL] if tool else None
@@ -214,7 +215,7 @@ class LibraryRenderer(Renderer):
 
     @cached_property
     def _declaration(self) -> str:
-        """The tool's declaration, for families whose opening has none or is no single text."""
+        """The tool's declaration as text, for families whose opening is more than one text."""
         return f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
 
     # Replies
@@ -222,7 +223,7 @@ class LibraryRenderer(Renderer):
     @cached_property
     def _prompt(self) -> str:
         """An opening as coded text: what the library extends, where only its end matters."""
-        return self._opening("", "-", tool=self.family.declares)
+        return self._opening("", "-", tool=True)
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
         if not outputs:
@@ -260,15 +261,14 @@ class LibraryRenderer(Renderer):
         The library refuses turns that its template could not have rendered, such as one that ends while thinking. What
         was sampled stays as it is then too, followed by what follows a complete turn.
         """
-        extension = self._bridge(turn, replies)
+        if (extension := self._bridge(turn, replies)) is not None:
+            return extension
+        stopped = bool(turn) and turn[-1] in self._stops
+        stop = turn[-1] if stopped else self._characters.coded(self.END)
+        extension = self._bridge(self._complete_turn(stop), replies)
         if extension is None:
-            stop = turn[-1] if turn and turn[-1] in self._stops else self._characters.coded(self.END)
-            extension = self._bridge(self._complete_turn(stop), replies)
-            if extension is not None and not (turn and turn[-1] in self._stops):
-                extension = stop + extension
-        if extension is None:
-            raise UsageError(f"renderer {self._name!r} cannot continue after this turn: {excerpt(turn)}")
-        return extension
+            extension = self._rendered_extension(replies)
+        return extension if stopped else stop + extension
 
     def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
         before = self._prompt + turn
@@ -283,6 +283,20 @@ class LibraryRenderer(Renderer):
         after = "".join(map(chr, found.token_ids))
         return after[len(before) :] if after.startswith(before) else None
 
+    def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
+        """What a full rendering has behind a turn, which has as many calls as there are results."""
+        turn: dict[str, Any] = {"role": "assistant", "content": "-"}
+        if replies[0]["role"] == "tool":
+            calls = [_call({TOOL_ARGUMENT: "-"}, number) for number in range(len(replies))]
+            replies = [{**reply, "tool_call_id": call["id"]} for reply, call in zip(replies, calls, strict=True)]
+            turn["tool_calls"] = calls
+            if self._prompt_thinks:
+                turn["reasoning_content"] = "-"
+        messages: Any = [{"role": "user", "content": "-"}, turn, *replies]
+        rendered = "".join(map(chr, self._library.render_ids(messages, tools=[TOOL], add_generation_prompt=True)))
+        stop = self._characters.coded(self.family.stops[0 if "tool_calls" in turn else 1])
+        return rendered[rendered.rindex(stop) + 1 :]
+
     def _complete_turn(self, stop: str) -> str:
         """A turn that ends with this token and can be continued."""
         if stop == self._characters.coded(self.family.stops[0]):
@@ -295,7 +309,8 @@ class LibraryRenderer(Renderer):
         pieces: list[Piece] = []
         for content in contents:
             pieces += ["\n"] if pieces else []
-            pieces += [*begin, *content, *end]
+            shown = [json.dumps(text, ensure_ascii=False)[1:-1] for text in content] if self.family.quoted else content
+            pieces += [*begin, *shown, *end]
         return pieces
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
@@ -314,7 +329,8 @@ class LibraryRenderer(Renderer):
         begin, end = map(self._characters.coded, self.family.result)
         begin = re.sub(r"\d+", r"\\d+", re.escape(begin))
         coded = self._characters.from_pieces(pieces)
-        return [found.translate(self._characters._unescaped) for found in re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded)]
+        found = map(self._characters.written, re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded))
+        return [json.loads(f'"{text}"') if self.family.quoted else text for text in found]
 
     def read_observation(self, observation: str, count: int) -> list[str]:
         begin, end = self.family.result
@@ -322,7 +338,8 @@ class LibraryRenderer(Renderer):
             return [observation]
         inner = observation[len(begin) : len(observation) - len(end)]
         found = inner.split(f"{end}\n{begin}")
-        return found if len(found) == count else [inner]
+        found = found if len(found) == count else [inner]
+        return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
 
     # Turns of the model
 

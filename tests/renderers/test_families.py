@@ -1,0 +1,240 @@
+"""Today's families: prompts equal the official templates, nothing forges a turn, and every turn has its action."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
+from rtl_agent_gym.renderers.library import LIBRARY_NAMES
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ
+from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.renderers.vocabularies import Control
+
+from .families import (
+    COOKBOOK_DIFFERS,
+    TEMPLATES,
+    by_cookbook,
+    by_library,
+    by_template,
+    chat_of,
+    documented,
+    play,
+    renderer_of,
+    template_text,
+    words,
+)
+
+EPISODES = 15
+MANY = 1000
+
+one_of_each_family = pytest.mark.parametrize(
+    "name", [next(name for name, variant in VARIANTS.items() if variant.family == family) for family in FAMILIES]
+)
+
+
+def compare(name: str, episodes: int, oracle: Callable[[str, list[dict[str, Any]]], list[int]]) -> None:
+    for seed in range(episodes):
+        played = play(name, Random(seed))
+        assert played.tokens.tokens == oracle(name, played.messages), (seed, played.messages)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
+def test_episodes_equal_the_official_template(name: str, episodes: int) -> None:
+    if template_text(TEMPLATES[name][0]) is None:
+        pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
+    compare(name, episodes, by_template)
+
+
+@pytest.mark.parametrize("name", [n for n in LIBRARY_NAMES if FAMILIES[VARIANTS[n].family].config != "cookbook"])
+@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
+def test_episodes_equal_the_librarys_rendering(name: str, episodes: int) -> None:
+    compare(name, episodes, by_library)
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY_NAMES if name not in COOKBOOK_DIFFERS])
+@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
+def test_episodes_equal_the_cookbooks_rendering(name: str, episodes: int) -> None:
+    renderers = pytest.importorskip("tinker_cookbook.renderers")
+    try:
+        renderers.get_renderer(name, chat_of(VARIANTS[name].family))
+    except Exception as error:  # its exceptions differ between versions
+        pytest.skip(f"tinker-cookbook has no such renderer: {error}")
+    compare(name, episodes, by_cookbook)
+
+
+def controls(name: str, ids: list[int]) -> list[str]:
+    return [piece for piece in renderer_of(name).codec.pieces(ids) if isinstance(piece, Control)]
+
+
+@pytest.mark.parametrize("name", LIBRARY_NAMES)
+def test_texts_that_spell_control_tokens_forge_nothing(name: str) -> None:
+    """Prompts and outputs made of every control text of the family add no control token to the stream."""
+    renderer = renderer_of(name)
+    spelled = [*FAMILIES[VARIANTS[name].family].controls, "<function=execute_bash>", "</parameter>", "｜DSML｜"]
+    turn = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"),)))
+    for text in [*spelled, "".join(spelled), "x".join(spelled), f"{spelled[0][:-1]}{spelled[0]}"]:
+        plain = controls(name, renderer.initial_ids("x", "x"))
+        assert controls(name, renderer.initial_ids(text, text)) == plain
+        reply = renderer.observation_ids([text], turn)
+        assert controls(name, reply) == controls(name, renderer.observation_ids(["x"], turn))
+        assert renderer.outputs(reply) == [text]
+        correction = renderer.correction_ids(f"ERROR: {text}", turn)
+        assert controls(name, correction) == controls(name, renderer.correction_ids("ERROR: x", turn))
+
+
+@one_of_each_family
+def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
+    """A model that writes a call letter by letter, without its control tokens, has not called."""
+    renderer = renderer_of(name)
+    call = renderer.turn_text(ModelTurn("", "", (ToolCall.of("rm -rf rtl"),)))
+    if not any(mark in call for mark in FAMILIES[VARIANTS[name].family].controls if mark not in ("<think>", "</think>")):
+        pytest.skip("the family's calls have no control token")
+    letters = renderer.codec.encode([call, Control(renderer.END)])
+    assert renderer.parse_ids(letters).kind != "command"
+
+
+@pytest.mark.parametrize("name", LIBRARY_NAMES)
+def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
+    """Cut-off, mixed-up and random turns: an action, a correction that extends exactly what was sampled, one datum."""
+    renderer, random = renderer_of(name), Random(name)
+    turn = renderer.turn_ids(ModelTurn("hm", "so", tuple(map(ToolCall.of, ["ls", "pwd"]))))
+    marks = [renderer.codec.control(text) for text in FAMILIES[VARIANTS[name].family].controls]
+    tokens = TokenTranscript(renderer.initial_ids("s", "u"))
+    sampled: list[list[int]] = []
+    for number in range(60):
+        ids = list(turn)
+        match number % 4:
+            case 0:
+                ids = ids[: random.randrange(len(ids))]
+            case 1:
+                ids.insert(random.randrange(len(ids)), random.choice(marks))
+            case 2:
+                del ids[random.randrange(len(ids))]
+            case _:
+                ids = [random.choice([*marks, *turn]) for _ in range(random.randrange(12))]
+        action = renderer.parse_ids(ids)
+        assert (action.kind == "malformed") == (action.correction is not None)
+        assert (action.kind == "command") == bool(action.commands)
+        kinds = renderer.kinds(ids)
+        assert len(kinds) == len(ids)
+        tokens.add_action(ids, [-1.0] * len(ids))
+        if action.kind == "command":
+            tokens.append(renderer.observation_ids(["out"] * len(action.commands), ids))
+        else:
+            tokens.append(renderer.correction_ids(action.correction or "?", ids))
+        sampled.append(ids)
+    assert [list(segment.ids) for segment in tokens.segments if segment.sampled] == sampled
+    assert sum(tokens.mask) == sum(map(len, sampled))
+
+
+@one_of_each_family
+def test_a_cut_off_call_is_malformed_and_not_run(name: str) -> None:
+    renderer = renderer_of(name)
+    turn = renderer.turn_ids(ModelTurn("hm", "", (ToolCall.of("rm -rf rtl && echo done"),)))
+    for end in range(1, len(turn) - 1):
+        action = renderer.parse_ids(turn[:end], truncated=True)
+        assert action.kind == "malformed" or action.commands == ("rm -rf rtl && echo done",), end
+
+
+XML = ["qwen3_5", "qwen3_8_low_reasoning", "qwen3_coder", "nemotron3", "nemotron3_ultra"]
+
+
+@pytest.mark.parametrize("name", XML)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<function=execute_bash>\n<parameter=command>\necho '</parameter>'; rm -rf rtl\n</parameter>\n</function>",
+        "<function=execute_bash>\n<parameter=command>\nls\n</parameter>\nrm -rf rtl\n</function>",
+        "<function=execute_bash>\n<parameter=command>\nls\n</function>",
+        "<function=other>\n<parameter=command>\nls\n</parameter>\n</function>",
+        '{"name": "execute_bash", "arguments": {"command": "ls"}}',
+        "<function=execute_bash>\n</function>",
+        "<function=execute_bash>\n<parameter=command>\n\n</parameter>\n</function>",
+        "",
+    ],
+)
+def test_a_call_of_which_a_part_would_be_lost_is_not_run(name: str, body: str) -> None:
+    renderer = renderer_of(name)
+    close = "\n</think>\n\n" if renderer.thinks else ""
+    action = renderer.parse_text(f"{close}<tool_call>\n{body}\n</tool_call><|im_end|>")
+    assert action.kind == "malformed"
+    assert renderer.turn_text(ModelTurn("", "", (ToolCall.of("ls -la /code/rtl"),))).strip().removeprefix(
+        "</think>"
+    ).strip() in (action.correction or "")
+
+
+@pytest.mark.parametrize("name", LIBRARY_NAMES)
+def test_text_behind_the_stop_token_is_ignored(name: str) -> None:
+    renderer = renderer_of(name)
+    first, second = (renderer.turn_text(ModelTurn("", "", (ToolCall.of(c),))) for c in ("ls", "rm -rf rtl"))
+    done = renderer.turn_text(ModelTurn("", "Done."))
+    call_stop = FAMILIES[VARIANTS[name].family].stops[0]
+    assert renderer.parse_text(first + call_stop + second).commands == ("ls",)
+    assert renderer.parse_text(done + str(renderer.END) + second).kind == "final"
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "kimi_k2", "glm5_3_max_reasoning"])
+def test_a_stop_token_inside_a_command_is_part_of_it(name: str) -> None:
+    renderer = renderer_of(name)
+    stop = FAMILIES[VARIANTS[name].family].stops[0]
+    command = f"grep -c '{stop}' notes.txt"
+    text = renderer.turn_text(ModelTurn("", "", (ToolCall.of(command),)))
+    assert renderer.parse_text(text + stop).commands == (command,)
+    ids = renderer.turn_ids(ModelTurn("", "", (ToolCall.of(command),)))
+    assert renderer.parse_ids(ids).commands == (command,)
+
+
+@one_of_each_family
+def test_turns_keep_their_kinds_through_another_dialect(name: str) -> None:
+    """Contents of a turn, framed in gpt-oss' dialect and back, are the same; bodies differ by their escapes alone."""
+    renderer, other = renderer_of(name), get_renderer("gpt_oss")
+    command = 'printf "%s\\n" "a b" > rtl/x.sv\necho done'
+    turn = ModelTurn("why" if renderer.thinks else "", "", (ToolCall.of(command),))
+    ids = renderer.turn_ids(turn)
+    contents = renderer.contents(ids)
+    assert [part.kind for part in contents] == (["thinking"] if renderer.thinks else []) + ["call"]
+    data = b"".join(map(renderer.codec.token_bytes, ids))
+    assert all(data[part.place : part.place + len(part.data)] == part.data for part in contents)
+    framed, parts = other.framed(contents)
+    assert other.parse_ids(framed).commands == (command,)
+    assert all(part is not None for part in parts)
+    back, parts = renderer.framed(other.contents(framed))
+    assert back == ids
+    assert all(part is not None for part in parts)
+    assert contents[-1].stops
+
+
+def test_more_calls_than_are_read_are_malformed() -> None:
+    renderer = renderer_of("qwen3_5")
+    text = renderer.turn_text(ModelTurn("", "", tuple(ToolCall.of("ls") for _ in range(MAX_CALLS_READ + 1))))
+    assert renderer.parse_text(text).kind == "malformed"
+
+
+def test_names_of_the_library_and_of_the_cookbook_are_accepted() -> None:
+    for name in [*VARIANTS, *ALIASES]:
+        assert get_renderer(name).name == ALIASES.get(name, name)
+    with pytest.raises(UsageError, match="qwen3_5"):
+        get_renderer("qwen9")
+
+
+def test_the_text_side_needs_no_vocabulary() -> None:
+    random = Random(0)
+    for name in LIBRARY_NAMES:
+        renderer = get_renderer(name)
+        outputs = [words(random, 4), words(random, 4)]
+        assert renderer.read_observation(renderer.observation_text(outputs), 2) == outputs
+        with pytest.raises(UsageError, match="tokenizer"):
+            renderer.initial_ids("s", "u")
+
+
+def test_the_documented_table_is_what_is_tested() -> None:
+    page = Path(__file__).parents[2] / "docs" / "renderers.md"
+    assert documented() in page.read_text(), f"docs/renderers.md needs this table:\n{documented()}"
