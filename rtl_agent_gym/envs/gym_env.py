@@ -23,7 +23,7 @@ from ..episodes.runtime import Lease, acquire, background_loop, run_sync
 from ..episodes.turns import result_numbers
 from ..errors import UsageError
 from ..problems import Problem, find_problem, load_problems
-from ..renderers import Renderer, get_renderer
+from ..renderers import Renderer, renderer_named
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import scorable
 
@@ -375,7 +375,7 @@ def read_problems(
 def read_renderer(renderer: str | Renderer) -> Renderer:
     """The dialect. Raises `UsageError` if it is neither a known name nor a `Renderer`."""
     if isinstance(renderer, str):
-        return get_renderer(renderer)
+        return renderer_named(renderer)
     if isinstance(renderer, Renderer):
         return renderer
     raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")

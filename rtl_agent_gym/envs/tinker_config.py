@@ -20,7 +20,7 @@ from typing import Any
 from ..engines.catalogue import renderer_for
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from ..renderers import Renderer, get_renderer
+from ..renderers import Renderer, renderer_named
 from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 from ..scoring import RewardWeights
 
@@ -101,7 +101,7 @@ def load_renderer(config: TinkerEnvConfig) -> Renderer:
 def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
     name = renderer_name or renderer_for(model_name, None, option="renderer_name")
     tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
-    renderer = get_renderer(name, tokenizer)
+    renderer = renderer_named(name, tokenizer)
     _ = renderer.codec  # loaded here, under the lock: environments build their prompts in threads
     return renderer
 

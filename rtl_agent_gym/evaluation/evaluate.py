@@ -44,7 +44,7 @@ from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
 from ..problems.notes import Note
-from ..renderers import Renderer, get_renderer
+from ..renderers import Renderer, renderer_named
 from ..retries import EPISODE
 from ..sandboxes import SandboxProvider
 from ..sandboxes.admission import queueing_as, set_limits
@@ -140,7 +140,7 @@ async def evaluate(
                 owned.push_async_callback(player.close)
         renderer = config.renderer
         if isinstance(renderer, str):
-            renderer = get_renderer(renderer, getattr(player, "tokenizer", None))
+            renderer = renderer_named(renderer, getattr(player, "tokenizer", None))
         prices = getattr(player, "prices", None)
         if config.max_cost is not None and prices is None:
             raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from ..errors import UsageError
@@ -22,11 +23,13 @@ __all__ = [
     "Renderer",
     "ToolCall",
     "get_renderer",
+    "is_renderer_name",
+    "renderer_named",
     "with_notes",
 ]
 
-RENDERER_NAMES: tuple[str, ...] = QWEN_NAMES + GPT_OSS_NAMES + LIBRARY_NAMES
-"""The names of the dialects. `get_renderer` also accepts those of the library ``renderers``."""
+RENDERER_NAMES: tuple[str, ...] = (*QWEN_NAMES, *GPT_OSS_NAMES, *LIBRARY_NAMES, *ALIASES)
+"""The names that `get_renderer` accepts: tinker-cookbook's, then those of the library ``renderers``."""
 
 
 def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
@@ -34,7 +37,7 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
 
     Args:
         name: One of `RENDERER_NAMES`.
-        tokenizer: The model's tokenizer. Only the token side of the Qwen dialects needs one; gpt-oss has its own.
+        tokenizer: The model's tokenizer, for the token side only; gpt-oss has its own.
 
     Raises:
         UsageError: No renderer has that name.
@@ -47,3 +50,28 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
     if name in LIBRARY_NAMES:
         return LibraryRenderer(name, tokenizer)
     raise UsageError(f"no renderer {name!r}; there are {', '.join(RENDERER_NAMES)}")
+
+
+def renderer_named(name: str, tokenizer: Any = None) -> Renderer:
+    """`get_renderer`, and a third party's renderer by ``module:Class``, a subclass of `Renderer`.
+
+    This imports the module, so the name must be the user's own and not come from a file.
+
+    Raises:
+        UsageError: There is no such renderer, or it is not a `Renderer`.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return get_renderer(name, tokenizer)
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"renderer {name!r}: {error}; name an importable module and a class in it") from error
+    if not (isinstance(found, type) and issubclass(found, Renderer)):
+        raise UsageError(f"renderer {name!r} is not a subclass of rtl_agent_gym.renderers.Renderer")
+    return found(name, tokenizer)
+
+
+def is_renderer_name(name: str) -> bool:
+    """Whether `renderer_named` may know the name: a dialect's, or ``module:Class``."""
+    return name in RENDERER_NAMES or ":" in name

@@ -115,7 +115,9 @@ class CookbookEngine:
     def _arguments(self, raw: str) -> dict[str, Any] | str:
         if self._family.json:
             return raw  # read from the turn itself
-        parameters = re.findall(r'(?s)<｜DSML｜ parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜ parameter>', raw)
+        parameters = re.findall(
+            r'(?s)<｜DSML｜ parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜ parameter>', raw
+        )
         try:
             return {key: text if is_text == "true" else json.loads(text) for key, is_text, text in parameters}
         except ValueError:

@@ -400,7 +400,9 @@ def _read_header(header: str, begun: int, place: int, role: str | None) -> Harmo
         raise unreadable
     kind: Kind = "call" if recipient is not None else "thinking" if channel == "analysis" else "text"
     opens = _opens(header, begun, place)
-    return HarmonyMessage(kind, "", place, opens, None, False, role, channel, recipient, constrained)
+    return HarmonyMessage(
+        kind, "", place, opens, role=role, channel=channel, recipient=recipient, constrained=constrained
+    )
 
 
 def _opens(header: str, begun: int, place: int) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ class CharacterTokenizer:
         return "".join(self._codes.get(piece, piece) if isinstance(piece, Control) else piece for piece in pieces)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _engine(name: str) -> tuple[Engine, CharacterTokenizer]:
     """The library's renderer of a variant, and the tokenizer it works with."""
     try:
@@ -410,7 +410,7 @@ class LibraryRenderer(Renderer):
         return with_text(self._decide(coded, parsed, truncated), text, thinking)
 
     def _decide(self, coded: str, parsed: ParsedResponse, truncated: bool) -> Action:
-        rules, (begin, end) = self._rules, self.family.call
+        rules, begin = self._rules, self.family.call[0]
         if parsed.tool_calls:
             found = [self._read_call(coded, call) for call in parsed.tool_calls[:MAX_CALLS_READ]]
             return rules.run(found, truncated=truncated, unread=max(0, len(parsed.tool_calls) - MAX_CALLS_READ))
@@ -491,9 +491,7 @@ class LibraryRenderer(Renderer):
         tools: Any = [TOOL]
         messages: Any = [request, {"role": "assistant", **message}]
         rendered = "".join(map(chr, self._library.render_ids(messages, tools=tools)))
-        prompt = "".join(
-            map(chr, self._library.render_ids(messages[:1], tools=tools, add_generation_prompt=True))
-        )
+        prompt = "".join(map(chr, self._library.render_ids(messages[:1], tools=tools, add_generation_prompt=True)))
         if not rendered.startswith(prompt):
             raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
         turn = rendered[len(prompt) :]
@@ -540,7 +538,11 @@ class LibraryRenderer(Renderer):
             number = written[ord(chunk) - _FIRST_BODY]
             body = self._body(phrases[number])
             parts[number] = Part(
-                phrases[number].kind, body, len(pieces), None if len(pieces) == begin else (begin, len(pieces)), raw=not self.family.json
+                phrases[number].kind,
+                body,
+                len(pieces),
+                None if len(pieces) == begin else (begin, len(pieces)),
+                raw=not self.family.json,
             )
             pieces.append(body)
             begin = len(pieces)
@@ -616,7 +618,11 @@ class LibraryRenderer(Renderer):
                 end = close if close >= 0 else len(turn)
                 position = close + len(think_close) if close >= 0 else len(turn)
                 yield Part(
-                    "thinking", turn[begin:end], begin, (blank, begin) if explicit else None, position if close >= 0 else None
+                    "thinking",
+                    turn[begin:end],
+                    begin,
+                    (blank, begin) if explicit else None,
+                    position if close >= 0 else None,
                 )
         begin_tag, end_tag = map(self._characters.coded, self.family.call)
         for call, (begin, end) in zip(parsed.tool_calls, spans, strict=True):

@@ -256,7 +256,7 @@ class Renderer(ABC):
         return self.codec.encode(pieces), framed
 
     def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
-        """A turn of the assistant, and its parts with offsets that count pieces; None for a phrase that it leaves out."""
+        """A turn of the assistant, and its parts with offsets that count pieces; None for a phrase left out."""
         pieces: list[Piece] = []
         parts: list[Part | None] = []
         for number, phrase in enumerate(phrases, 1):

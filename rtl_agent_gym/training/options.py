@@ -35,7 +35,7 @@ from ..options import (
     with_default,
 )
 from ..problems.paths import expand_home
-from ..renderers import RENDERER_NAMES
+from ..renderers import RENDERER_NAMES, is_renderer_name
 from ..renderers.protocol import Kind
 from ..scoring import RewardWeights
 
@@ -221,7 +221,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         self.reward_config()
         for name in ("renderer_name", "teacher_renderer_name"):
             value = getattr(self, name)
-            if value is not None and value not in RENDERER_NAMES:
+            if value is not None and not is_renderer_name(value):
                 raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
         if self.harness_feedback and self.env == "single_turn":
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -101,7 +101,7 @@ def documented() -> str:
 WORDS = ["ls", "cat a.v", "x = 1'b0;", "漢字", "é🙂", "\n", "  ", "\t", '"q"', "'s'", "\\n", "{", "}", "$a", "`b`", "ﬁ"]
 
 
-@lru_cache(maxsize=None)
+@cache
 def vocabulary(family: str) -> Any:
     """The family's tokenizer, or a stand-in with its control tokens; a `tokenizers.Tokenizer`."""
     if family in REAL and family != "qwen3_coder":
@@ -115,13 +115,13 @@ def vocabulary(family: str) -> Any:
     return made
 
 
-@lru_cache(maxsize=None)
+@cache
 def renderer_of(name: str) -> Renderer:
     """A variant with its vocabulary."""
     return get_renderer(name, vocabulary(VARIANTS[name].family))
 
 
-@lru_cache(maxsize=None)
+@cache
 def chat_of(family: str) -> Any:
     """The vocabulary as transformers wraps it."""
     from transformers import PreTrainedTokenizerFast

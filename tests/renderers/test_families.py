@@ -95,7 +95,9 @@ def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
     """A model that writes a call letter by letter, without its control tokens, has not called."""
     renderer = renderer_of(name)
     call = renderer.turn_text(ModelTurn("", "", (ToolCall.of("rm -rf rtl"),)))
-    if not any(mark in call for mark in FAMILIES[VARIANTS[name].family].controls if mark not in ("<think>", "</think>")):
+    if not any(
+        mark in call for mark in FAMILIES[VARIANTS[name].family].controls if mark not in ("<think>", "</think>")
+    ):
         pytest.skip("the family's calls have no control token")
     letters = renderer.codec.encode([call, Control(renderer.END)])
     assert renderer.parse_ids(letters).kind != "command"
