@@ -41,7 +41,7 @@ class Family:
     name: str = ""
     """A regular expression for the name in a call, for ``cookbook``."""
     section: str = ""
-    """What opens the section of all calls, for ``cookbook``."""
+    """What opens the section of all calls, where it is not a control token alone, or for ``cookbook``."""
     calls: int | None = None
     """How many calls a turn may have; None for any number."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -135,6 +135,7 @@ FAMILIES: dict[str, Family] = {
             "<think>", "</think>", "｜DSML｜",
         ),
         call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
+        section="<｜DSML｜tool_calls>",
         argument=('<｜DSML｜parameter name="command" string="true">', "</｜DSML｜parameter>"),
         stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
         result=("<tool_result>", "</tool_result>"),

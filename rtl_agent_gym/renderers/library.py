@@ -89,8 +89,8 @@ class CharacterTokenizer:
         return list(map(ord, self.coded(text)))
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """The text of ids, control tokens written out."""
-        return self.written(map(chr, ids))
+        """The text of ids, control tokens written out, and those that are only spelled still hidden."""
+        return "".join(self._texts.get(char, char) for char in map(chr, ids))
 
     def convert_tokens_to_ids(self, token: str) -> int:
         """The id of a control token; -1 for any other text."""
@@ -102,7 +102,11 @@ class CharacterTokenizer:
 
     def protected(self, text: str) -> str:
         """The text with control tokens that are spelled in it hidden from `coded`, until `pieces` restores them."""
-        return self._spelled.sub(lambda found: self._escapes[found[0][0]] + found[0][1:], printable(text))
+        return self.hidden(printable(text))
+
+    def hidden(self, text: str) -> str:
+        """`protected` for text of a model, in which bytes that are not UTF-8 are lone surrogates."""
+        return self._spelled.sub(lambda found: self._escapes[found[0][0]] + found[0][1:], text)
 
     def written(self, coded: Any) -> str:
         """Coded characters as text, control tokens written out."""
@@ -115,7 +119,9 @@ class CharacterTokenizer:
 
     def from_pieces(self, pieces: Sequence[Piece]) -> str:
         """Coded text from pieces. A control token of another family is text."""
-        return "".join(self._codes.get(piece, piece) if isinstance(piece, Control) else piece for piece in pieces)
+        return "".join(
+            self._codes.get(piece, piece) if isinstance(piece, Control) else self.hidden(piece) for piece in pieces
+        )
 
 
 @cache
@@ -234,7 +240,7 @@ class LibraryRenderer(Renderer):
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
         turn = self._coded_ids(action_ids)
-        content = self._characters.from_pieces(self._hidden(self.correction_pieces(message)))
+        content = self._characters.from_pieces(self.correction_pieces(printable(message)))
         calls = len(self._parse(self._until_stop(turn)[0]).tool_calls)
         if calls or self.family.corrections == "tool":
             more = [ANSWERED] * (calls - 1) if calls <= MAX_CALLS_READ else []
@@ -242,9 +248,6 @@ class LibraryRenderer(Renderer):
         else:
             replies = [{"role": "user", "content": content}]
         return self.codec.encode(self._characters.pieces(self._extension(turn, replies)))
-
-    def _hidden(self, pieces: Sequence[Piece]) -> list[Piece]:
-        return [piece if isinstance(piece, Control) else self._characters.protected(piece) for piece in pieces]
 
     def _results(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
         """The contents as messages of the tool. They refer to the turn's calls by the ids that these have."""
@@ -314,7 +317,7 @@ class LibraryRenderer(Renderer):
         return pieces
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        content = self._characters.from_pieces(self._hidden(reply))
+        content = self._characters.from_pieces(reply)
         turn = self._complete_turn(self._characters.coded(self.END))
         return self._characters.pieces(self._extension(turn, [{"role": "user", "content": content}]))
 
@@ -344,7 +347,10 @@ class LibraryRenderer(Renderer):
     # Turns of the model
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
-        return self._action(self._characters.coded(completion), truncated)
+        coded = self._characters.coded(completion)
+        for stop in self._stops:  # inside a call, or it would have ended the turn
+            coded = coded.replace(stop, self._characters.protected(self._characters.written(stop)))
+        return self._action(coded, truncated)
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         before_stop, stopped = self._until_stop(self._coded_ids(ids))
@@ -456,8 +462,10 @@ class LibraryRenderer(Renderer):
             return command_of_arguments(decode_whole(body))
         if not isinstance(call.arguments, dict):
             raise CallError("it has no arguments")
-        command, notes = command_of_arguments(call.arguments)
-        if self._squeezed(block) != self._squeezed(self._rendered_call(call.arguments)):
+        written = self._characters.written
+        read = {written(key): written(text) if isinstance(text, str) else text for key, text in call.arguments.items()}
+        command, notes = command_of_arguments(read)
+        if self._squeezed(block) != self._squeezed(self._rendered_call(read)):
             raise CallError(
                 f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
                 "there is text that belongs to no argument"
@@ -594,7 +602,7 @@ class LibraryRenderer(Renderer):
             if stopped and parts and parts[-1].kind != "thinking":
                 last = parts[-1]
                 end = last.ends if last.kind == "call" else last.place + len(last.body)
-                if end is not None and not _CONTROLS.sub("", before[end:]).strip():
+                if end is not None and not self._frames.sub("", before[end:]).strip():
                     parts[-1] = replace(last, ends=len(before) + 1, stops=True)
         sizes = (len(self._characters.written(char)) for char in coded)
         offset = list(accumulate(sizes, initial=0)).__getitem__
@@ -634,10 +642,17 @@ class LibraryRenderer(Renderer):
             position = end
         yield from self._texts(turn, position, len(turn))
 
+    @cached_property
+    def _frames(self) -> re.Pattern[str]:
+        """Control tokens, and the texts around a section of calls."""
+        section = self._characters.coded(self.family.section)
+        marks = [re.escape(mark) for mark in (section, f"</{section[1:]}") if len(section) > 1]
+        return re.compile(f"({'|'.join([*marks, _CONTROLS.pattern[1:-1]])})")
+
     def _texts(self, turn: str, begin: int, end: int) -> Iterator[Part]:
         place = begin
-        for chunk in _CONTROLS.split(turn[begin:end]):
-            if chunk and not _CONTROLS.fullmatch(chunk):
+        for chunk in self._frames.split(turn[begin:end]):
+            if chunk and not self._frames.fullmatch(chunk):
                 yield Part("text", chunk, place)
             place += len(chunk)
 
