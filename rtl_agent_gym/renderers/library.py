@@ -136,7 +136,7 @@ def _engine(name: str) -> tuple[Engine, CharacterTokenizer]:
     family = FAMILIES[variant.family]
     tokenizer = CharacterTokenizer(family.controls, variant.model)
     if family.config == "cookbook":
-        return CookbookEngine(name, tokenizer), tokenizer  # type: ignore[return-value]
+        return CookbookEngine(name, tokenizer), tokenizer
     kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
     return create_renderer(tokenizer, kinds[family.config](**family.options, **variant.options)), tokenizer
 
@@ -196,7 +196,7 @@ class LibraryRenderer(Renderer):
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": user})
         tools = [TOOL] if tool else None
-        ids = self._library.render_ids(messages, tools=tools, add_generation_prompt=True)  # type: ignore[arg-type]
+        ids = self._library.render_ids(messages, tools=tools, add_generation_prompt=True)
         return "".join(map(chr, ids))
 
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
@@ -278,8 +278,8 @@ class LibraryRenderer(Renderer):
         found = _engine(VARIANTS[self._name].extends or self._name)[0].bridge_to_next_turn(
             list(map(ord, self._prompt)),
             list(map(ord, turn)),
-            list(replies),  # type: ignore[arg-type]
-            tools=[TOOL],  # type: ignore[list-item]
+            list(replies),
+            tools=[TOOL],
         )
         if found is None:
             return None
@@ -393,7 +393,7 @@ class LibraryRenderer(Renderer):
     def _parse(self, coded: str) -> ParsedResponse:
         return self._library.parse_response(
             list(map(ord, coded)),
-            tools=[TOOL],  # type: ignore[list-item]
+            tools=[TOOL],
             prompt_ids=list(map(ord, self._prompt)),
         )
 
