@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .families import FAMILIES, VARIANTS
+from .families import FAMILIES, VARIANTS, Family
 
 if TYPE_CHECKING:
     from renderers.base import ParsedResponse, ParsedToolCall
 
-    from .library import CharacterTokenizer
+    from .characters import CharacterTokenizer
 
 
 class CookbookEngine:
@@ -47,7 +47,6 @@ class CookbookEngine:
         except (RendererError, ValueError) as error:
             raise UsageError(f"this version of tinker-cookbook has no renderer {name!r}: update it") from error
         self._family, self._tokenizer = FAMILIES[VARIANTS[name].family], tokenizer
-        self._tags = tuple(map(tokenizer.coded, (*self._family.think, *self._family.call, self._family.section)))
 
     def get_stop_token_ids(self) -> list[int]:
         """The ids at which sampling ends."""
@@ -74,54 +73,75 @@ class CookbookEngine:
         self, ids: Sequence[int], *, tools: Any = None, prompt_ids: Sequence[int] = ()
     ) -> ParsedResponse:
         """The thinking, text and calls of coded text."""
-        from renderers.base import ParsedResponse
+        return parse_tags(self._family, self._tokenizer, "".join(map(chr, ids)), "".join(map(chr, prompt_ids)))
 
-        think, close, *_, section = self._tags
-        turn = re.split("|".join(map(chr, self.get_stop_token_ids())), "".join(map(chr, ids)))[0]
-        opened = bool(prompt_ids) and chr(prompt_ids[-1]) == think
-        blank = len(turn) - len(turn.lstrip())
-        explicit = bool(think) and turn.startswith(think, blank)
-        thinking, position = None, 0
-        if opened or explicit:
-            begin = blank + 1 if explicit else 0
-            thinking, closed, _ = turn[begin:].partition(close)
-            if not closed:
-                return ParsedResponse("", thinking, reasoning_complete=False)
-            position = begin + len(thinking) + 1
-        calls = self._calls(turn, position)
-        text = turn[position:] if not calls else turn[position : calls[0].token_span[0]].partition(section)[0]
-        return ParsedResponse(text.strip(), None if thinking is None else thinking.strip(), calls)
 
-    def _calls(self, turn: str, position: int) -> list[ParsedToolCall]:
-        from renderers.base import ParsedToolCall, ToolCallParseStatus
+def parse_tags(family: Family, tokenizer: CharacterTokenizer, turn: str, prompt: str) -> ParsedResponse:
+    """The thinking, text and calls of a turn by the family's tags, in time proportional to its length.
 
-        _, _, begin, end, _ = self._tags
-        found: list[ParsedToolCall] = []
-        while (start := turn.find(begin, position)) >= 0:
-            stop = turn.find(end, start + len(begin))
-            position = len(turn) if stop < 0 else stop + len(end)
-            raw = self._tokenizer.written(turn[start:position])
-            name = re.search(self._family.name, raw)
-            if stop < 0:
-                call = ParsedToolCall(raw, status=ToolCallParseStatus.UNCLOSED_BLOCK)
-            elif name is None:
-                call = ParsedToolCall(raw, status=ToolCallParseStatus.MALFORMED_STRUCTURE)
-            else:
-                call = ParsedToolCall(raw, name[1].strip(), self._arguments(raw))
-            call.token_span = (start, position)
-            found.append(call)
-        return found
+    Args:
+        family: A family with a `Family.name`.
+        tokenizer: The tokenizer of coded text.
+        turn: The coded turn.
+        prompt: The coded prompt, whose end tells whether the turn begins while thinking.
+    """
+    from renderers.base import ParsedResponse
 
-    def _arguments(self, raw: str) -> dict[str, Any] | str:
-        if self._family.json:
-            return raw  # read from the turn itself
-        parameters = re.findall(
-            r'(?s)<｜DSML｜ parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜ parameter>', raw
-        )
-        try:
-            return {key: text if is_text == "true" else json.loads(text) for key, is_text, text in parameters}
-        except ValueError:
-            return raw
+    think, close = map(tokenizer.coded, family.think)
+    turn = re.split("|".join(map(tokenizer.coded, family.stops)), turn)[0]
+    blank = len(turn) - len(turn.lstrip())
+    explicit = turn.startswith(think, blank)
+    thinking, position = None, 0
+    if explicit or prompt.endswith(think):
+        begin = blank + 1 if explicit else 0
+        thinking, closed, _ = turn[begin:].partition(close)
+        if not closed:
+            return ParsedResponse("", thinking, reasoning_complete=False)
+        position = begin + len(thinking) + 1
+    calls = _calls(family, tokenizer, turn, position)
+    end = len(turn) if not calls or calls[0].token_span is None else calls[0].token_span[0]
+    text = turn[position:end].partition(tokenizer.coded(family.section))[0] if calls else turn[position:]
+    return ParsedResponse(text.strip(), None if thinking is None else thinking.strip(), calls)
+
+
+def unreadable(turn: str) -> ParsedResponse:
+    """A turn that is one broken call."""
+    from renderers.base import ParsedResponse, ParsedToolCall, ToolCallParseStatus
+
+    broken = ParsedToolCall(turn, status=ToolCallParseStatus.MALFORMED_STRUCTURE, token_span=(0, len(turn)))
+    return ParsedResponse("", tool_calls=[broken])
+
+
+def _calls(family: Family, tokenizer: CharacterTokenizer, turn: str, position: int) -> list[ParsedToolCall]:
+    from renderers.base import ParsedToolCall, ToolCallParseStatus
+
+    begin, end = map(tokenizer.coded, family.call)
+    found: list[ParsedToolCall] = []
+    while (start := turn.find(begin, position)) >= 0:
+        stop = turn.find(end, start + len(begin))
+        position = len(turn) if stop < 0 else stop + len(end)
+        raw = tokenizer.decode(list(map(ord, turn[start:position])))
+        name = re.search(family.name, raw)
+        if stop < 0:
+            call = ParsedToolCall(raw, status=ToolCallParseStatus.UNCLOSED_BLOCK)
+        elif name is None:
+            call = ParsedToolCall(raw, status=ToolCallParseStatus.MALFORMED_STRUCTURE)
+        else:
+            call = ParsedToolCall(raw, name[1].strip(), raw if family.json else _parameters(raw))
+        call.token_span = (start, position)
+        found.append(call)
+    return found
+
+
+_PARAMETER = re.compile(r'(?s)<｜DSML｜ ?parameter name="(.*?)" string="(true|false)">(.*?)</｜DSML｜ ?parameter>')
+
+
+def _parameters(raw: str) -> dict[str, Any] | str:
+    """The arguments of a call in DeepSeek's markup; its text if one of them is not JSON."""
+    try:
+        return {key: text if is_text == "true" else json.loads(text) for key, is_text, text in _PARAMETER.findall(raw)}
+    except (RecursionError, ValueError):
+        return raw
 
 
 def _converted(message: dict[str, Any]) -> dict[str, Any]:

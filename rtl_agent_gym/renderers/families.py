@@ -39,9 +39,9 @@ class Family:
     """The role of the message that corrects a turn without a call: ``tool`` where results carry no reference to a call.
     There the model keeps its earlier thinking, as in a tool loop."""
     name: str = ""
-    """A regular expression for the name in a call, for ``cookbook``."""
+    """A regular expression for the name in a call, where this package finds the calls (`cookbook.parse_tags`)."""
     section: str = ""
-    """What opens the section of all calls, where it is not a control token alone, or for ``cookbook``."""
+    """What opens the section of all calls, where this package finds them."""
     calls: int | None = None
     """How many calls a turn may have; None for any number."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -135,6 +135,7 @@ FAMILIES: dict[str, Family] = {
             "<think>", "</think>", "｜DSML｜",
         ),
         call=("<｜DSML｜invoke", "</｜DSML｜invoke>"),
+        name=r'^<｜DSML｜invoke name="(.*?)">\n',
         section="<｜DSML｜tool_calls>",
         argument=('<｜DSML｜parameter name="command" string="true">', "</｜DSML｜parameter>"),
         stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),

@@ -1,9 +1,7 @@
 """The dialects that the library ``renderers`` keeps, on its `render`, `parse_response` and `bridge_to_next_turn`.
 
-The library works on token ids and needs a tokenizer. It gets one whose ids are characters (`CharacterTokenizer`), so
-that it renders and parses without any vocabulary, and this module sees control tokens and text apart: text that only
-spells a control token stays text. A model's own vocabulary then encodes the result (`Codec`). Text with one character
-in place of each control token is called coded.
+The library gets a tokenizer whose ids are characters (`CharacterTokenizer`), and a model's own vocabulary encodes the
+result (`Codec`). Text with one character in place of each control token is called coded.
 
 What the library does not do is here: corrections, calls whose text was only read in part, truncated turns, the text
 side, and which part of a turn is thinking, text or a call.
@@ -32,7 +30,8 @@ from .actions import (
     excerpt,
     with_text,
 )
-from .cookbook import CookbookEngine
+from .characters import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer, id_list
+from .cookbook import CookbookEngine, parse_tags, unreadable
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import (
     ANSWERED,
@@ -54,74 +53,6 @@ if TYPE_CHECKING:
     from renderers.base import Renderer as Engine
 
 LIBRARY_NAMES = tuple(VARIANTS)
-
-_FIRST_CONTROL, _FIRST_BODY, _FIRST_ESCAPE = 0xD800, 0xDB00, 0xDC00
-"""Surrogates, which no text has: in place of control tokens, of bodies in a shape, and of first letters of spelled
-control tokens. Bytes that are not UTF-8 are U+DC80 and above."""
-
-_CONTROLS = re.compile("([\ud800-\udaff])")
-_BODIES = re.compile("([\udb00-\udbff])")
-
-
-class CharacterTokenizer:
-    """A tokenizer whose ids are the characters of coded text, for the library.
-
-    Args:
-        controls: The control tokens.
-        model: The model's name. Few of the library's renderers depend on it.
-    """
-
-    unk_token_id = -1
-    eos_token_id = None
-
-    def __init__(self, controls: Sequence[str], model: str = "") -> None:
-        self.name_or_path = model
-        self._codes = {text: chr(_FIRST_CONTROL + number) for number, text in enumerate(controls)}
-        self._texts = {code: Control(text) for text, code in self._codes.items()}
-        spelled = "|".join(map(re.escape, sorted(controls, key=len, reverse=True)))
-        self._spelled = re.compile(spelled)
-        firsts = sorted({text[0] for text in controls})
-        self._escapes = {first: chr(_FIRST_ESCAPE + number) for number, first in enumerate(firsts)}
-        self._unescaped = str.maketrans({escape: first for first, escape in self._escapes.items()})
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        """The ids of a text in which control tokens are written out."""
-        return list(map(ord, self.coded(text)))
-
-    def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """The text of ids, control tokens written out, and those that are only spelled still hidden."""
-        return "".join(self._texts.get(char, char) for char in map(chr, ids))
-
-    def convert_tokens_to_ids(self, token: str) -> int:
-        """The id of a control token; -1 for any other text."""
-        return ord(self._codes[token]) if token in self._codes else self.unk_token_id
-
-    def coded(self, text: str) -> str:
-        """The text with each control token that is written out in it as one character."""
-        return self._spelled.sub(lambda found: self._codes[found[0]], text)
-
-    def protected(self, text: str) -> str:
-        """The text with control tokens that are spelled in it hidden from `coded`, until `pieces` restores them."""
-        return self.hidden(printable(text))
-
-    def hidden(self, text: str) -> str:
-        """`protected` for text of a model, in which bytes that are not UTF-8 are lone surrogates."""
-        return self._spelled.sub(lambda found: self._escapes[found[0][0]] + found[0][1:], text)
-
-    def written(self, coded: Any) -> str:
-        """Coded characters as text, control tokens written out."""
-        return "".join(self._texts.get(char, char) for char in coded).translate(self._unescaped)
-
-    def pieces(self, coded: str) -> list[Piece]:
-        """Coded text as pieces."""
-        split = filter(None, _CONTROLS.split(coded))
-        return [self._texts[text] if text in self._texts else text.translate(self._unescaped) for text in split]
-
-    def from_pieces(self, pieces: Sequence[Piece]) -> str:
-        """Coded text from pieces. A control token of another family is text."""
-        return "".join(
-            self._codes.get(piece, piece) if isinstance(piece, Control) else self.hidden(piece) for piece in pieces
-        )
 
 
 @cache
@@ -175,7 +106,7 @@ class LibraryRenderer(Renderer):
         options = VARIANTS[self._name].options
         if self._prompt_thinks or not all(options.get(key, True) for key in ("enable_thinking", "thinking")):
             return self._prompt_thinks
-        return chr(_FIRST_BODY) in self._shape(thinking=True, text=False, calls=1)
+        return chr(FIRST_BODY) in self._shape(thinking=True, text=False, calls=1)
 
     @cached_property
     def _stops(self) -> tuple[str, ...]:
@@ -189,14 +120,11 @@ class LibraryRenderer(Renderer):
         needed = (name for name in names if name in self.family.stops or name in self.codec)
         return [self.codec.control(name) for name in needed]
 
-    # Prompts
-
     def _opening(self, system: str, user: str, *, tool: bool) -> str:
         """The coded opening of a protected system message and request."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": user})
-        tools = [TOOL] if tool else None
-        ids = self._library.render_ids(messages, tools=tools, add_generation_prompt=True)
+        ids = self._library.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
         return "".join(map(chr, ids))
 
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
@@ -210,11 +138,11 @@ class LibraryRenderer(Renderer):
         return self._characters.pieces(self._opening(hide(system), hide(user), tool=tool))
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
-        begin, end = map(self._characters.coded, self.family.system)
+        begin, end = self.family.system
         if begin:
-            hide = self._characters.protected
-            content = self._opening(hide(system), hide(user), tool=True).partition(begin)[2].partition(end)[0]
-            declared = self._characters.written(content)
+            pieces = self._protected_opening(system, "-", tool=True)
+            opening = self._characters.from_pieces(pieces).partition(self._characters.coded(begin))[2]
+            declared = self._characters.written(opening.partition(self._characters.coded(end))[0])
         else:
             declared = "\n\n".join(filter(None, [system, self._declaration]))
         return [{"role": "system", "content": declared}, {"role": "user", "content": user}]
@@ -223,8 +151,6 @@ class LibraryRenderer(Renderer):
     def _declaration(self) -> str:
         """The tool's declaration as text, for families whose opening is more than one text."""
         return f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
-
-    # Replies
 
     @cached_property
     def _prompt(self) -> str:
@@ -275,12 +201,8 @@ class LibraryRenderer(Renderer):
 
     def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
         before = self._prompt + turn
-        found = _engine(VARIANTS[self._name].extends or self._name)[0].bridge_to_next_turn(
-            list(map(ord, self._prompt)),
-            list(map(ord, turn)),
-            list(replies),
-            tools=[TOOL],
-        )
+        engine = _engine(VARIANTS[self._name].extends or self._name)[0]
+        found = engine.bridge_to_next_turn(id_list(self._prompt), id_list(turn), list(replies), tools=[TOOL])
         if found is None:
             return None
         after = "".join(map(chr, found.token_ids))
@@ -304,8 +226,8 @@ class LibraryRenderer(Renderer):
         """A turn that ends with this token and can be continued."""
         if stop == self._characters.coded(self.family.stops[0]):
             shape = self._shape(thinking=False, text=False, calls=1)
-            return _BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
-        return _BODIES.sub("-", self._shape(thinking=False, text=True, calls=0))[:-1] + stop
+            return BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
+        return BODIES.sub("-", self._shape(thinking=False, text=True, calls=0))[:-1] + stop
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         begin, end = (self._characters.pieces(self._characters.coded(text)) for text in self.family.result)
@@ -344,8 +266,6 @@ class LibraryRenderer(Renderer):
         found = found if len(found) == count else [inner]
         return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
 
-    # Turns of the model
-
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         coded = self._characters.coded(completion)
         for stop in self._stops:  # inside a call, or it would have ended the turn
@@ -375,8 +295,8 @@ class LibraryRenderer(Renderer):
                 break
             else:
                 position = close + len(end)
-        found = self._until_stop(coded[position:])
-        return self._characters.written(coded[: position + len(found[0])]), found[1]
+        before, stopped = self._until_stop(coded[position:])
+        return self._characters.written(coded[:position] + before), stopped
 
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
         stops = set(self.stop)
@@ -391,17 +311,18 @@ class LibraryRenderer(Renderer):
         return self._characters.from_pieces(self.codec.pieces(ids))
 
     def _parse(self, coded: str) -> ParsedResponse:
-        return self._library.parse_response(
-            list(map(ord, coded)),
-            tools=[TOOL],
-            prompt_ids=list(map(ord, self._prompt)),
-        )
+        if self.family.name:  # the library's time for a turn in DeepSeek's markup grows with the square of its length
+            return parse_tags(self.family, self._characters, coded, self._prompt)
+        try:
+            return self._library.parse_response(id_list(coded), tools=[TOOL], prompt_ids=id_list(self._prompt))
+        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
+            return unreadable(coded)
 
     @cached_property
     def _example(self) -> str:
         """A call in its right form, as text."""
         body = json.dumps({TOOL_ARGUMENT: EXAMPLE_COMMAND}) if self.family.json else EXAMPLE_COMMAND
-        turn = _BODIES.sub(lambda _: body, self._shape(thinking=False, text=False, calls=1))[:-1]
+        turn = BODIES.sub(lambda _: body, self._shape(thinking=False, text=False, calls=1))[:-1]
         closed = self._characters.coded(self.family.think[1])
         return self._characters.written(turn.rpartition(closed)[2] if closed else turn).strip()
 
@@ -491,15 +412,12 @@ class LibraryRenderer(Renderer):
         spans = (call.token_span for call in self._parse(self._until_stop(turn)[0]).tool_calls)
         return [span if span is not None else (0, len(turn)) for span in spans]
 
-    # Writing turns
-
     def _rendered_turn(self, message: dict[str, Any]) -> str:
         """A message of the assistant as the model writes it, with the token that ends the turn."""
         request: dict[str, Any] = {"role": "user", "content": "-"}
-        tools: Any = [TOOL]
         messages: Any = [request, {"role": "assistant", **message}]
-        rendered = "".join(map(chr, self._library.render_ids(messages, tools=tools)))
-        prompt = "".join(map(chr, self._library.render_ids(messages[:1], tools=tools, add_generation_prompt=True)))
+        rendered = "".join(map(chr, self._library.render_ids(messages, tools=[TOOL])))
+        prompt = "".join(map(chr, self._library.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
         if not rendered.startswith(prompt):
             raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
         turn = rendered[len(prompt) :]
@@ -511,8 +429,8 @@ class LibraryRenderer(Renderer):
         """A turn of these parts as coded text, with one character in place of each body."""
         if self._prompt_thinks and not thinking:
             shape = self._shape(thinking=True, text=text, calls=calls)[1:]
-            return _BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
-        bodies = map(chr, range(_FIRST_BODY, _FIRST_BODY + 0x100))
+            return BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
+        bodies = map(chr, range(FIRST_BODY, FIRST_BODY + 0x100))
         message: dict[str, Any] = {"content": ""}
         if thinking:
             message["reasoning_content"] = thought = next(bodies)
@@ -522,7 +440,7 @@ class LibraryRenderer(Renderer):
             message["tool_calls"] = [_call({TOOL_ARGUMENT: next(bodies)}, number) for number in range(calls)]
         turn = self._rendered_turn(message)
         if self.family.json:
-            first = _FIRST_BODY + thinking + text
+            first = FIRST_BODY + thinking + text
             turn = re.sub(f'\\{{"{TOOL_ARGUMENT}": ?"([{chr(first)}-\udbff])"\\}}', r"\1", turn)
         if thinking and self._prompt_thinks and not turn.startswith(thought):
             return thought + turn  # a template may drop the thinking of a turn without calls
@@ -539,11 +457,11 @@ class LibraryRenderer(Renderer):
         pieces: list[Piece] = []
         parts: list[Part | None] = [None] * len(phrases)
         begin = 0
-        for chunk in _BODIES.split(shape):
-            if not _BODIES.fullmatch(chunk):
+        for chunk in BODIES.split(shape):
+            if not BODIES.fullmatch(chunk):
                 pieces += self._characters.pieces(chunk)
                 continue
-            number = written[ord(chunk) - _FIRST_BODY]
+            number = written[ord(chunk) - FIRST_BODY]
             body = self._body(phrases[number])
             parts[number] = Part(
                 phrases[number].kind,
@@ -647,7 +565,7 @@ class LibraryRenderer(Renderer):
         """Control tokens, and the texts around a section of calls."""
         section = self._characters.coded(self.family.section)
         marks = [re.escape(mark) for mark in (section, f"</{section[1:]}") if len(section) > 1]
-        return re.compile(f"({'|'.join([*marks, _CONTROLS.pattern[1:-1]])})")
+        return re.compile(f"({'|'.join([*marks, CONTROLS.pattern[1:-1]])})")
 
     def _texts(self, turn: str, begin: int, end: int) -> Iterator[Part]:
         place = begin

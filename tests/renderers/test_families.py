@@ -146,6 +146,18 @@ def test_a_cut_off_call_is_malformed_and_not_run(name: str) -> None:
         assert action.kind == "malformed" or action.commands == ("rm -rf rtl && echo done",), end
 
 
+@pytest.mark.parametrize("value", ["[" * 100_000, "1" * 10_000, '{"command": "ls", "command": "rm"}', "\ud800", "{"])
+@one_of_each_family
+def test_no_arguments_break_the_parser(name: str, value: str) -> None:
+    renderer = renderer_of(name)
+    call = renderer.turn_text(ModelTurn("", "", (ToolCall.of("ls"),)))
+    for old in ('{"command": "ls"}', "ls"):
+        action = renderer.parse_text(call.replace(old, value) + FAMILIES[VARIANTS[name].family].stops[0])
+        assert action.kind in ("malformed", "command", "final")
+    ids = renderer.codec.encode([call.replace("ls", value)])
+    assert renderer.parse_ids(ids).kind in ("malformed", "command", "final")
+
+
 XML = ["qwen3_5", "qwen3_8_low_reasoning", "qwen3_coder", "nemotron3", "nemotron3_ultra"]
 
 
