@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ..engines.catalogue import renderer_for
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer
 from ..episodes.rules import FunctionGrader, read_reward
@@ -140,6 +141,8 @@ async def evaluate(
                 owned.push_async_callback(player.close)
         renderer = config.renderer
         if isinstance(renderer, str):
+            if base_model := getattr(player, "base_model", ""):
+                renderer = renderer_for(base_model, renderer, model_option="policy", option="renderer")
             renderer = renderer_named(renderer, getattr(player, "tokenizer", None))
         prices = getattr(player, "prices", None)
         if config.max_cost is not None and prices is None:

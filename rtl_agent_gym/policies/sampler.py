@@ -41,6 +41,8 @@ class TokenSamplerPolicy:
         in_run: Whether it samples for a training run, which can be resumed when its service is back.
         folder: The model's folder, if it is on this machine.
         turn_seed: The seed of each turn by its number, from 1; by default the episode's seed plus this number.
+        base_model: The published model that it is or was trained from, whose dialect an evaluation checks; empty if
+            unknown.
     """
 
     def __init__(
@@ -54,8 +56,9 @@ class TokenSamplerPolicy:
         in_run: bool = False,
         folder: Path | None = None,
         turn_seed: Callable[[int], int] | None = None,
+        base_model: str = "",
     ) -> None:
-        self.folder, self.turn_seed = folder, turn_seed
+        self.folder, self.turn_seed, self.base_model = folder, turn_seed, base_model
         self._end, self._in_run = end, in_run
         self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
         self._tokenizer = tokenizer
@@ -162,9 +165,11 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
         client: Any = service.create_sampling_client(**place)
-        offline = str(client.get_base_model()).startswith("Qwen/Qwen3-")  # the client downloads any other vocabulary
+        base_model = str(client.get_base_model())
+        offline = base_model.startswith("Qwen/Qwen3-")  # the client downloads any other vocabulary
         tokenizer = qwen3_tokenizer() if offline else client.get_tokenizer()
-    return TokenSamplerPolicy(client, name=f"tinker:{model}", tokenizer=tokenizer, options=options)
+    name = f"tinker:{model}"
+    return TokenSamplerPolicy(client, name=name, tokenizer=tokenizer, options=options, base_model=base_model)
 
 
 def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:

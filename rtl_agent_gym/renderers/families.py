@@ -217,7 +217,9 @@ VARIANTS: dict[str, Variant] = {
         "nemotron3", _THINK | {"low_effort": True}, "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16", "nemotron3"
     ),
     "nemotron3_disable_thinking": Variant("nemotron3", _NO_THINK),
+    "nemotron3_preserve_thinking": Variant("nemotron3", _THINK | {"truncate_history_thinking": False}),
     "nemotron3_ultra": Variant("nemotron3_ultra", _THINK),
+    "nemotron3_ultra_preserve_thinking": Variant("nemotron3_ultra", _THINK | {"truncate_history_thinking": False}),
     "nemotron3_ultra_medium_thinking": Variant(
         "nemotron3_ultra", _THINK | {"medium_effort": True}, extends="nemotron3_ultra"
     ),

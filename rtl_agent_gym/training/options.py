@@ -57,10 +57,10 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     model_config = ConfigDict(alias_generator=_older_name)
 
     # Models
-    student_model: str = "Qwen/Qwen3-8B"
+    student_model: str = "Qwen/Qwen3.5-9B"
     """A model of the service, a folder or Hugging Face name for the local engine, or a model of this package: ``small``
     or ``smollm2``."""
-    teacher_model: OptionalText = "Qwen/Qwen3-32B"
+    teacher_model: OptionalText = "Qwen/Qwen3.6-27B"
     """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher;
     ``self`` for the student's own earlier weights."""
     teachers: Table = Field(default_factory=dict)

@@ -34,7 +34,7 @@ def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypa
         monkeypatch.setenv("TINKER_API_KEY", "tml-k")
     one, family = plan("1problem"), plan("family", seed="2")
     assert {made.engine for made in (one, family)} == {"tinker" if key else "local"}
-    assert {made.options.student_model for made in (one, family)} == {"Qwen/Qwen3-8B" if key else "small"}
+    assert {made.options.student_model for made in (one, family)} == {"Qwen/Qwen3.5-9B" if key else "small"}
     assert len({made.options.log_path for made in (one, family)}) == 2
     assert [problem.id for problem in one.problems] == [PROBLEM_ID]
     counts = {name: len(problems) for name, problems in one.evaluated().items()}

@@ -17,7 +17,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.sampler import files_digest
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
@@ -365,3 +365,11 @@ async def test_no_sandbox_waits_for_a_grading_that_never_comes(tmp_path: Path, p
     assert result.score is not None
     assert result.score.passed
     assert sorted(roles) == ["agent", "scoring"]
+
+
+async def test_a_dialect_that_the_model_was_not_trained_on_is_refused() -> None:
+    """A model of another family would write calls that the dialect does not read, and score 0 each time."""
+    sampler: Any = object()
+    policy = TokenSamplerPolicy(sampler, name="tinker:Qwen/Qwen3.5-9B", tokenizer="no", base_model="Qwen/Qwen3.5-9B")
+    with pytest.raises(UsageError, match=r"^renderer: qwen3 does not fit Qwen/Qwen3\.5-9B; choose qwen3_5 or"):
+        await evaluate(EvaluationConfig(problems=problems(1)), policy)

@@ -79,9 +79,12 @@ def make_plan(
     extra_held_out: Mapping[str, list[Problem]] | None = None,
 ) -> Plan:
     """The plan of a run with Qwen3's dialect."""
-    o = TrainOptions.build(split_arguments([f"log_path={folder}", "eval_every=0", *arguments]))
-    models = "Qwen/Qwen3-8B", o.teacher_model, "qwen3"
-    return Plan(o, "tinker", list(problems), list(held_out), *models, extra_held_out=extra_held_out or {})
+    named = {argument.partition("=")[0] for argument in arguments}
+    pair = {"student_model": "Qwen/Qwen3-8B", "teacher_model": "Qwen/Qwen3-32B"}
+    models = [f"{option}={model}" for option, model in pair.items() if option not in named]
+    o = TrainOptions.build(split_arguments([f"log_path={folder}", "eval_every=0", *models, *arguments]))
+    dialects = "Qwen/Qwen3-8B", o.teacher_model, "qwen3"
+    return Plan(o, "tinker", list(problems), list(held_out), *dialects, extra_held_out=extra_held_out or {})
 
 
 async def run(

@@ -19,6 +19,7 @@ from rtl_agent_gym.training.preview import KINDS, describe_run
 ROOT = Path(__file__).parents[2]
 RUNS = {path.stem: path for path in sorted((ROOT / "examples" / "runs").glob("*.sh"))}
 PAIRS = {
+    "qwen3_5": ("Qwen/Qwen3.5-9B", "qwen3_5", "Qwen/Qwen3.6-27B", "qwen3_5"),
     "qwen3_8b": ("Qwen/Qwen3-8B", "qwen3", "Qwen/Qwen3-32B", "qwen3"),
     "qwen3_30b": (
         *("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3_instruct"),
@@ -26,7 +27,7 @@ PAIRS = {
     ),
     "cross_tokenizer": (
         *("openai/gpt-oss-20b", "gpt_oss_medium_reasoning"),
-        *("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_instruct"),
+        *("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
     ),
 }
 """Recipes for a pair of models, with their dialects: student and teacher."""

@@ -26,8 +26,8 @@ from rtl_agent_gym.training.teacher_context import check_teachers
 
 CONTRACT = {
     "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
-    "learning_rate": 1e-4, "lora_rank": 32, "timeout_seconds": 30.0, "student_model": "Qwen/Qwen3-8B",
-    "teacher_model": "Qwen/Qwen3-32B",
+    "learning_rate": 1e-4, "lora_rank": 32, "timeout_seconds": 30.0, "student_model": "Qwen/Qwen3.5-9B",
+    "teacher_model": "Qwen/Qwen3.6-27B",
 }  # fmt: skip
 
 
@@ -210,8 +210,8 @@ def test_an_unknown_model_of_the_service(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "k")
     made = plan_run({"problem_ids": PROBLEM_ID})
-    assert (made.engine, made.renderer) == ("tinker", "qwen3")
-    assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B")
+    assert (made.engine, made.renderer) == ("tinker", "qwen3_5")
+    assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3.5-9B", "Qwen/Qwen3.6-27B")
 
 
 def test_without_one_it_is_the_shipped_model_on_this_machine() -> None:
