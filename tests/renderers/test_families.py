@@ -13,9 +13,9 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.library import LIBRARY_NAMES
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.renderers.vocabularies import Control
+from rtl_agent_gym.renderers.vocabularies import Control, qwen3_tokenizer
 
 from .families import (
     COOKBOOK_DIFFERS,
@@ -46,28 +46,59 @@ def compare(name: str, episodes: int, oracle: Callable[[str, list[dict[str, Any]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
-def test_episodes_equal_the_official_template(name: str, episodes: int) -> None:
+def test_episodes_equal_the_official_template(name: str) -> None:
     if template_text(TEMPLATES[name][0]) is None:
         pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
-    compare(name, episodes, by_template)
+    compare(name, EPISODES, by_template)
 
 
 @pytest.mark.parametrize("name", [n for n in LIBRARY_NAMES if FAMILIES[VARIANTS[n].family].config != "cookbook"])
-@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
-def test_episodes_equal_the_librarys_rendering(name: str, episodes: int) -> None:
-    compare(name, episodes, by_library)
+def test_episodes_equal_the_librarys_rendering(name: str) -> None:
+    compare(name, EPISODES, by_library)
 
 
 @pytest.mark.parametrize("name", [name for name in LIBRARY_NAMES if name not in COOKBOOK_DIFFERS])
-@pytest.mark.parametrize("episodes", [EPISODES, pytest.param(MANY, marks=pytest.mark.slow)])  # two minutes each
-def test_episodes_equal_the_cookbooks_rendering(name: str, episodes: int) -> None:
+def test_episodes_equal_the_cookbooks_rendering(name: str) -> None:
     renderers = pytest.importorskip("tinker_cookbook.renderers")
     try:
         renderers.get_renderer(name, chat_of(VARIANTS[name].family))
     except Exception as error:  # its exceptions differ between versions
         pytest.skip(f"tinker-cookbook has no such renderer: {error}")
-    compare(name, episodes, by_cookbook)
+    compare(name, EPISODES, by_cookbook)
+
+
+@one_of_each_family
+@pytest.mark.slow  # a minute each
+def test_a_thousand_episodes_of_each_family(name: str) -> None:
+    """Each equals what the official template, the library and the cookbook render, as far as they have the family."""
+    family = FAMILIES[VARIANTS[name].family]
+    oracles = [by_template] if name in TEMPLATES and template_text(TEMPLATES[name][0]) is not None else []
+    if family.config != "cookbook":
+        oracles.append(by_library)
+    elif name not in COOKBOOK_DIFFERS:
+        oracles.append(by_cookbook)
+    for seed in range(MANY):
+        played = play(name, Random(seed))
+        for oracle in oracles:
+            assert played.tokens.tokens == oracle(name, played.messages), (oracle.__name__, seed)
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking"])
+def test_the_dialect_of_qwen3_opens_as_the_librarys(name: str) -> None:
+    from renderers.base import create_renderer
+    from renderers.configs import Qwen3RendererConfig
+    from transformers import PreTrainedTokenizerFast
+
+    wrap: Any = PreTrainedTokenizerFast
+    engine = create_renderer(
+        wrap(tokenizer_object=qwen3_tokenizer()), Qwen3RendererConfig(enable_thinking=name == "qwen3")
+    )
+    renderer, random = get_renderer(name, qwen3_tokenizer()), Random(0)
+    for _ in range(EPISODES):
+        system, user = words(random, 8), words(random, 8)
+        messages: Any = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        theirs = engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)  # type: ignore[list-item]
+        assert renderer.initial_ids(system, user) == theirs
 
 
 def controls(name: str, ids: list[int]) -> list[str]:
