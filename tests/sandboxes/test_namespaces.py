@@ -173,9 +173,12 @@ async def test_a_sandbox_whose_commands_end_it_is_broken(provider: NamespaceSand
     sandbox = await provider.create(SandboxSpec(memory=200 << 20))
     if sandbox._group is None:
         pytest.skip("this process may not make control groups")
-    # Files in memory can be given to no process, so the kernel kills them all.
+    # Files in memory can be given to no process, so the kernel kills them all. The pause is for the warden to report
+    # that more than half is in use: without that, the end could be the machine's.
     with pytest.raises(SandboxBroken, match="took most of its memory"):
-        await sandbox.run("head -c 150M /dev/zero > /tmp/x; while :; do head -c 150M /dev/zero > /code/x; done")
+        await sandbox.run(
+            "head -c 150M /dev/zero > /tmp/x; sleep 2; while :; do head -c 150M /dev/zero > /code/x; done"
+        )
 
 
 FORKS = """

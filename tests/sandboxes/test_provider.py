@@ -258,7 +258,7 @@ def test_evaluations_and_trainings_say_so_unless_they_have_limits(
     assert LIVES in call(*asked).stdout
     assert LIVES not in call(*asked, "--sandbox-limits", "memory=8G").stdout
     admission._given.clear()  # those of the last command
-    options = {"ray_address": "", "sandbox_limits": ""}
+    options = {"ray_address": "", "sandbox_limits": "", "sandbox": ""}
     plan: Any = SimpleNamespace(supervised=None, options=SimpleNamespace(**options))
     [warning] = asyncio.run(_shared(plan))
     assert LIVES in warning
