@@ -85,13 +85,13 @@ async def test_no_weights_that_are_not_finite_leave_the_trainer(tmp_path: Path, 
         rate = math.inf if dtype == "float32" else 1e6  # which float32 holds, and float16 does not
         await trainer.optim_step(tinker.AdamParams(learning_rate=rate))
         for leave in (
-            lambda: trainer.save_state("bad"),
-            lambda: trainer.save_weights_for_sampler("bad"),
+            lambda: trainer.save_state("spoiled"),
+            lambda: trainer.save_weights_for_sampler("spoiled"),
             trainer.save_weights_and_get_sampling_client,
         ):
             with pytest.raises(NotFinite, match=r"the weights are not finite \(in model\."):
                 await leave()
-        assert not list(tmp_path.rglob("*bad*"))
+        assert not list(tmp_path.rglob("*spoiled*"))
         again = await service.create_training_client_from_state_with_optimizer(good)
         await again.save_weights_and_get_sampling_client()
 
