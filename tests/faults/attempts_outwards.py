@@ -104,7 +104,7 @@ LEAVING = (
     Attempt(
         "to type into a terminal",
         "leave",
-        python("import fcntl; fcntl.ioctl(open('/dev/tty', 'rb'), 0x5412, b'x'); print('won')"),
+        python("import fcntl; fcntl.ioctl(open('/dev/tty', 'rb'), 0x5412, b'x'); print(); print('won')"),
         ("--tty", *ADMIN),
     ),
 )
