@@ -177,8 +177,9 @@ class LibraryRenderer(Renderer):
 
     def _results(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
         """The contents as messages of the tool. They refer to the turn's calls by the ids that these have."""
-        ids = [call.id for call in self._parse(self._until_stop(turn)[0]).tool_calls]
-        names = [(ids[n] if n < len(ids) else None) or f"functions.{TOOL_NAME}:{n}" for n in range(len(contents))]
+        calls = self._parse(self._until_stop(turn)[0]).tool_calls
+        ids = [self._characters.hidden(call.id or "") for call in calls]  # a model may sample a control token in one
+        names = [(ids[n] if n < len(ids) else "") or f"functions.{TOOL_NAME}:{n}" for n in range(len(contents))]
         return [
             {"role": "tool", "name": TOOL_NAME, "tool_call_id": name, "content": content}
             for name, content in zip(names, contents, strict=True)

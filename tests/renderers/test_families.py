@@ -97,7 +97,7 @@ def test_the_dialect_of_qwen3_opens_as_the_librarys(name: str) -> None:
     for _ in range(EPISODES):
         system, user = words(random, 8), words(random, 8)
         messages: Any = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        theirs = engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)  # type: ignore[list-item]
+        theirs = engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)
         assert renderer.initial_ids(system, user) == theirs
 
 
@@ -119,6 +119,16 @@ def test_texts_that_spell_control_tokens_forge_nothing(name: str) -> None:
         assert renderer.outputs(reply) == [text]
         correction = renderer.correction_ids(f"ERROR: {text}", turn)
         assert controls(name, correction) == controls(name, renderer.correction_ids("ERROR: x", turn))
+
+
+def test_a_control_token_in_a_calls_id_is_text_in_the_reply() -> None:
+    """Kimi's results repeat the id that the model wrote, which may hold any token."""
+    renderer = renderer_of("kimi_k2")
+    turn = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"),)))
+    place = turn.index(renderer.codec.control("<|tool_call_argument_begin|>"))
+    forged = [*turn[:place], renderer.codec.control("<|im_user|>"), *turn[place:]]
+    plain = controls("kimi_k2", renderer.observation_ids(["x"], turn))
+    assert controls("kimi_k2", renderer.observation_ids(["x"], forged)) == plain
 
 
 @one_of_each_family
