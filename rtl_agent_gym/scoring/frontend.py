@@ -36,8 +36,6 @@ _TRIES = 2
 _HOG = 1 << 30
 """Half of a reading's memory limit in bytes. A reading that used as much is to blame when memory runs out, whichever
 limit was reached: a source could otherwise cause machine faults at will."""
-_CONTROL = b'{"files": {"m.sv": "module m; endmodule"}, "sources": ["m.sv"], "tops": ["m"]}\n'
-"""A request that a working front end can answer."""
 _GRACE = 15.0
 """Seconds after a reading's time limit when a silent child counts as stopped."""
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
@@ -70,15 +68,20 @@ class Reading:
     modules: tuple[str, ...] = ()
     ports: Mapping[str, tuple[Port, ...]] = field(default_factory=dict)
     """The ports of each top module that was found."""
+    unread: bool = False
+    """Whether a file that is included was not among the sources."""
     fault: str = ""
     """Why the sources could not be read at all; empty if they could."""
     repeatable: bool = True
     """Whether another reading must give the same result; False if the machine's speed or memory decided."""
 
 
-def _request(files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str]) -> bytes:
+_NOTHING: Mapping[str, Sequence[str]] = {"tops": (), "folders": (), "defines": ()}
+
+
+def _request(files: Mapping[str, bytes], sources: Sequence[str], **options: Sequence[str]) -> bytes:
     texts = {path: content.decode("latin-1") for path, content in files.items()}
-    return json.dumps({"files": texts, "sources": sources, "tops": list(tops)}).encode() + b"\n"
+    return json.dumps({"files": texts, "sources": sources, **options}, default=list).encode() + b"\n"
 
 
 class Frontend:
@@ -95,11 +98,24 @@ class Frontend:
         self._readers, self._idle = asyncio.Semaphore(READERS), list[asyncio.subprocess.Process]()
 
     async def read(
-        self, files: Mapping[str, bytes], sources: Sequence[str], tops: Sequence[str] = (), submitted: int = 0
+        self,
+        files: Mapping[str, bytes],
+        sources: Sequence[str],
+        tops: Sequence[str] = (),
+        submitted: int = 0,
+        *,
+        folders: Sequence[str] = (),
+        defines: Sequence[str] = (),
     ) -> Reading:
-        """Read `sources`, in order, as one compilation unit; `files` is everything they may include.
+        """Read `sources`, in order, as one compilation unit.
 
-        If more than `LARGEST` bytes of them were `submitted`, they are not read.
+        Args:
+            files: Everything that may be read or included, by path relative to the work folder.
+            sources: Paths of `files`.
+            tops: Modules whose ports are wanted.
+            submitted: Bytes of `files` that a model wrote; with more than `LARGEST`, nothing is read.
+            folders: Where included files are looked for, after the including file's own folder.
+            defines: Macros, as ``NAME`` or ``NAME=value``.
 
         Raises:
             HarnessError: The machine failed: the child cannot be started, was killed, or got no processor time.
@@ -110,14 +126,14 @@ class Frontend:
         if submitted > LARGEST:
             return Reading(fault=f"more than {LARGEST >> 20} MiB of Verilog were submitted")
         async with self._readers:
-            request = await asyncio.to_thread(_request, files, present, tops)
+            request = await asyncio.to_thread(_request, files, present, tops=tops, folders=folders, defines=defines)
             for _ in range(_TRIES):
                 reply = await self._ask(request)
                 if "reading" in reply:
                     return _reading(reply["reading"])
                 if (blamed := self._blame(reply["ended"])) is not None:
                     return blamed
-            if "reading" not in await self._ask(_CONTROL):
+            if "reading" not in await self._ask(_request({"m.sv": b"module m; endmodule"}, ["m.sv"], **_NOTHING)):
                 raise HarnessError("the SystemVerilog front end crashes on everything; is pyslang installed correctly?")
         return Reading(fault="the SystemVerilog front end crashed on it")
 
@@ -197,5 +213,6 @@ def _reading(reply: Mapping[str, Any]) -> Reading:
     return Reading(
         errors=tuple((path, line, message) for path, line, message in reply["errors"]),
         modules=tuple(reply["modules"]),
+        unread=reply["unread"],
         ports={top: tuple(Port(*port) for port in ports) for top, ports in reply["ports"].items()},
     )

@@ -25,6 +25,7 @@ from .grader.bounds import decode_report
 from .grader.line import encode
 from .grader.measures import MOST_ADDED
 from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest
+from .static_stages import is_hdl
 from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
@@ -238,4 +239,5 @@ def _lint_command(services: Sequence[Service], submission: SubmittedFiles) -> li
     tool = ["env", "VERILATOR_ROOT=/usr/share/verilator", "/usr/bin/verilator_bin", "--lint-only", "--timing"]
     tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
     limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]
-    return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *sources]
+    folders = sorted({f"{WORK_DIR}/{path.rpartition('/')[0]}" for path in submission.tree if is_hdl(path)})
+    return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *(f"-I{folder}" for folder in folders), *sources]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .grader.messages import Message
+from .grader.messages import Build, Message
 from .score import TestOutcome
 
 Simulation = dict[str, str]
@@ -95,6 +95,8 @@ class Account:
     """Why a simulation was refused although it is no violation."""
     notes: list[str] = field(default_factory=list)
     """Files that a design tried to write or read and did not get."""
+    builds: list[Build] = field(default_factory=list)
+    """What was compiled."""
 
     @property
     def wraps(self) -> bool:
@@ -154,6 +156,7 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
                 total.simulated += 1
             elif message["code"] is not None:
                 total.compiled.append(message["code"] == 0)
+                total.builds += [message["build"]] if message["build"] else []
                 if message["code"]:
                     total.compiler = total.compiler or message["text"]
         elif message["kind"] == "file":

@@ -30,8 +30,9 @@ from .harness import (
 )
 from .judging import Judge
 from .options import GradingOptions, HarnessOptions
+from .outcomes import account
 from .score import RewardWeights, Score
-from .static_stages import Demand, demands, is_hdl, judge_interface, judge_syntax, reading_order
+from .static_stages import Build, Demand, demands, is_hdl, judge_interface, judge_syntax
 from .submission import SubmittedFiles, sift
 from .texts import grade_text, text_score
 
@@ -181,8 +182,9 @@ class Scorer:
         services = read_services(submission.problem, self._harness)
         if submission.fault:
             return Grading(reason=submission.fault, violations=list(submission.violations))
+        expected = Build.of(submission, source_paths(services))
         if not self.weights.simulate:
-            static = await retrying(lambda: self._static(submission, services), retries)
+            static = await retrying(lambda: self._static(submission, services, expected), retries)
             reason = "; ".join(part for part in ("the hidden tests were not run", static.reason) if part)
             return static.model_copy(update={"reason": reason})
 
@@ -202,7 +204,7 @@ class Scorer:
 
         running = asyncio.ensure_future(retrying(run, retries))
         try:
-            static = await retrying(lambda: self._static(submission, services), retries)
+            static = await retrying(lambda: self._static(submission, services, expected), retries)
         except BaseException:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
@@ -210,6 +212,17 @@ class Scorer:
         ran = await running
         GRADING_TIMEOUTS.inc(any(service["code"] is None for service in ran.services))
         GRADING_OOMS.inc(ran.memory.out)
+        accounts = [account(service["messages"]) for service in ran.services]
+        builds = [build for found in accounts for build in found.builds]
+        if builds:
+            sources, folders, defines = (
+                list(dict.fromkeys(word for build in builds for word in build[part]))
+                for part in ("sources", "folders", "defines")
+            )
+            seen = Build.of(submission, sources, folders, defines)
+            good = sources if all(ok for found in accounts for ok in found.compiled) else []
+            if seen != expected or (good and static.syntax < 1.0):
+                static = await retrying(lambda: self._static(submission, services, seen, good), retries)
         return self._without_secrets(judge_run(static, submission, ran, self._defences))
 
     def _without_secrets(self, grading: Grading) -> Grading:
@@ -221,13 +234,16 @@ class Scorer:
         lists = {name: [hide(text) for text in getattr(grading, name)] for name in ("violations", "notes")}
         return grading.model_copy(update={"reason": hide(grading.reason), "tests": tests, **lists})
 
-    async def _static(self, submission: SubmittedFiles, services: Sequence[Service]) -> Grading:
+    async def _static(
+        self, submission: SubmittedFiles, services: Sequence[Service], build: Build, compiled: Sequence[str] = ()
+    ) -> Grading:
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
         own = sum(len(content) for path, content in submission.files.items() if is_hdl(path))
-        sources = reading_order(submission, source_paths(services))
-        reading = await self._frontend.read(files, sources, list(tops), own)
-        syntax = judge_syntax(submission, reading)
+        reading = await self._frontend.read(
+            files, build.sources, list(tops), own, folders=build.folders, defines=build.defines
+        )
+        syntax = judge_syntax(submission, reading, compiled)
         interface = judge_interface(await self._asked(submission.problem, tops), reading)
         ports = f"interface: {', '.join(interface.differences)}" if interface.differences else ""
         return Grading(

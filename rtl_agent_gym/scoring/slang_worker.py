@@ -5,7 +5,9 @@ each request, and this process, which never parses a source, reports how that en
 received, and one is sent.
 
 Request: ``files`` (path to text), ``sources`` (paths to read, in order, as one compilation unit), ``tops`` (names of
-modules). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``modules`` (names) and
+modules), ``folders`` (where included files are looked for, after the including file's own), ``defines`` (``NAME`` or
+``NAME=value``). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``unread`` (whether
+an included file was not found), ``modules`` (names) and
 ``ports`` (per found top: [name, direction, width in bits or null] each). Or else ``ended``, with ``signal`` (that ended
 the fork, 0 for none), ``overdue`` (whether it was ended here, for the time that had passed), ``long`` (whether its
 reply was too long), ``seconds`` (of processor time) and ``peak`` (the most memory it had, in bytes).
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import json
 import os
+import posixpath
+import re
 import resource
 import select
 import signal
@@ -25,12 +29,14 @@ from collections import Counter
 from typing import Any
 
 import pyslang
-from pyslang import ast, syntax
+from pyslang import ast, parsing, syntax
 
 MEMORY = 2 << 30
 LONGEST = 1 << 26
 """Bytes of one reply."""
 ROOT = "/code/"
+INCLUDED = re.compile(r'`include[ \t]+"([^"\n]+)"')
+MOST_DETOURS = 64
 MOST_ERRORS = 50
 """Errors of one file that are reported."""
 
@@ -40,22 +46,42 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     manager = pyslang.SourceManager()
     manager.setDisableProximatePaths(True)
     buffers = {path: manager.assignText(ROOT + path, text) for path, text in request["files"].items()}
+    for path, same in detours(request["files"], request["folders"]).items():
+        manager.assignText(ROOT + path, request["files"][same])
     chosen = [buffers[path] for path in request["sources"]]
-    tree = syntax.SyntaxTree.fromBuffers(chosen, manager)
+    options = parsing.PreprocessorOptions()
+    options.additionalIncludePaths = [ROOT + folder for folder in request["folders"]]
+    options.predefines = request["defines"]
+    tree = syntax.SyntaxTree.fromBuffers(chosen, manager, pyslang.Bag([options]))
     engine = pyslang.DiagnosticEngine(manager)
     errors: list[list[Any]] = []
     counts: Counter[str] = Counter()
+    unread = False
     for diagnostic in tree.diagnostics:
         if diagnostic.isError():
+            unread = unread or diagnostic.code == pyslang.Diags.CouldNotOpenIncludeFile
             place = manager.getFullyOriginalLoc(diagnostic.location)
             # Not the file and line by which the manager calls it, since a `line directive decides those.
-            file = str(manager.getRawFileName(place.buffer)).removeprefix(ROOT)
+            file = posixpath.normpath(str(manager.getRawFileName(place.buffer))).removeprefix(ROOT)
             if counts[file] < MOST_ERRORS:
                 counts[file] += 1
                 before = manager.getSourceText(place.buffer).encode(errors="replace")[: place.offset]
                 errors.append([file, 1 + before.count(b"\n"), engine.formatMessage(diagnostic)])
     modules, ports = elaborate(tree, request["tops"]) if request["tops"] else ([], {})
-    return {"errors": errors, "modules": modules, "ports": ports}
+    return {"errors": errors, "unread": unread, "modules": modules, "ports": ports}
+
+
+def detours(files: dict[str, str], folders: list[str]) -> dict[str, str]:
+    """Other names by which files are included, such as ``rtl/../verif/a.svh``: slang compares names as texts."""
+    found: dict[str, str] = {}
+    for path, text in files.items():
+        for name in INCLUDED.findall(text):
+            for folder in (posixpath.dirname(path), *folders):
+                place = posixpath.join(folder, name)
+                plain = posixpath.normpath(place)
+                if place != plain and plain in files and len(found) < MOST_DETOURS:
+                    found[place] = plain
+    return found
 
 
 def elaborate(tree: syntax.SyntaxTree, tops: list[str]) -> tuple[list[str], dict[str, list[Any]]]:

@@ -6,6 +6,7 @@ Verilator gives a second opinion of the syntax. Ports are those that the problem
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,26 +43,63 @@ def is_hdl(path: str) -> bool:
     return path.endswith(HDL)
 
 
-def reading_order(submission: SubmittedFiles, sources: Sequence[str]) -> list[str]:
-    """The files to read, in the harness's order of compilation; other target files come last.
+@dataclass(frozen=True)
+class Build:
+    """What is read of a submission, and how; paths are relative to the work folder."""
 
-    Headers are read where they are included, unless they are targets that nothing includes.
+    sources: tuple[str, ...]
+    """In the order of compilation."""
+    folders: tuple[str, ...] = ()
+    """Where included files are looked for."""
+    defines: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        submission: SubmittedFiles,
+        sources: Sequence[str],
+        folders: Sequence[str] | None = None,
+        defines: Sequence[str] = (),
+    ) -> Build:
+        """The files to read: the harness's sources in its order, then other targets.
+
+        Headers are read where they are included, unless they are targets that nothing includes.
+
+        Args:
+            submission: What was submitted.
+            sources: The files that the harness compiles.
+            folders: Its include folders; None if they are not known, for every folder that has a file.
+            defines: Its macros.
+        """
+        tree = submission.tree
+        named = [path for path in dict.fromkeys(sources) if path in tree]
+        text = b"\n".join(tree[path] for path in named).decode("latin-1")
+        left = [path for path in submission.problem.targets if path in tree and is_hdl(path) and path not in named]
+        if not any(b"`include" in content for path, content in tree.items() if is_hdl(path)):
+            folders = ()  # so that equal readings are equal objects
+        elif folders is None:
+            folders = sorted({posixpath.dirname(path) for path in tree if is_hdl(path)})
+        order = [*named, *(path for path in left if path.rsplit("/", 1)[-1] not in text)]
+        return cls(tuple(order), tuple(folders), tuple(defines))
+
+
+def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequence[str] = ()) -> SyntaxStage:
+    """The syntax stage from pyslang's reading. Targets in other languages only need to exist.
+
+    Args:
+        submission: What was submitted.
+        reading: Of its files.
+        compiled: Sources that a compiler of the harness accepted. Where the reading lacks an included file, such as
+            one that comes with the simulator, they count as free of errors.
     """
-    tree = submission.tree
-    named = [path for path in dict.fromkeys(sources) if path in tree]
-    text = b"\n".join(tree[path] for path in named).decode("latin-1")
-    left = [path for path in submission.problem.targets if path in tree and is_hdl(path) and path not in named]
-    return named + [path for path in left if path.rsplit("/", 1)[-1] not in text]
-
-
-def judge_syntax(submission: SubmittedFiles, reading: Reading) -> SyntaxStage:
-    """The syntax stage from pyslang's reading. Targets in other languages only need to exist."""
     targets = submission.problem.targets
     if reading.fault:
         return SyntaxStage(0.0, f"{SYNTAX}{reading.fault}")
     broken = {path for path, _, _ in reading.errors}
+    if reading.unread:
+        broken -= set(compiled)
     good = [t for t in targets if t not in broken and t not in submission.missing]
-    first = next((error for error in reading.errors if error[0] in targets), None)
+    first = next((error for error in reading.errors if error[0] in targets and error[0] in broken), None)
     reason = f"{SYNTAX}{first[0]}:{first[1]}: {first[2]}" if first else ""
     return SyntaxStage(len(good) / len(targets) if targets else float(not broken), reason)
 

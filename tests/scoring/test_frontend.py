@@ -13,7 +13,7 @@ from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import LARGEST, READERS, Frontend
-from rtl_agent_gym.scoring.static_stages import demands, disagreement, judge_interface, judge_syntax, reading_order
+from rtl_agent_gym.scoring.static_stages import Build, demands, disagreement, judge_interface, judge_syntax
 from rtl_agent_gym.scoring.submission import sift
 
 from .conftest import GOLDEN, TARGET, make_problem
@@ -46,6 +46,25 @@ async def test_includes_come_from_the_submission_alone(frontend: Frontend) -> No
     bad = await frontend.read(files, ["rtl/b.sv"])
     assert bad.errors[0][:2] == ("rtl/b.sv", 1)
     assert not any("root" in message for _, _, message in bad.errors)
+
+
+async def test_includes_are_found_in_folders_and_by_relative_paths(frontend: Frontend) -> None:
+    files = {
+        "rtl/include/w.svh": b"`define W 8\n",
+        "verif/v.svh": b"`define V 4\n",
+        "rtl/a.sv": b'`include "w.svh"\n`include "../verif/v.svh"\nmodule a(input [`W-`V-`U:0] x); endmodule\n',
+    }
+    found = await frontend.read(files, ["rtl/a.sv"], ["a"], folders=["rtl/include"], defines=["U=1"])
+    assert (found.errors, found.unread, found.ports["a"][0].width) == ((), False, 4)
+    by_folder = await frontend.read(files, ["rtl/a.sv"], folders=["rundir/sim_build/../../rtl/include"], defines=["U"])
+    assert by_folder.unread is False
+    lost = await frontend.read(files, ["rtl/a.sv"], ["a"], defines=["U=1"])
+    assert lost.unread
+    assert lost.errors[0][:2] == ("rtl/a.sv", 1)
+    broken = files | {"verif/v.svh": b"`define V 4\nmodule ;\n"}
+    assert {path for path, _, _ in (await frontend.read(broken, ["rtl/a.sv"], folders=["rtl/include"])).errors} >= {
+        "verif/v.svh"
+    }
 
 
 async def test_errors_are_in_the_real_file_whatever_it_says(frontend: Frontend) -> None:
@@ -175,10 +194,10 @@ async def test_a_front_end_that_fails_once_costs_no_syntax(adder: Problem, monke
     async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
         inner, failures = scorer._frontend.read, [HarnessError("killed")]
 
-        async def flaky(*arguments: Any) -> Any:
+        async def flaky(*arguments: Any, **options: Any) -> Any:
             if failures:
                 raise failures.pop()
-            return await inner(*arguments)
+            return await inner(*arguments, **options)
 
         monkeypatch.setattr(scorer._frontend, "read", flaky)
         score = await scorer.score(adder, {TARGET: GOLDEN})
@@ -189,9 +208,9 @@ async def test_the_syntax_stage_judges_each_target(frontend: Frontend) -> None:
     problem = make_problem(targets=("rtl/a.sv", "rtl/b.sv", "docs/x.md"))
     files = {"rtl/a.sv": "module a; endmodule", "rtl/b.sv": "module b; assign = endmodule", "docs/x.md": "text"}
     submission = sift(problem, files)
-    order = reading_order(submission, ["rtl/a.sv"])
-    assert order == ["rtl/a.sv", "rtl/b.sv"]
-    stage = judge_syntax(submission, await frontend.read(submission.tree, order))
+    build = Build.of(submission, ["rtl/a.sv"])
+    assert build.sources == ("rtl/a.sv", "rtl/b.sv")
+    stage = judge_syntax(submission, await frontend.read(submission.tree, build.sources))
     assert stage.share == pytest.approx(2 / 3)
     assert stage.reason.startswith("syntax: rtl/b.sv:1: ")
 

@@ -76,8 +76,15 @@ def test_results_that_nobody_saw_are_a_violation() -> None:
 
 def test_guards_report_violations_compilations_and_complaints() -> None:
     heard = [
-        {"kind": "compiler", "code": 2, "text": "rtl/a.sv:1: syntax error", "violations": [], "refusals": []},
-        {"kind": "compiler", "code": 0, "text": "", "violations": [], "refusals": []},
+        {
+            "kind": "compiler",
+            "code": 2,
+            "text": "rtl/a.sv:1: syntax error",
+            "violations": [],
+            "refusals": [],
+            "build": None,
+        },
+        {"kind": "compiler", "code": 0, "text": "", "violations": [], "refusals": [], "build": None},
         {"kind": "simulator", "violations": ["a:1: x"], "refusals": ["a:2: $foo"]},
         {"kind": "simulator", "violations": ["a:1: x"], "refusals": []},
     ]

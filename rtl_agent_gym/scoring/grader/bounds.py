@@ -69,8 +69,17 @@ class Complaints:
                 kept[name] = self._new(kept[name])
         if message["kind"] == "compiler":
             kept["text"] = "".join(self._new([message["text"]])) if message["code"] else ""
+            kept["build"] = message["build"] if self._fits(json.dumps(message["build"])) else None
         fitting: Message = kept
         return fitting
+
+    def _fits(self, text: str) -> bool:
+        """Whether a text is new and there is space for it, which it then takes."""
+        if text in self.known or len(text) > self.left:
+            return False
+        self.left -= len(text)
+        self.known.add(text)
+        return True
 
     def _new(self, found: list[str]) -> list[str]:
         new = [text for text in dict.fromkeys(map(in_characters, found)) if text not in self.known]

@@ -81,7 +81,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
-    end_compiler(line, code, text, violations, refusals)
+    end_compiler(line, code, text, violations, refusals, arguments)
 
 
 def written_signals(arguments: list[str]) -> list[str]:
@@ -107,18 +107,31 @@ def run_verilator(line: Line, arguments: list[str]) -> None:
             failed, text, violations, refusals = judge(arguments, folder, line.settings["testbench"])
             if failed or violations or refusals:
                 os.write(2, text)
-                end_compiler(line, failed, text, violations, refusals)
+                end_compiler(line, failed, text, violations, refusals, arguments)
         code = run([f"{TOOLS}/verilator", *arguments], {2: f"{folder}/stderr"})
         with open(f"{folder}/stderr", "rb") as stream:
             text = stream.read()
     os.write(2, text)
-    end_compiler(line, code, text, [], [])
+    end_compiler(line, code, text, [], [], arguments)
 
 
-def end_compiler(line: Line, code: int | None, text: bytes, violations: list[str], refusals: list[str]) -> NoReturn:
+def end_compiler(
+    line: Line, code: int | None, text: bytes, violations: list[str], refusals: list[str], arguments: list[str]
+) -> NoReturn:
     """Report how a compiler ended, or with None that it is not started, and end this process in the same way."""
-    start = text[:4096].decode("utf-8", errors="replace")
-    report(line, {"kind": "compiler", "code": code, "text": start, "violations": violations, "refusals": refusals})
+    from .sources import own_build
+
+    report(
+        line,
+        {
+            "kind": "compiler",
+            "code": code,
+            "text": text[:4096].decode("utf-8", errors="replace"),
+            "violations": violations,
+            "refusals": refusals,
+            "build": own_build(arguments),
+        },
+    )
     sys.exit(code if code is None or code >= 0 else 128 - code)
 
 

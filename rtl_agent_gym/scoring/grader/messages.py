@@ -22,6 +22,17 @@ class Checked(TypedDict):
     """Why nothing is built or simulated although it is no violation."""
 
 
+class Build(TypedDict):
+    """What a compiler was called with, as far as it is the candidate's; paths are relative to the work folder."""
+
+    sources: list[str]
+    """In the order of compilation."""
+    folders: list[str]
+    """Where included files are looked for, in this order."""
+    defines: list[str]
+    """``NAME`` or ``NAME=value``."""
+
+
 class Compiled(Checked):
     """A compiler has ended, or was not started."""
 
@@ -30,6 +41,8 @@ class Compiled(Checked):
     """Its exit status; None where it was not started."""
     text: str
     """The beginning of what it printed to stderr."""
+    build: Build | None
+    """None in a report if it is known from an earlier call, or is too long."""
 
 
 class Simulated(Checked):

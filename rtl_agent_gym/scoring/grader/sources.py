@@ -11,6 +11,10 @@ from collections.abc import Iterable
 
 from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .messages import Build
+
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
@@ -76,6 +80,32 @@ def outputs(arguments: list[str]) -> list[str]:
     """The files that Icarus may write with these arguments."""
     found = [value for option, value in itertools.pairwise(arguments) if option == "-o"]
     return found + [word[2:] for word in arguments if word.startswith("-o") and len(word) > 2] + ["a.out"]
+
+
+def own_build(arguments: list[str]) -> Build:
+    """The candidate's part of what Icarus or Verilator is called with; words of options files are not seen."""
+    sources: list[str] = []
+    folders, defines = [os.getcwd()], []
+    words = iter(arguments)
+    for word in words:
+        if word.startswith("+incdir+"):
+            folders += word.split("+")[2:]
+        elif word.startswith("+define+"):
+            defines += word.split("+")[2:]
+        elif word[:2] in ("-I", "-y"):
+            folders.append(word[2:] or next(words, ""))
+        elif word[:2] == "-D":
+            defines.append(word[2:] or next(words, ""))
+        elif word in ("-o", "-s", "-P"):
+            next(words, None)
+        elif not word.startswith("-") and os.path.isfile(word):
+            sources.append(word)
+    places = dict.fromkeys(map(os.path.realpath, folders))
+    return {
+        "sources": [short(path) for path in dict.fromkeys(map(os.path.realpath, sources)) if below(path, EDITABLE)],
+        "folders": [os.path.relpath(path, "/code") for path in places if below(path, ("/code",))],
+        "defines": list(dict.fromkeys(defines)),
+    }
 
 
 def include_faults(lines: list[str]) -> list[str]:
