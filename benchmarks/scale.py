@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
 """How many episodes one machine plays at once: 20 turns each, all live at the same time, each graded at its end.
 
-    .venv/bin/python benchmarks/scale.py [--sizes 8 32 128 256] [--turns 20] [--think 2] [--folder FOLDER] [--json]
+    .venv/bin/python benchmarks/scale.py [--sandbox docker namespaces] [--sizes 8 32 128 256] [...]
     .venv/bin/python benchmarks/scale.py --steps-only [--output 16000] [...]
+    .venv/bin/python benchmarks/scale.py --idle 1000 --sandbox namespaces
 
 With ``--steps-only`` nothing is started, graded or ended while steps are measured: every episode takes its steps, waits
 for all others, and ends without a grading. Step latency that grows with the number of episodes does so because of
 steps alone; what it grows by without the option is also due to gradings and ends of episodes.
 
-Every size is a process of its own. Its episodes start together, write the reference solution with a comment of their
-own, so that no grading is cached, and wait for each other. Then they pause before each turn as long as a model would
-think (``--think``, seconds, exponentially distributed), and run a command that does nothing, or prints ``--output``
-characters, most of them outside ASCII. Only these steps are measured. Latencies are wall milliseconds. Memory of the
-client is the most that its resident set grew by until the last step; memory of a container is what Docker counts when
-all are live.
+With ``--idle`` there are no episodes: so many sandboxes are started at once, each runs a command that does nothing, and
+all stay until the last one has.
+
+Every size, and each kind of sandboxes in turn, is a process of its own. Its episodes start together, write the
+reference solution with a comment of their own, so that no grading is cached, and wait for each other. Then they pause
+before each turn as long as a model would think (``--think``, seconds, exponentially distributed), and run a command
+that does nothing, or prints ``--output`` characters, most of them outside ASCII. Only these steps are measured.
+Latencies are wall milliseconds. Memory of the
+client is the most that its resident set grew by until the last step. Memory of a sandbox is what the machine has less
+available when all are live, without the client's: with what the kernel and a daemon need for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import math
 import random
@@ -31,18 +35,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-
-import docker
 
 from rtl_agent_gym import Episode, EpisodeConfig, load_problems
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.options import SANDBOXES
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes.admission import usage
+from rtl_agent_gym.sandboxes.admission import set_limits, usage
+from rtl_agent_gym.sandboxes.cgroups import free_memory
+from rtl_agent_gym.sandboxes.choice import make_provider, set_kind
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 PAGE = resource.getpagesize()
@@ -52,6 +56,11 @@ WIDE = "🙂漢é."
 def resident() -> int:
     """Bytes of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
+
+
+def available() -> int:
+    """Bytes that the machine has available."""
+    return free_memory() or 0
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -88,10 +97,8 @@ class Crowd:
         self.passed = 0
         self.live = asyncio.Barrier(size)
         self.memory: dict[str, float] = {}
-        self.before = self.most = 0
+        self.before = self.most = self.free = 0
         self.began = self.started = self.stepping = self.stepped = 0.0
-        self.paused = 0.0
-        """Seconds of the look at their memory, which no measurement counts."""
         self.processor = 0.0
         """CPU seconds of the client while all episodes were stepping and graded."""
 
@@ -102,7 +109,7 @@ class Crowd:
         try:
             scorer = lease.runtime.scorer(None)
             await (await lease.runtime.provider.create()).close()  # connects
-            self.before, self.began = resident(), time.monotonic()
+            self.before, self.free, self.began = resident(), available(), time.monotonic()
             renderer = get_renderer("qwen3")
             async with asyncio.TaskGroup() as tasks:
                 for number in range(self.size):
@@ -115,7 +122,7 @@ class Crowd:
                         seed=number,
                     )
                     tasks.create_task(self._episode(episode, number))
-            seconds = time.monotonic() - self.began - self.paused
+            seconds = time.monotonic() - self.began
             if not self.steps_only:
                 self.processor += time.process_time()
             return self._result(seconds)
@@ -134,8 +141,8 @@ class Crowd:
                     first = await self.live.wait() == 0
                 if first:
                     self.started = time.monotonic()
-                    self.memory = await asyncio.to_thread(self._memory, episode.sandbox.id)
-                    self.paused = time.monotonic() - self.started
+                    taken = self.free - available() - (resident() - self.before)
+                    self.memory = {"sandbox": taken / self.size / 1e6}
                 await self.live.wait()
                 if not self.stepping:
                     self.stepping, self.processor = time.monotonic(), -time.process_time()
@@ -170,20 +177,6 @@ class Crowd:
         [(path, text)] = (episode.problem.golden or {}).items()
         return write_turn(episode.renderer, "", [heredoc(path, f"{text}\n// {number} {time.time_ns()}\n")])
 
-    def _memory(self, name: str) -> dict[str, float]:
-        """Megabytes of each container, and how many there are."""
-        prefix = name.rsplit("-", 1)[0]
-        with contextlib.closing(docker.from_env()) as found, ThreadPoolExecutor(8) as threads:
-            api: Any = found.api
-            names = [container["Id"] for container in api.containers(filters={"name": prefix})]
-            every = list(threads.map(lambda name: api.stats(name, stream=False, one_shot=True)["memory_stats"], names))
-        counted = [
-            container["usage"] - container["stats"].get("inactive_file", 0)
-            for container in every
-            if "usage" in container
-        ]
-        return {"container": statistics.fmean(counted) / 1e6, "live": len(counted)}
-
     def _result(self, seconds: float) -> dict[str, Any]:
         queues = usage()
         kinds = ("agent", "start", "grading")
@@ -208,19 +201,59 @@ class Crowd:
         }
 
 
+async def idle(size: int) -> dict[str, Any]:
+    """Start sandboxes at once, and measure what they take when all are live."""
+    set_limits(f"memory={size * 64}M")  # more than there is, as none of them works
+    async with make_provider() as provider:
+        await (await provider.create()).close()
+        before, free, begun = resident(), available(), time.monotonic()
+        first: list[float] = []
+
+        async def one() -> None:
+            sandbox = await provider.create()
+            await sandbox.run("true")
+            first.append(time.monotonic() - begun)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(size):
+                tasks.create_task(one())
+        client = resident() - before
+        taken = free - available() - client
+        return {
+            "live at once": size,
+            "starts/s": size / max(first),
+            "MB a sandbox": taken / size / 1e6,
+            "MB a sandbox of the client": client / size / 1e6,
+            "GiB in all": (taken + client) / 2**30,
+        }
+
+
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print a table in Markdown."""
+    """Print a table in Markdown. Rows of other kinds of sandboxes than the first have ratios to the first one's."""
+    first = {row["size"]: row for row in rows if row["sandbox"] == rows[0]["sandbox"]}
+
+    def compared(name: str, digits: int) -> Callable[[dict[str, Any]], str]:
+        def text(row: dict[str, Any]) -> str:
+            base = first[row["size"]]
+            ratio = f" ({row[name] / base[name]:.2g}x)" if row is not base and base[name] else ""
+            return f"{row[name]:.{digits}f}{ratio}"
+
+        return text
+
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
-        "live at once": lambda row: f"{row['memory'].get('live', 0):.0f}",
+        "sandboxes": lambda row: str(row["sandbox"]),
+        "live at once": lambda row: str(row["size"]),
         "failures": lambda row: str(row["failures"]),
-        "client CPU, ms a step": lambda row: f"{row['client CPU ms a step']:.2f}",
-        "steps/s": lambda row: f"{row['steps/s']:.1f}",
-        "episodes/min": lambda row: "" if row["steps only"] else f"{row['episodes/min']:.1f}",
-        "step p50 / p95, ms": lambda row: f"{row['step p50']:.2f} / {row['step p95']:.2f}",
-        "reset p50 / p95, ms": lambda row: f"{row['reset p50']:.0f} / {row['reset p95']:.0f}",
-        "starts/s": lambda row: f"{row['starts/s']:.1f}",
-        "MB an episode: client, container": lambda row: (
-            f"{row['memory'].get('client', math.nan):.2f}, {row['memory'].get('container', math.nan):.1f}"
+        "client CPU, ms a step": compared("client CPU ms a step", 2),
+        "steps/s": compared("steps/s", 1),
+        "episodes/min": lambda row: "" if row["steps only"] else compared("episodes/min", 1)(row),
+        "step p50, ms": compared("step p50", 2),
+        "p95": compared("step p95", 2),
+        "reset p50, ms": compared("reset p50", 0),
+        "p95 ": compared("reset p95", 0),
+        "starts/s": compared("starts/s", 1),
+        "MB an episode: client, sandbox": lambda row: (
+            f"{row['memory'].get('client', math.nan):.2f}, {row['memory'].get('sandbox', math.nan):.1f}"
         ),
         "s in the queue: agent, start, grading": lambda row: ", ".join(
             f"{seconds:.1f}" for seconds in row["queue"].values()
@@ -234,6 +267,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 def main() -> int:
     """Measure each size in a process of its own, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sandbox", choices=SANDBOXES, nargs="+", default=["auto"], help="kinds to compare")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 32, 128, 256])
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--think", type=float, default=2.0, help="mean pause before a turn, in seconds")
@@ -241,9 +275,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON line for each size")
     parser.add_argument("--steps-only", action="store_true", help="measure while nothing is started or graded")
     parser.add_argument("--output", type=int, default=0, help="characters that each command prints; default: none")
+    parser.add_argument("--idle", type=int, default=0, help="measure so many sandboxes without episodes")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
+        set_kind(options.sandbox[0])
+        if options.idle:
+            print(json.dumps(asyncio.run(idle(options.idle))))
+            return 0
         with tempfile.TemporaryDirectory() as made:
             folder = options.folder or Path(made)
             own = {"steps_only": options.steps_only, "output": options.output}
@@ -251,21 +290,31 @@ def main() -> int:
             print(json.dumps(asyncio.run(crowd.play())))
         return 0
     rows: list[dict[str, Any]] = []
-    for size in options.sizes:
-        again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
-        again += ["--steps-only"] * options.steps_only + ["--output", str(options.output)]
-        again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
-        done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            if not options.json:
-                show(rows)
-            return done.returncode
-        rows.append(json.loads(done.stdout.splitlines()[-1]))
-        for fault in rows[-1]["faults"]:
-            print(f"{size} episodes: {fault}", file=sys.stderr)
-        if options.json:
-            print(json.dumps(rows[-1]), flush=True)
-    if not options.json:
+    for size in [0] if options.idle else options.sizes:
+        for kind in options.sandbox:
+            again = [sys.executable, __file__, "--one", "--sizes", str(size), "--turns", str(options.turns)]
+            again += ["--sandbox", kind, "--idle", str(options.idle)]
+            again += ["--steps-only"] * options.steps_only + ["--output", str(options.output)]
+            again += ["--think", str(options.think), *(["--folder", str(options.folder)] if options.folder else [])]
+            done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=False)
+            if done.returncode:
+                if rows and not options.json:
+                    show(rows)
+                return done.returncode
+            found = {"sandbox": kind, **json.loads(done.stdout.splitlines()[-1])}
+            if options.idle:
+                print(
+                    ", ".join(
+                        f"{name}: {value if name == 'sandbox' else round(value, 2)}" for name, value in found.items()
+                    )
+                )
+                continue
+            rows.append(found)
+            for fault in found["faults"]:
+                print(f"{size} episodes, {kind}: {fault}", file=sys.stderr)
+            if options.json:
+                print(json.dumps(found), flush=True)
+    if rows and not options.json:
         show(rows)
     return 1 if any(row["failures"] for row in rows) else 0
 

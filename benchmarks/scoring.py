@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast submissions are scored: our way, the official runner's way, and the bare harness. All in one run.
 
-    .venv/bin/python benchmarks/scoring.py [--submissions 8] [--rounds 3] [--problem ID …] [--json]
+    .venv/bin/python benchmarks/scoring.py [--sandbox docker namespaces] [--submissions 8] [--rounds 3] [...]
 
 Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting, which is what it does without end; at 2
 workers as many as there are submissions, which is what a group of episodes sees that end together; ``docker compose
@@ -23,6 +23,7 @@ import secrets
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -202,25 +203,42 @@ async def cache_hits(problem: Problem, provider: SandboxProvider) -> float:
             return statistics.median([await timed(scorer.score(problem, files)) for _ in range(200)])
 
 
+def show(problem: str, found: dict[str, dict[str, float]]) -> None:
+    """Print what was measured with some kinds of sandboxes, side by side, with ratios to the first."""
+    first, *others = found
+    print(f"{problem}\n  {'':<40}" + "".join(f"{kind:>12}" for kind in found) + "".join(f"  / {first}" for _ in others))
+    for name in dict.fromkeys(name for result in found.values() for name in result):
+        values = [result.get(name) for result in found.values()]
+        line = "".join(f"{'' if value is None else format(value, '.3f'):>12}" for value in values)
+        line += "".join(f"{value / values[0]:>10.2f}" for value in values[1:] if value and values[0])
+        print(f"  {name:<40}{line}" + ("  a second" if ("worker" in name or name == BARE) and "/" not in name else ""))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--submissions", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--problem", nargs="*", default=LIGHT_AND_HEAVY, help="ids of bundled problems")
-    parser.add_argument("--sandbox", choices=SANDBOXES, default="auto", help="how sandboxes are made")
+    parser.add_argument("--sandbox", choices=SANDBOXES, nargs="+", default=["auto"], help="kinds to compare")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    set_kind(options.sandbox)
     for problem in load_problems("bundled", ids=options.problem):
-        result = asyncio.run(measure(problem, options.submissions, options.rounds))
-        if options.json:
-            print(json.dumps({"problem": problem.id, **result}), flush=True)
+        if options.one:
+            set_kind(options.sandbox[0])
+            print(json.dumps(asyncio.run(measure(problem, options.submissions, options.rounds))))
             continue
-        print(problem.id)
-        for name, value in result.items():
-            rate = "worker" in name or name == BARE
-            print(f"  {name:<40} {value:8.3f}" + ("  a second" if rate and "/" not in name else ""), flush=True)
+        found = {}
+        for kind in options.sandbox:
+            again = [sys.executable, __file__, "--one", "--sandbox", kind, "--problem", problem.id]
+            again += ["--submissions", str(options.submissions), "--rounds", str(options.rounds)]
+            done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=True)
+            found[kind] = json.loads(done.stdout.splitlines()[-1])
+        if options.json:
+            print(json.dumps({"problem": problem.id, **found}), flush=True)
+        else:
+            show(problem.id, found)
 
 
 if __name__ == "__main__":

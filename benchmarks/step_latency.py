@@ -1,27 +1,30 @@
 #!/usr/bin/env python3
 """How long a step and a reset take, of which parts a step consists, and how fast output is read. All in one run.
 
-    .venv/bin/python benchmarks/step_latency.py [--runs 200] [--resets 20] [--json]
+    .venv/bin/python benchmarks/step_latency.py [--sandbox docker namespaces] [--runs 200] [--resets 20] [--json]
 
 The parts of a step are measured in turn, one of each per round, so that what else the machine does concerns all of them
 alike. Each contains the one above it, but the hop is in `env.step` alone: a hop between two threads; a ping (the
-socket, Docker's daemon and its shim, the warden); a command that does nothing (bash, twice across a socket to it);
-`Episode.step` (parsing, counting, the observation); `env.step` from another thread; the same with a transcript, which
-reads the files after each command.
-``bare bash`` is an ``echo`` in a bash without a warden on the same kind of socket. Below are the requests and the
-replies' frames of a step, and the processor time of a step in this process, the warden and bash.
+socket, Docker's daemon and its shim if there is one, the warden); a command that does nothing (bash, twice across a
+socket to it); `Episode.step` (parsing, counting, the observation); `env.step` from another thread; the same with a
+transcript, which reads the files after each command. ``bare bash`` is an ``echo`` in a bash without a warden on the
+same kind of socket: one attached to a container, or one of a socket pair. Below are the requests and the replies'
+frames of a step, and the processor time of a step in this process, the warden and bash.
 
-Resets are measured with ``--ready`` sandboxes waiting before each. Other ways to a command, for comparison: ``docker
-exec``, docker-py's ``exec_run``, and pexpect over ``docker exec -it``. Times are wall milliseconds; ratios are of
-medians in the same run, as machines are noisy.
+Resets are measured without waiting sandboxes, and with ``--ready`` of them waiting before each; the first includes the
+start of a sandbox. Other ways to a command, for comparison: ``docker exec``, docker-py's ``exec_run``, and pexpect over
+``docker exec -it``. Several kinds of sandboxes are measured in turn, each in a process of its own. Times are wall
+milliseconds; ratios are of medians in the same run, as machines are noisy.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -36,11 +39,13 @@ import pexpect
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.episodes.runtime import acquire, background_loop, run_sync
+from rtl_agent_gym.options import SANDBOXES
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import channel
+from rtl_agent_gym.sandboxes import NamespaceSandbox, channel
 from rtl_agent_gym.sandboxes.admission import set_limits
 from rtl_agent_gym.sandboxes.channel import Channel
+from rtl_agent_gym.sandboxes.choice import resolved_kind, set_kind
 from rtl_agent_gym.sandboxes.daemon import attach
 
 MEGABYTES = 20
@@ -78,8 +83,23 @@ async def awaited(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
 
 
 @contextmanager
-def bare_bash() -> Iterator[Callable[[], None]]:
-    """Ask a bash in a container, whose stdin and stdout are one attached socket, for a line."""
+def local_bash() -> Iterator[Callable[[], None]]:
+    """Ask a bash of this machine, whose stdin and stdout are one end of a socket pair, for a line."""
+    near, far = socket.socketpair()
+    with near, subprocess.Popen(["bash"], stdin=far.fileno(), stdout=far.fileno()):
+        far.close()
+
+        def ask() -> None:
+            near.sendall(b"echo hi\n")
+            assert near.recv(100).endswith(b"hi\n")
+
+        yield ask
+        near.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def container_bash() -> Iterator[Callable[[], None]]:
+    """The same in a container, whose stdin and stdout are one attached socket."""
     from rtl_agent_gym.sandboxes.image import inspect
 
     client: Any = docker.from_env()
@@ -107,11 +127,14 @@ def processor_ms(pids: list[str]) -> list[float] | None:
         return None
 
 
-def container_pids(name: str) -> list[str]:
-    """The warden's and its bash's process ids on the daemon's machine."""
+def sandbox_pids(sandbox: Any) -> list[str]:
+    """The warden's and its bash's process ids on the sandbox's machine."""
+    if isinstance(sandbox, NamespaceSandbox):
+        below = Path(f"/proc/{sandbox.pid}/task/{sandbox.pid}/children").read_text().split()
+        return [str(sandbox.pid), *below]
     client: Any = docker.from_env()
     try:
-        return [row[1] for row in client.api.top(name)["Processes"]]
+        return [row[1] for row in client.api.top(sandbox.id)["Processes"]]
     finally:
         client.close()
 
@@ -121,6 +144,7 @@ def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
     found: dict[str, list[float]] = {name: [] for name in PARTS}
     renderer = get_renderer("qwen3")
     say, limit = write_turn(renderer, "", ["true"]), 10 * runs + 100
+    bare_bash = local_bash if resolved_kind() == "namespaces" else container_bash
     with tempfile.TemporaryDirectory() as folder, bare_bash() as ask:
         plain = gym.make("CVDPAgentic-v0", max_turns=limit)
         recorded = gym.make("CVDPAgentic-v0", max_turns=limit, transcript_dir=folder)
@@ -136,13 +160,13 @@ def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
             found["Episode.step"].append(run_sync(awaited(lambda: episode.step(say))))
             found["env.step"] += timed(lambda: plain.step(say), 1)
             found["env.step with transcript"] += timed(lambda: recorded.step(say), 1)
-        costs = measure_costs(lambda: recorded.step(say), recorded.unwrapped.episode.sandbox.id, runs)  # type: ignore[attr-defined]
+        costs = measure_costs(lambda: recorded.step(say), recorded.unwrapped.episode.sandbox, runs)  # type: ignore[attr-defined]
         recorded.close()
         plain.close()
     return {name: times[WARM_UP:] for name, times in found.items()}, costs
 
 
-def measure_costs(step: Callable[[], object], name: str, runs: int) -> dict[str, float]:
+def measure_costs(step: Callable[[], object], sandbox: Any, runs: int) -> dict[str, float]:
     """Requests, frames of replies, and milliseconds of processor time for each step."""
     counts: Counter[str] = Counter()
     pack: Any = vars(channel)["pack"]
@@ -158,7 +182,7 @@ def measure_costs(step: Callable[[], object], name: str, runs: int) -> dict[str,
 
     setattr(channel, "pack", packed)  # noqa: B010 - the module does not export it
     setattr(Channel, "_take", taken)  # noqa: B010
-    pids = container_pids(name)
+    pids = sandbox_pids(getattr(sandbox, "_sandbox", sandbox))
     before, client = processor_ms(pids), time.process_time()
     try:
         for _ in range(runs):
@@ -172,6 +196,14 @@ def measure_costs(step: Callable[[], object], name: str, runs: int) -> dict[str,
         spent = [(last - first) / runs for first, last in zip(before, after, strict=True)]
         found |= dict(zip(("warden CPU ms", "bash CPU ms"), spent, strict=True))
     return found
+
+
+def measure_fresh_resets(resets: int) -> list[float]:
+    """Resets that start a sandbox."""
+    env = gym.make("CVDPAgentic-v0")
+    times = timed(lambda: env.reset(seed=0), resets + 1)
+    env.close()
+    return times[1:]
 
 
 def measure_resets(resets: int) -> list[float]:
@@ -233,42 +265,73 @@ def measure_others(runs: int) -> dict[str, list[float]]:
         client.close()
 
 
-def main() -> None:
-    """Measure, and print a table or a line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--resets", type=int, default=20)
-    parser.add_argument("--ready", type=int, default=2, help="sandboxes that wait before each reset")
-    parser.add_argument("--steps-only", action="store_true", help="no other ways to a command, and no resets")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if min(options.runs // 4, options.resets) < 2:
-        parser.error("--runs must be at least 8, and --resets at least 2")
+def measure(options: argparse.Namespace) -> dict[str, Any]:
+    """Everything, with one kind of sandboxes."""
     found, costs = measure_parts(options.runs)
     speed = measure_speed()
     if not options.steps_only:
+        found["env.reset, none waiting"] = measure_fresh_resets(options.resets)
         set_limits(f"ready={options.ready}")
         found["env.reset"] = measure_resets(options.resets)
-        found |= measure_others(options.runs)
-    base = statistics.median(found["env.step"])
+        if resolved_kind() == "docker":
+            found |= measure_others(options.runs)
+    base, bare = (statistics.median(found[name]) for name in ("env.step", "bare bash"))
     rows = {
         name: {
             "median_ms": round(statistics.median(times), 3),
             "p10_ms": round(statistics.quantiles(times, n=10)[0], 3),
             "p95_ms": round(statistics.quantiles(times, n=20)[-1], 3),
             "ratio_to_env_step": round(statistics.median(times) / base, 2),
+            "ratio_to_bare_bash": round(statistics.median(times) / bare, 2),
         }
         for name, times in found.items()
     }
-    if options.json:
-        print(json.dumps({"latency": rows, "costs": costs, "read_mb_per_s": round(speed, 1)}))
+    return {"latency": rows, "costs": costs, "read_mb_per_s": round(speed, 1)}
+
+
+def show(found: dict[str, dict[str, Any]]) -> None:
+    """Print what was measured with some kinds of sandboxes, side by side."""
+    first = next(iter(found))
+    for kind, result in found.items():
+        print(f"\n{kind:28}{'median ms':>12}{'p10 ms':>10}{'p95 ms':>10}{'/ env.step':>12}{'/ bare bash':>12}", end="")
+        print(f"{'/ ' + first:>14}" if kind != first else "")
+        for name, row in result["latency"].items():
+            median, low, high, step, bare = row.values()
+            print(f"{name:28}{median:12.3f}{low:10.3f}{high:10.3f}{step:12.2f}{bare:12.2f}", end="")
+            base = found[first]["latency"].get(name)
+            print(f"{median / base['median_ms']:14.2f}" if kind != first and base else "")
+        print("a step with transcript:", ", ".join(f"{value:.2f} {name}" for name, value in result["costs"].items()))
+        print(f"{MEGABYTES} MB of output read at {result['read_mb_per_s']:.0f} MB/s")
+
+
+def main() -> None:
+    """Measure, and print a table or a line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sandbox", choices=SANDBOXES, nargs="+", default=["auto"], help="kinds to compare")
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--resets", type=int, default=20)
+    parser.add_argument("--ready", type=int, default=2, help="sandboxes that wait before each reset")
+    parser.add_argument("--steps-only", action="store_true", help="no other ways to a command, and no resets")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if min(options.runs // 4, options.resets) < 2:
+        parser.error("--runs must be at least 8, and --resets at least 2")
+    if options.one:
+        set_kind(options.sandbox[0])
+        print(json.dumps(measure(options)))
         return
-    print(f"{'way':28}{'median ms':>12}{'p10 ms':>10}{'p95 ms':>10}{'ratio':>9}")
-    for name, row in rows.items():
-        median, low, high, ratio = row.values()
-        print(f"{name:28}{median:12.3f}{low:10.3f}{high:10.3f}{ratio:9.2f}")
-    print("a step with transcript:", ", ".join(f"{value:.2f} {name}" for name, value in costs.items()))
-    print(f"{MEGABYTES} MB of output read at {speed:.0f} MB/s")
+    found = {}
+    for kind in options.sandbox:
+        again = [sys.executable, __file__, "--one", "--sandbox", kind, "--runs", str(options.runs)]
+        again += ["--resets", str(options.resets), "--ready", str(options.ready)]
+        again += ["--steps-only"] * options.steps_only
+        done = subprocess.run(again, stdout=subprocess.PIPE, text=True, check=True)
+        found[kind] = json.loads(done.stdout.splitlines()[-1])
+    if options.json:
+        print(json.dumps(found))
+    else:
+        show(found)
 
 
 if __name__ == "__main__":

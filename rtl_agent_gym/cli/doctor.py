@@ -31,7 +31,7 @@ from ..errors import SandboxError, UsageError
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
-from ..sandboxes.cgroups import why_none
+from ..sandboxes.cgroups import NO_DAEMON, why_none
 from ..sandboxes.choice import kind
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon, is_local
@@ -196,14 +196,18 @@ def _namespaces() -> Iterator[Check]:
         yield _check(part, False, what, todo, required=kind() == "namespaces")
         return
     yield _check(part, True, found)
-    why = why_none("cgroupfs", local=True)
+    why = why_none(NO_DAEMON, local=True)
     limits = "memory, processors and processes: a control group each"
     if why:
         limits = (
             "processes: RLIMIT_NPROC for each sandbox; memory: RLIMIT_DATA for each process, and the warden, which "
             f"ends the largest; not held: processors, memory of sockets and pipes ({why})"
         )
-    yield _check("their limits", not why, limits, "only root can give each sandbox a control group")
+    todo = (
+        "a control group for each sandbox needs root, or a systemd user session with the controllers cpu, memory and "
+        "pids: start the command with systemd-run --user --scope"
+    )
+    yield _check("their limits", not why, limits, todo)
 
 
 def _image() -> Check:

@@ -5,8 +5,9 @@ memory at the same time could exhaust the machine. Below a group with a limit, t
 instead. Agents and gradings have a group each, so that agents can take neither memory nor processors from gradings.
 
 Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups; `why_none`
-says which is missing. A sandbox without a daemon gets a group of its own below these, with all of its limits.
-Elsewhere, `free_memory` at least tells whether there is room for another sandbox.
+says which is missing. A sandbox without a daemon gets a group of its own below these, with all of its limits: an
+ordinary user's are below a group that is delegated to the user, such as that of a systemd user session. Elsewhere,
+`free_memory` at least tells whether there is room for another sandbox.
 """
 
 from __future__ import annotations
@@ -26,7 +27,12 @@ from typing import Literal
 logger = logging.getLogger(__name__)
 
 ROOT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 MEMINFO = Path("/proc/meminfo")
+NO_DAEMON = "no daemon"
+"""The cgroup driver of sandboxes without a daemon."""
+_LIMITED = {"cpu", "memory", "pids"}
+"""The controllers that keep a sandbox's limits."""
 GRADING_MEMORY = 2 << 30
 """Bytes that a grading may use: the limit of its sandbox."""
 WEIGHTS = {"agent": 1024, "scoring": 2048}
@@ -172,9 +178,11 @@ class SandboxGroup:
         return [folder / "cgroup.procs" for folder in dict.fromkeys(self.folders.values())]
 
     @property
-    def is_version_1(self) -> bool:
-        """Whether each controller has a folder of its own."""
-        return len(set(self.folders.values())) > 1
+    def places(self) -> dict[str, str]:
+        """The folders, by where processes in the group expect them."""
+        if len(set(self.folders.values())) == 1:
+            return {str(ROOT): str(self.folders["memory"])}
+        return {str(ROOT / controller): str(folder) for controller, folder in self.folders.items()}
 
     def memory_share(self) -> float:
         """The share of its memory that is in use; 0 if unknown."""
@@ -271,15 +279,17 @@ def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
     """Why this process can have no groups at a daemon; empty if it can. Makes none.
 
     Args:
-        driver: The daemon's cgroup driver.
+        driver: The daemon's cgroup driver, or `NO_DAEMON`.
         local: Whether the daemon is on this machine.
         podman: Whether it is Podman.
     """
+    if driver == NO_DAEMON and delegated_group() is not None:
+        return ""
     if not local:
         return "the daemon is on another machine"
     if podman:
         return "Podman places its containers itself"
-    if driver != "cgroupfs":
+    if driver not in ("cgroupfs", NO_DAEMON):
         return f"the daemon's cgroup driver is {driver}, not cgroupfs"
     tops = list(_controllers(ROOT, "memory"))
     if not tops:
@@ -289,11 +299,33 @@ def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
     return ""
 
 
+def delegated_group() -> Path | None:
+    """The highest group of version 2 above this process in which an ordinary user may make groups with all limits.
+
+    It has no process of its own, as a group whose children have limits cannot have one.
+    """
+    try:
+        lines = MEMBERSHIP.read_text(encoding="utf-8").splitlines()
+        own = ROOT / next(line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
+        for folder in reversed((own, *own.parents)):
+            files = [folder / "cgroup.procs", folder / "cgroup.subtree_control"]
+            if (
+                ROOT in folder.parents
+                and all(os.access(path, os.W_OK) for path in (folder, *files))
+                and not files[0].read_text(encoding="ascii").strip()
+                and set((folder / "cgroup.controllers").read_text(encoding="ascii").split()) >= _LIMITED
+            ):
+                return folder
+    except (OSError, StopIteration):
+        pass
+    return None
+
+
 def make_groups(driver: str, memory: int, cpus: float, *, local: bool, podman: bool = False) -> Groups | None:
     """Groups for this process's containers, which are removed at its exit; None where there can be none.
 
     Args:
-        driver: The daemon's cgroup driver.
+        driver: The daemon's cgroup driver, or `NO_DAEMON`.
         memory: Bytes for all sandboxes.
         cpus: Simultaneous gradings.
         local: Whether the daemon is on this machine.
@@ -301,8 +333,11 @@ def make_groups(driver: str, memory: int, cpus: float, *, local: bool, podman: b
     """
     why = why_none(driver, local=local, podman=podman)
     if not why:
-        sweep_groups()
-        groups = Groups(ROOT, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(memory, cpus))
+        root = ROOT
+        if driver == NO_DAEMON and not all(os.access(top, os.W_OK) for top in _controllers(ROOT, "memory")):
+            root = delegated_group() or ROOT
+        sweep_groups(root)
+        groups = Groups(root, f"{PREFIX}{os.getpid()}-{secrets.token_hex(4)}", shares(memory, cpus))
         try:
             groups.make()
         except OSError as error:

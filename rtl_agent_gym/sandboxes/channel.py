@@ -26,6 +26,11 @@ Reply = tuple[dict[str, Any], bytes]
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
+def close_in_children(sock: socket.socket) -> None:
+    """Close a socket in every process that is forked from this one, so that its other end ends with this one."""
+    _open_sockets.add(sock)
+
+
 def _close_in_child() -> None:
     """A forked child must not keep a sandbox alive that its parent meant to end with itself."""
     for sock in list(_open_sockets):
@@ -115,7 +120,7 @@ class Channel(asyncio.Protocol):
     async def open(cls, sock: socket.socket, name: str, read_errors: Callable[[], bytes] | None = None) -> Channel:
         """Take over a connected socket. The warden behind it need not run yet. Arguments as for the class."""
         sock.setblocking(False)
-        _open_sockets.add(sock)
+        close_in_children(sock)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name, read_errors), sock=sock)
         return channel
 

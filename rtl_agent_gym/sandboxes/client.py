@@ -220,12 +220,18 @@ def owner_lives(label: str) -> bool:
     return True
 
 
-def folders(spec: SandboxSpec, uid: int) -> dict[str, str]:
+def folders(spec: SandboxSpec, uid: int, keeper_uid: int | None = None) -> dict[str, str]:
     """The options of a container's writable folders, which are all in memory.
 
     Together they are smaller than the container's memory, so that the warden can still work when they are full.
+
+    Args:
+        spec: Role, sizes, the keeper's folders.
+        uid: Of the sandbox's user.
+        keeper_uid: None for the next one.
     """
-    agent, keeper = f"uid={uid},gid={uid}", f"uid={uid + 1},gid={uid + 1}"
+    keeper_uid = uid + 1 if keeper_uid is None else keeper_uid
+    agent, keeper = f"uid={uid},gid={uid}", f"uid={keeper_uid},gid={keeper_uid}"
     scoring = spec.role == "scoring"
     flags = f"rw,exec,nosuid,nodev,mode=755,nr_inodes={MAX_INODES}"
     tmpfs = {

@@ -1,15 +1,16 @@
 """Sandboxes without a daemon and without root: Linux namespaces, made by bubblewrap.
 
-A `NamespaceSandbox` is a bubblewrap process and below it, as process 1 of namespaces of its own, the same warden as in
-a container. The warden's stdin and stdout are one end of a socket pair. It ends when this process closes the other end
-or ends, also by SIGKILL; with it ends everything in the sandbox, whose files are all in memory.
+A `NamespaceSandbox` is process 1 of namespaces of its own: the same warden as in a container. The warden's stdin and
+stdout are one end of a socket pair. It ends when this process closes the other end or ends, also by SIGKILL; with it
+ends everything in the sandbox, whose files are all in memory.
 
-Bubblewrap makes the mount, PID, network, IPC, UTS and cgroup namespaces and mounts the root folder, read-only, and the
-work folders. It joins a user namespace (`userns.py`) in which no other one can be made. The warden finishes the set-up
-(`warden/setup.py`) and gives up all capabilities before anything else runs.
+Bubblewrap joins a user namespace (`userns.py`) and mounts the root folder, read-only, for a process that has loaded the
+warden and runs nothing else (`zygote.py`). That one forks into the mount, PID, network, IPC, UTS and cgroup namespaces
+of each sandbox. The new process 1 mounts the work folders (`warden/setup.py`) and gives up all capabilities before
+anything else runs.
 
 Where this process may use a range of user ids, a sandbox has users of its own, as a container has. Elsewhere it has one
-user, so that there is no keeper, and no scoring sandbox is made.
+user, and what a keeper's user id protects in a container, namespaces protect (`warden/relay.py`).
 """
 
 from __future__ import annotations
@@ -17,43 +18,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 import os
 import secrets
-import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..errors import ImageError, SandboxError, SandboxLost
 from .admission import Budget, budget_of
 from .budgeted import CLOSED, BudgetedSandboxes
-from .cgroups import SandboxGroup
+from .cgroups import NO_DAEMON, SandboxGroup
 from .channel import Channel
 from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
 from .protocol import SandboxSpec
 from .root_build import build_root
 from .root_folder import Root, find_root
-from .seccomp import allowed, compile_filter
+from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
-from .warden import program
-from .warden.setup import CAPABILITIES
+from .warden.relay import NAMES
 from .warden_sandbox import BUSY, ENVIRONMENT, FULL, CpuTime, WardenSandbox
+from .zygote import Started, Zygote, missing_folders
 
 HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
-_NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
-_MASKED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "timer_list")
-_MASKED_FOLDERS = ("acpi", "asound", "scsi")
-"""Of /proc: what Docker hides, too."""
-_SHARED_MEMORY = 64 << 20
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """Calls that take memory which the warden cannot count: refused where no control group limits the memory."""
-_ENTER = 'while [ "$1" != -- ]; do echo $$ > "$1" || exit 1; shift; done; shift; exec "$@"'
-"""A shell's script: enter control groups, then become the program after ``--``."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
 _ENDING = 10.0
@@ -78,41 +70,52 @@ class NamespaceSandbox(WardenSandbox):
         self._starting = asyncio.Lock()
         self._socket: socket.socket | None = None
         """To the warden: the sandbox ends when it is closed."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._first_ended, self._gone = asyncio.Event(), asyncio.Event()
-        """Set when process 1 has ended, and with it everything in the sandbox; when bubblewrap has, too."""
-        self._first = -1
-        """A descriptor of process 1."""
+        self._start: asyncio.Task[Started] | None = None
+        self._started: Started | None = None
+        """Its process 1."""
         self._group: SandboxGroup | None = None
         """The control group with its limits; None where this process may not make one."""
-        self._errors = self._info = -1
-        """The ends of pipes from which stderr and bubblewrap's report are read."""
+        self._errors = -1
+        """The end of a pipe from which its stderr is read."""
         self.uid = -1
         """The user id of its commands; in a sandbox with a keeper, the keeper has the next one."""
 
     @property
     def pid(self) -> int:
-        """The id of the bubblewrap process outside of the sandbox; 0 if it has not started."""
-        return self._process.pid if self._process is not None else 0
+        """The id of process 1 outside of the sandbox; 0 if it has not started."""
+        return self._started.pid if self._started is not None else 0
 
     async def open(self) -> None:
         async with self._starting:
             if self._closing is not None:
                 raise SandboxLost(f"sandbox {self._name} was closed before it started")
-            await asyncio.to_thread(self._host.prepare)
-            self._group = self._make_group()
-            shared = self._host.users
-            users = shared if shared else await asyncio.to_thread(open_single, secrets.choice(UIDS))
+            zygote = self._host.zygote(self.spec, groups=self._budget.groups is not None)
+            self.uid = self._host.take_uid()
+            self._group = await asyncio.to_thread(self._make_group)
+            near, far = socket.socketpair()
+            self._socket = near
+            self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                self.uid = self._host.take_uid() if shared else users.uids[0]
-                # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
-                near = self._start(users)
+                self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
+                self._started = await asyncio.shield(self._start)
             finally:
-                if users is not shared:
-                    users.close()
+                far.close()
+                os.close(errors)
+            if self._group is not None:
+                await asyncio.to_thread(self._enter, self._group)
+                near.send(b"\n")  # process 1 waits for it
             self._channel = await Channel.open(near, self._name, self._read_errors)
-            await self._find_first()
             await self._greet()
+
+    def _enter(self, group: SandboxGroup) -> None:
+        assert self._started is not None
+        if not self._started.pid:  # to the kernel, 0 is the writer
+            raise SandboxLost(f"sandbox {self._name} ended before it started")
+        try:
+            for path in group.entries:
+                path.write_text(str(self._started.pid))
+        except OSError as error:
+            raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
 
     def _make_group(self) -> SandboxGroup | None:
         groups = self._budget.groups
@@ -125,136 +128,35 @@ class NamespaceSandbox(WardenSandbox):
             self._budget.drop_groups(str(error))
             return None
 
-    def _start(self, users: UserNamespace) -> socket.socket:
-        near, far = socket.socketpair()
-        self._socket = near
-        self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._info, info = os.pipe2(os.O_CLOEXEC)
-        arguments = os.memfd_create("arguments")  # not the command line, which every user of the machine can read
-        try:
-            os.write(arguments, b"".join(word.encode() + b"\0" for word in self._options(users)))
-            os.lseek(arguments, 0, os.SEEK_SET)
-            entering = ["/bin/sh", "-c", _ENTER, "sh", *map(str, self._group.entries), "--"] if self._group else []
-            joining = [
-                *entering,
-                bubblewrap(),
-                "--userns",
-                str(users.descriptor),
-                "--args",
-                str(arguments),
-                "--info-fd",
-                str(info),
-            ]
-            warden = ["/usr/bin/python3", "-ISBc", program(), *self._warden_words(users)]
-            self._process = subprocess.Popen(
-                [*joining, "--", *warden],
-                stdin=far.fileno(),
-                stdout=far.fileno(),
-                stderr=errors,
-                pass_fds=(users.descriptor, arguments, info),
-                env={},
-            )
-        except OSError as error:
-            raise SandboxError(f"sandbox {self._name} cannot be started: {error}") from error
-        finally:
-            far.close()
-            for descriptor in (errors, info, arguments):
-                os.close(descriptor)
-        _when_ended(os.pidfd_open(self._process.pid), self._monitor_ended)
-        return near
-
-    def _monitor_ended(self) -> None:
-        """Bubblewrap has ended, usually since process 1 has. If something else ended it, process 1 runs on."""
-        assert self._process is not None
-        self._process.wait()
-        if self._first_ended.is_set():
-            self._gone.set()
-        elif self._first >= 0:
-            self._kill()
-
-    def _on_first_ended(self) -> None:
-        self._first_ended.set()
-        if self._process is not None and self._process.returncode is not None:
-            self._gone.set()
-
-    async def _find_first(self) -> None:
-        """Find process 1, by bubblewrap's report, and notice its end."""
-        with os.fdopen(self._info, "rb") as file:
-            self._info = -1
-            report = await asyncio.to_thread(file.read)  # bubblewrap closes it when it has started process 1
-        try:
-            self._first = os.pidfd_open(json.loads(report)["child-pid"])
-        except (ValueError, KeyError, ProcessLookupError):  # it never started, or has ended; its errors say why
-            self._on_first_ended()
-        else:
-            _when_ended(os.dup(self._first), self._on_first_ended)
-
-    def _kill(self) -> None:
-        """End process 1 at once. The owner of a user namespace may do that to its processes, bubblewrap may not."""
-        if self._first >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._first, signal.SIGKILL)
-        elif self._process is not None:
-            self._process.kill()
-
-    def _options(self, users: UserNamespace) -> Iterator[str]:
-        """Bubblewrap's options."""
-        yield from (f"--unshare-{name}" for name in _NAMESPACES)
-        yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session", "--clearenv")
-        yield from ("--cap-drop", "ALL")
-        for name in CAPABILITIES if users.ranged else CAPABILITIES[:3]:
-            yield from ("--cap-add", name)
-        root = self._host.root_of(self.spec)
-        tmpfs = {path: _mount_options(text) for path, text in sorted(folders(self.spec, self.uid).items())}
-        yield from _root_options(root.folder, tmpfs)
-        yield from ("--dev", "/dev", "--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm")
-        yield from ("--remount-ro", "/dev", "--proc", "/proc")
-        for name in _MASKED_FILES:
-            if Path("/proc", name).exists():
-                yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
-        for name in _MASKED_FOLDERS:
-            if Path("/proc", name).exists():
-                yield from ("--size", "4096", "--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}")
-        for path, options in tmpfs.items():
-            yield from ("--perms", options["mode"], "--size", options["size"], "--tmpfs", path)
-        if self._group is not None:
-            yield from ("--size", "4096", "--perms", "0755", "--tmpfs", "/sys")
-            for folder_made in ("/sys/fs", "/sys/fs/cgroup"):
-                yield from ("--perms", "0755", "--dir", folder_made)
-            if self._group.is_version_1:
-                for controller, folder in self._group.folders.items():
-                    yield from ("--ro-bind", str(folder), f"/sys/fs/cgroup/{controller}")
-            else:
-                yield from ("--ro-bind", str(self._group.folders["memory"]), "/sys/fs/cgroup")
-            yield from ("--remount-ro", "/sys")
-        yield from ("--remount-ro", "/", "--chdir", "/")
-        for name, value in {**root.environment, **ENVIRONMENT, **self.spec.env}.items():
-            yield from ("--setenv", name, value)
-
-    def _warden_words(self, users: UserNamespace) -> list[str]:
-        """The warden's arguments."""
-        mounted = []
-        for path, text in folders(self.spec, self.uid).items():
-            options = _mount_options(text)
-            owner = int(options.get("uid", 0 if users.ranged else self.uid))
-            limits = f"size={options['size']},nr_inodes={options['nr_inodes']}"
-            mounted.append([path, limits, owner, "exec" in options])
-        processes = process_limits(self.spec) | {"nproc": self.spec.pids}
+    def _wanted(self) -> dict[str, Any]:
+        """What process 1 should be, for `warden/setup.py`."""
+        root, ranged = self._host.root_of(self.spec), self._host.users.ranged
         guarded = self._group is None
+        limits = process_limits(self.spec) | {"nproc": self.spec.pids}
+        keeper = self.uid + 1 if ranged else self.uid
+        words: dict[str, str] = {}
         if guarded:
-            processes["data"] = self.spec.memory
-        refused = [number for name, number in allowed().items() if guarded and name in _UNCOUNTED]
-        setup = {
-            "folders": mounted,
-            "shared_pages": 0 if guarded else SHARED_PAGES,
-            "limits": processes,
-            "refused": refused,
-            "filter": compile_filter().hex(),
-        }
-        words = [f"setup={json.dumps(setup)}", *([f"memory={self.spec.memory}"] if guarded else [])]
+            limits["data"] = self.spec.memory
+            words["memory"] = str(self.spec.memory)
         if self.spec.role == "scoring":
-            return [*words, f"keeper={self.uid + 1}", f"worker={self.uid}"]
-        return [*words, "shell", *([f"agent={self.uid}"] if users.ranged else [])]
+            words |= {
+                "keeper": str(keeper),
+                "worker": str(self.uid),
+                "kept": " ".join((*self.spec.keeper_folders, NAMES)),
+            }
+        else:
+            words |= {"shell": ""} | ({"agent": str(self.uid)} if ranged else {})
+        return {
+            "single": not ranged,
+            "uid": self.uid,
+            "folders": dict(sorted(folders(self.spec, self.uid, keeper).items())),
+            "groups": self._group.places if self._group is not None else {},
+            "shared_pages": 0 if guarded else SHARED_PAGES,
+            "limits": limits,
+            "refused": [number for name, number in allowed().items() if guarded and name in _UNCOUNTED],
+            "environment": {**root.environment, **ENVIRONMENT, **self.spec.env},
+            "words": words,
+        }
 
     def _read_errors(self) -> bytes:
         with contextlib.suppress(OSError):
@@ -273,16 +175,19 @@ class NamespaceSandbox(WardenSandbox):
                 self._channel.close()
             if self._socket is not None:
                 self._socket.close()
-            if self._process is not None:
+            if self._start is not None:
+                with contextlib.suppress(SandboxError):
+                    self._started = await self._start
+            if self._started is not None:
                 try:
-                    await asyncio.wait_for(self._gone.wait(), _ENDING)
+                    await asyncio.wait_for(self._started.ended.wait(), _ENDING)
                 except TimeoutError:
-                    self._kill()
-                    await self._gone.wait()
-        for descriptor in (self._errors, self._info, self._first):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._errors = self._info = self._first = -1
+                    self._started.kill()
+                    await self._started.ended.wait()
+                self._started.close()
+        if self._errors >= 0:
+            os.close(self._errors)
+            self._errors = -1
         if self._group is not None:
             self._group.remove()
         self._host.return_uid(self.uid)
@@ -298,12 +203,12 @@ class NamespaceSandbox(WardenSandbox):
             return f"the warden could not continue: {self._channel.broken}"
         if self._group is None:  # without its counters nothing is known
             return ""
+        assert self._started is not None
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), _NOTICE)
-        if self._gone.is_set():
-            killed = self._process is not None and self._process.returncode == 128 + signal.SIGKILL
+            await asyncio.wait_for(self._started.ended.wait(), _NOTICE)
+        if self._started.ended.is_set():
             full = self._channel.memory_full and self._group.oom_kills() > 0
-            return "its processes and files took most of its memory" if killed and full else ""
+            return "its processes and files took most of its memory" if self._started.killed and full else ""
         return await self._starving(self._group, before)
 
     async def _starving(self, group: SandboxGroup, before: CpuTime | None) -> str:
@@ -320,61 +225,18 @@ class NamespaceSandbox(WardenSandbox):
         return ""
 
 
-def _when_ended(descriptor: int, call: Callable[[], object]) -> None:
-    """Call once when the process of a descriptor has ended. Takes the descriptor over."""
-    loop = asyncio.get_running_loop()
-
-    def ended() -> None:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-        call()
-
-    loop.add_reader(descriptor, ended)
-
-
-def _mount_options(text: str) -> dict[str, str]:
-    """The options of a folder in memory by name; those without a value are empty."""
-    return dict(part.partition("=")[::2] for part in text.split(","))
-
-
-def _root_options(root: Path, folders_in_memory: Mapping[str, object]) -> Iterator[str]:
-    """Mount the root, read-only. If a folder in memory is not in it, mount its entries, so that the folder can be made.
-
-    Raises:
-        SandboxError: A folder in memory would be below one of the root's own folders that does not have it.
-    """
-    missing = [
-        path
-        for path in folders_in_memory
-        if not (root / path.lstrip("/")).is_dir()
-        and not any(path.startswith(f"{other}/") for other in folders_in_memory)
-    ]
-    if not missing:
-        yield from ("--ro-bind", str(root), "/")
-        return
-    for path in missing:
-        if len(Path(path).parts) > 2 and (root / Path(path).parts[1]).is_dir():
-            raise SandboxError(f"the folder {path} of a sandbox without Docker is not in the image")
-    made = {"dev", "proc", "sys", *(Path(path).parts[1] for path in folders_in_memory if len(Path(path).parts) == 2)}
-    with os.scandir(root) as entries:
-        for entry in sorted(entries, key=lambda found: found.name):
-            if entry.is_symlink():
-                yield from ("--symlink", os.readlink(entry.path), f"/{entry.name}")
-            elif entry.name not in made:
-                yield from ("--ro-bind", entry.path, f"/{entry.name}")
-
-
 class NamespaceHost:
     """What the sandboxes of one provider share: the root and, where there is one, a range of users."""
 
     def __init__(self) -> None:
-        self.users: UserNamespace | None = None
-        """None if each sandbox gets a namespace with one user."""
+        self._users: UserNamespace | None = None
         self._root: Root | None = None
         self._built: dict[str, Root] = {}
         """Roots of harnesses' own images, by id."""
         self._lock = threading.Lock()
         self._uids: set[int] = set()
+        self._zygotes: dict[object, Zygote] = {}
+        """By root, folders that are missing in it, and whether there are control groups."""
 
     def prepare(self) -> None:
         """Find the root and make the shared user namespace, once. Raises `ImageError` or `SandboxError`."""
@@ -382,9 +244,33 @@ class NamespaceHost:
             if self._root is None:
                 bubblewrap()
                 root = find_root()
-                if not why_not_ranged():
-                    self.users = open_ranged()
+                self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
                 self._root = root
+
+    @property
+    def prepared(self) -> bool:
+        """Whether `prepare` has been called."""
+        return self._root is not None
+
+    @property
+    def users(self) -> UserNamespace:
+        """The user namespace of all sandboxes, or the one above theirs if each has one user. Raises as `prepare`."""
+        if self._users is None:
+            self.prepare()
+        assert self._users is not None
+        return self._users
+
+    def zygote(self, spec: SandboxSpec, *, groups: bool) -> Zygote:
+        """What starts sandboxes of a kind. Raises `SandboxError`."""
+        root = self.root_of(spec)
+        missing = missing_folders(root.folder, folders(spec, 0))
+        key = (root.id, missing, groups)
+        found = self._zygotes.get(key)
+        if found is None or not found.works:
+            if found is not None:
+                found.abandon()
+            found = self._zygotes[key] = Zygote(root.folder, missing, self.users, groups=groups)
+        return found
 
     @property
     def root(self) -> Root:
@@ -408,22 +294,32 @@ class NamespaceHost:
         return root.id
 
     def take_uid(self) -> int:
-        """A user id that no other sandbox of this provider has; its keeper has the next one."""
-        assert self.users is not None
-        while (uid := secrets.choice(self.users.uids)) in self._uids:
-            pass
-        self._uids.add(uid)
-        return uid
+        """A user id that no other sandbox of this provider has, whose keeper has the next one; or the only one."""
+        uids = self.users.uids
+        if self.users.ranged:
+            while (uid := secrets.choice(uids)) in self._uids:
+                pass
+            self._uids.add(uid)
+            return uid
+        return uids[0]
 
     def return_uid(self, uid: int) -> None:
         """Release the user id of a sandbox that has ended."""
         self._uids.discard(uid)
 
-    def close(self) -> None:
-        """Idempotent."""
-        users, self.users, self._root = self.users, None, None
+    def abandon(self) -> None:
+        """End what starts sandboxes, without its event loop. Idempotent."""
+        for zygote in self._zygotes.values():
+            zygote.abandon()
+        users, self._users, self._root = self._users, None, None
         if users is not None:
             users.close()
+
+    async def close(self) -> None:
+        """The same; return when it is gone. Idempotent."""
+        for zygote in self._zygotes.values():
+            await zygote.close()
+        self.abandon()
 
 
 def check_namespaces() -> str:
@@ -437,7 +333,7 @@ def check_namespaces() -> str:
     why = why_not_ranged()
     (open_single(UIDS.start) if why else open_ranged()).close()
     root = find_root()
-    users = f"one user per sandbox ({why}), so that nothing is graded" if why else "each sandbox has its own users"
+    users = f"each sandbox has one user ({why})" if why else "each sandbox has its own users"
     return f"{version}; {root.folder}; {users}"
 
 
@@ -462,19 +358,15 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     def _known_budget(self) -> Budget:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        info = {"MemTotal": memory, "NCPU": len(os.sched_getaffinity(0)), "CgroupDriver": "cgroupfs"}
+        info = {"MemTotal": memory, "NCPU": len(os.sched_getaffinity(0)), "CgroupDriver": NO_DAEMON}
         return budget_of(HOST, info, local=True)
 
     async def _ready_for(self, spec: SandboxSpec) -> Budget:
         if spec.network:
             raise SandboxError(f"a sandbox without Docker cannot join the Docker network {spec.network}")
-        await asyncio.to_thread(self._host.prepare)
+        if not self._host.prepared:
+            await asyncio.to_thread(self._host.prepare)
         self._host.root_of(spec)
-        if spec.role == "scoring" and self._host.users is None:
-            raise SandboxError(
-                "nothing is graded without Docker by a user without a range of user ids, since the hidden tests need a "
-                f"second user: {why_not_ranged()}"
-            )
         return await self.budget()
 
     def _make(self, spec: SandboxSpec) -> NamespaceSandbox:
@@ -492,4 +384,8 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     async def close(self) -> None:
         await super().close()
-        self._host.close()
+        await self._host.close()
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._host.abandon()

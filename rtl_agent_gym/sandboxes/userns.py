@@ -1,12 +1,13 @@
 """The user namespaces of sandboxes without a daemon, which bubblewrap joins.
 
-A namespace is made by a helper process, which also forbids namespaces below it, and is kept by an open descriptor once
-that process has ended. There are two kinds:
+A namespace is made by a helper process and is kept by an open descriptor once that process has ended. There are two
+kinds:
 
 - `open_ranged` maps a range of user ids, so that each sandbox has users of its own. It needs root, or a range in
-  /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one.
+  /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one, below
+  which there can be none.
 - `open_single` maps one id to the caller's own, which every kernel with unprivileged user namespaces allows. Such a
-  sandbox has one user, and a namespace of its own.
+  sandbox has one user, and a namespace of its own below this one, which forbids further ones.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from .client import MAPPED_UIDS, UIDS
 SUBORDINATE = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
 """Where the ranges of ids are that a user may map."""
 _READY = "ready"
-_HELPER = f"read go && echo 0 > /proc/sys/user/max_user_namespaces && echo {_READY} && read end"
-"""Runs in the new namespace with all capabilities there: the limit holds for everything below it."""
+_HELPER = f"echo started && read go && {{}} echo {_READY} && read end"
+"""Runs in the new namespace with all capabilities there."""
+_FORBID = "echo 0 > /proc/sys/user/max_user_namespaces &&"
+"""The limit holds for everything below the namespace."""
 
 
 def bubblewrap() -> str:
@@ -112,11 +115,11 @@ def open_ranged() -> UserNamespace:
 
 def open_single(uid: int) -> UserNamespace:
     """A namespace in which this process's user has the id `uid`. Raises `SandboxError` if the kernel refuses."""
-    return UserNamespace(_open([f"--map-user={uid}", f"--map-group={uid}"]), (uid,))
+    return UserNamespace(_open([f"--map-user={uid}", f"--map-group={uid}"], lambda pid: None, ""), (uid,))
 
 
-def _open(options: list[str], map_ids: Callable[[int], None] = lambda pid: None) -> int:
-    command = ["unshare", "--user", "--keep-caps", *options, "--", "/bin/sh", "-c", f"echo started && {_HELPER}"]
+def _open(options: list[str], map_ids: Callable[[int], None], first: str = _FORBID) -> int:
+    command = ["unshare", "--user", "--keep-caps", *options, "--", "/bin/sh", "-c", _HELPER.format(first)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
     ) as helper:

@@ -18,7 +18,7 @@ from rtl_agent_gym.sandboxes.root_folder import VARIABLE, roots_folder
 ROOT = Path(__file__).resolve().parents[2]
 RANGED, SINGLE = "ranged", "single"
 """A user with a range of user ids, and one without."""
-_UID = 61_234
+USER_ID = 61_234
 _SCRIPT = """
 set -e
 while [ "$1" != -- ]; do mount --bind "$1" "$2"; shift 2; done; shift
@@ -38,7 +38,7 @@ def run_as(user: str, program: str, **variables: str) -> Any:
     scratch = Path(tempfile.mkdtemp(prefix="rtl-gym-user-"))
     scratch.chmod(0o755)
     try:
-        tables = {"passwd": f"{user}:x:{_UID}:{_UID}::/:/bin/sh\n", "subuid": "", "subgid": ""}
+        tables = {"passwd": f"{user}:x:{USER_ID}:{USER_ID}::/:/bin/sh\n", "subuid": "", "subgid": ""}
         tables |= dict.fromkeys(("subuid", "subgid"), f"{user}:300000:65536\n" if user == RANGED else "")
         binds = []
         for name, lines in tables.items():
@@ -53,7 +53,15 @@ def run_as(user: str, program: str, **variables: str) -> Any:
             binds += [str(place), str(there)]
             again += [str(there), str(place)]
         tops = [str(place) for place in hidden if not set(place.parents) & hidden]
-        become = ["setpriv", f"--reuid={_UID}", f"--regid={_UID}", "--clear-groups", sys.executable, "-c", program]
+        become = [
+            "setpriv",
+            f"--reuid={USER_ID}",
+            f"--regid={USER_ID}",
+            "--clear-groups",
+            sys.executable,
+            "-c",
+            program,
+        ]
         found = subprocess.run(
             ["unshare", "--mount", "sh", "-c", _SCRIPT, "sh", *binds, "--", *tops, "--", *again, "--", *become],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), VARIABLE: str(roots_folder()), **variables},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, admission, cgroups
 from rtl_agent_gym.sandboxes.cgroups import Groups, group_cpus, group_memory, make_groups, shares, sweep_groups
 from rtl_agent_gym.scoring import Scorer
+from tests.sandboxes.ordinary_user import SINGLE, USER_ID, run_as
 
 MIB = 1 << 20
 FILL = "head -c {0}M /dev/zero > /tmp/a; head -c {0}M /dev/zero > /rundir/b; ls /tmp"
@@ -139,6 +141,54 @@ def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
     (agents / "memory.current").write_text(str(90 * MIB))
     (agents / "memory.stat").write_text(f"anon 5\nactive_file {30 * MIB}\ninactive_file {10 * MIB}\n")
     assert made.free("agent") == 50 * MIB
+
+
+SESSION = "user.slice/user-1000.slice/user@1000.service"
+SESSIONS_FILES = ("cgroup.controllers", "cgroup.procs", "cgroup.subtree_control")
+DELEGATED = """
+import json, sys
+from pathlib import Path
+from rtl_agent_gym.sandboxes import cgroups
+root = Path(FOLDER)
+cgroups.ROOT, cgroups.MEMBERSHIP = root, root / "membership"
+found = cgroups.delegated_group()
+made = cgroups.make_groups(cgroups.NO_DAEMON, 20 << 30, 2, local=True) if found else None
+why = cgroups.why_none(cgroups.NO_DAEMON, local=True)
+print(json.dumps([str(found), str(made and made.root), why]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("controllers", "inside", "found"),
+    [
+        ("cpuset cpu io memory pids", "", f"{SESSION}"),
+        ("memory pids", "", None),  # as older versions of systemd delegate
+        ("cpuset cpu io memory pids", "4711", f"{SESSION}/app.slice"),
+    ],
+    ids=["all controllers", "no cpu", "with a process in it"],
+)
+def test_the_delegated_groups_of_a_systemd_user_session(controllers: str, inside: str, found: str | None) -> None:
+    """As recorded on a machine with cgroup 2, whose root and slices are root's."""
+    with tempfile.TemporaryDirectory(prefix="rtl-gym-groups-") as name:
+        top = Path(name)
+        top.chmod(0o755)
+        scope = top / SESSION / "app.slice" / "run-1.scope"
+        scope.mkdir(parents=True)
+        (top / "membership").write_text(f"0::/{scope.relative_to(top)}\n")
+        for folder in (top, *(top / path for path in ("user.slice", "user.slice/user-1000.slice", SESSION))):
+            for file in SESSIONS_FILES:
+                (folder / file).write_text(f"{controllers}\n" if file == "cgroup.controllers" else "")
+        for folder in (scope.parent, scope):
+            for file in SESSIONS_FILES:
+                (folder / file).write_text(f"{controllers}\n" if file == "cgroup.controllers" else "")
+        (top / SESSION / "cgroup.procs").write_text(inside)
+        (scope / "cgroup.procs").write_text("4712\n")
+        for path in (top / SESSION, *(top / SESSION).rglob("*")):
+            os.chown(path, USER_ID, USER_ID)
+        answer, made, why = run_as(SINGLE, DELEGATED.replace("FOLDER", repr(name)))
+    assert answer == (str(top / found) if found else "None")
+    assert made == "None"  # these folders have no limits, as the kernel's would
+    assert (why == "") == (found is not None)
 
 
 def test_groups_of_processes_that_are_gone_are_deleted(tmp_path: Path) -> None:

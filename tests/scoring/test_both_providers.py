@@ -1,4 +1,6 @@
-"""A submission has the same verdict in a container and in a sandbox of namespaces, field by field."""
+"""A submission has the same verdict in a container and in a sandbox of namespaces, field by field: also where sandboxes
+have a second user, and where an ordinary user has only one.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,13 @@ import re
 import pytest
 
 from data.bundled import wrong_designs
+from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxProvider
 from rtl_agent_gym.scoring import Score, Scorer
+from tests.sandboxes.ordinary_user import SINGLE, run_as
+from tests.scoring.attacks.test_attacks import ATTACKS
+from tests.scoring.attacks.thieves import shell
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("root_folder")]
 
@@ -30,31 +36,117 @@ def record(score: Score) -> str:
     return _CHANGING.sub("#", text)
 
 
-async def graded(problem: Problem, names: list[str]) -> None:
-    """Grade the reference and wrong designs on both, and compare."""
-    assert problem.golden
-    designs = {"reference": problem.golden, **wrong_designs(problem.id)}
-    async with (
-        DockerSandboxes() as docker,
-        NamespaceSandboxes() as namespaces,
-        Scorer(docker, cache=None) as first,
-        Scorer(namespaces, cache=None) as second,
-    ):
+async def verdicts(provider: SandboxProvider, problem: str, names: list[str]) -> dict[str, str]:
+    """The records of a problem's designs, or of attacks if there is no problem; a fault is its class."""
+    found = {}
+    async with Scorer(provider, cache=None) as scorer:
         for name in names:
-            files = {**problem.context, **designs[name]}
-            pair = await asyncio.gather(*(scorer.score(problem, dict(files)) for scorer in (first, second)))
-            records = [record(score).splitlines() for score in pair]
-            assert records[0] == records[1], "\n".join(difflib.unified_diff(*records, lineterm=""))
-            assert pair[0].same_as(pair[1])
-            assert pair[1].passed == (name == "reference")
+            if problem:
+                designs = {"reference": PROBLEMS[problem].golden or {}, **wrong_designs(problem)}
+                score = scorer.score(PROBLEMS[problem], {**PROBLEMS[problem].context, **designs[name]})
+            else:
+                [attack] = [attack for attack in ATTACKS if attack.name == name]
+                score = scorer.score(attack.problem, attack.files, timeout=attack.seconds)
+            try:
+                found[name] = record(await score)
+            except SandboxError as error:
+                found[name] = type(error).__name__
+    return found
 
 
-async def test_one_problem() -> None:
-    await graded(PROBLEMS[QUICK], ["reference", min(wrong_designs(QUICK))])
+BY_SINGLE = """
+import asyncio, json
+from rtl_agent_gym.sandboxes import NamespaceSandboxes
+from tests.scoring.test_both_providers import verdicts
+
+async def main():
+    async with NamespaceSandboxes() as provider:
+        return await verdicts(provider, *ARGUMENTS)
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+async def compare(problem: str, names: list[str], *, single: bool) -> dict[str, str]:
+    """Grade in containers and in sandboxes of namespaces, and compare."""
+
+    async def docker() -> dict[str, str]:
+        async with DockerSandboxes() as provider:
+            return await verdicts(provider, problem, names)
+
+    async def namespaces() -> dict[str, str]:
+        if single:
+            program = BY_SINGLE.replace("ARGUMENTS", repr((problem, names)))
+            return dict(await asyncio.to_thread(run_as, SINGLE, program))
+        async with NamespaceSandboxes() as provider:
+            return await verdicts(provider, problem, names)
+
+    first, second = await asyncio.gather(docker(), namespaces())
+    for name in names:
+        pair = first[name].splitlines(), second[name].splitlines()
+        assert pair[0] == pair[1], "\n".join(difflib.unified_diff(*pair, lineterm=""))
+        assert not problem or json.loads(first[name])["passed"] == (name == "reference")
+    return second
+
+
+USERS = pytest.mark.parametrize("single", [False, True], ids=["two users", "one user"])
+
+
+@USERS
+async def test_one_problem(single: bool) -> None:
+    await compare(QUICK, ["reference", min(wrong_designs(QUICK))], single=single)
 
 
 @pytest.mark.slow  # each grading takes seconds, and these are 138 on each provider
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-async def test_every_bundled_problem_with_its_wrong_designs(problem: Problem) -> None:
-    await graded(problem, ["reference", *sorted(wrong_designs(problem.id))])
+@USERS
+@pytest.mark.parametrize("problem", PROBLEMS)
+async def test_every_bundled_problem_with_its_wrong_designs(problem: str, single: bool) -> None:
+    await compare(problem, ["reference", *sorted(wrong_designs(problem))], single=single)
+
+
+@pytest.mark.slow  # each grading takes seconds
+@pytest.mark.timeout(900)
+@USERS
+@pytest.mark.parametrize("threat", sorted({attack.threat for attack in ATTACKS} - {6}))
+async def test_attacks_earn_as_little(threat: int, single: bool) -> None:
+    found = await compare("", [attack.name for attack in ATTACKS if attack.threat == threat], single=single)
+    assert not any(json.loads(text)["passed"] for text in found.values())
+
+
+HOGS = shell(
+    "for n in 1 2 3 4; do python3 -c 'import time; x = b\"x\" * (700 << 20); time.sleep(2)' & done; wait; false"
+)
+"""A harness whose processes need more memory together than a grading has, and none of them alone."""
+
+SCORE_HOGS = """
+import asyncio, json
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.sandboxes import NamespaceSandboxes
+from rtl_agent_gym.scoring import Scorer
+from tests.scoring.test_both_providers import hogs
+
+async def main():
+    async with NamespaceSandboxes() as provider, Scorer(provider, cache=None) as scorer:
+        try:
+            return (await scorer.score(hogs(), dict(hogs().golden))).reason
+        except SandboxError as error:
+            return f"{type(error).__name__}: {error}"
+
+print(json.dumps(asyncio.run(main())))
+"""
+
+
+def hogs() -> Problem:
+    """The quick problem with that harness."""
+    plain = PROBLEMS[QUICK]
+    return plain.model_copy(update={"harness": {**plain.harness, **HOGS}})
+
+
+async def test_without_a_control_group_who_ran_out_of_memory_is_unknown() -> None:
+    async with DockerSandboxes() as provider, Scorer(provider, cache=None) as scorer:
+        score = await scorer.score(hogs(), dict(hogs().golden))
+    assert "needed more memory than a grading has" in score.reason
+    found = await asyncio.to_thread(run_as, SINGLE, SCORE_HOGS)
+    assert found.startswith("HarnessError: ")
+    assert "got SIGKILL from outside" in found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("confine", "files", "frames", "memory", "output", "processes", "relay", "setup", "shell", "loop")
+MODULES = ("confine", "files", "frames", "memory", "output", "processes", "setup", "relay", "shell", "zygote", "loop")
 """In the order of their imports."""
 
 _BOOTSTRAP = """\

@@ -31,17 +31,15 @@ from .files import read_files, write_files
 from .frames import LARGE, Watcher, reply, reply_error, split, unpack
 from .memory import MemoryWatch
 from .output import Job
-from .processes import Process, refuse
+from .processes import Process, refuse, watch_ends_of_children
 from .relay import Relay, become, divide, name_users
-from .setup import give_up_capabilities, set_up
+from .setup import finish
 from .shell import Shell
+from .zygote import Zygote
 
 BROKEN = 70
 """Exit status of a warden that failed unexpectedly."""
 LONGEST_SLEEP = 3600.0
-_SA_NOCLDSTOP = 1
-_FLAGS_AT = 136
-"""Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
 
 
 class Warden:
@@ -177,37 +175,39 @@ class Warden:
             self.watch_memory()
 
 
-def watch_ends_of_children() -> None:
-    """Make SIGCHLD wake the loop when a child ends, but not each time that bash is stopped and continued."""
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    libc = ctypes.CDLL(None)
-    action = ctypes.create_string_buffer(256)  # larger than any `struct sigaction`
-    if libc.sigaction(signal.SIGCHLD, None, action) == 0:
-        flags = ctypes.c_int.from_buffer(action, _FLAGS_AT)
-        flags.value |= _SA_NOCLDSTOP
-        libc.sigaction(signal.SIGCHLD, action, None)
-
-
 def main() -> None:
-    """Run the warden. ``shell`` among the arguments gives it a shell, ``keeper=UID worker=UID`` a second warden,
-    ``agent=UID`` another user, ``setup=JSON`` what Docker does elsewhere (`setup.py`), and ``memory=BYTES`` a limit
-    that no control group keeps (`memory.py`).
+    """Run the warden, or with ``zygote=single`` or ``zygote=ranged`` and ``filter=HEXADECIMAL`` a process that becomes
+    wardens (`zygote.py`).
     """
     words = dict(word.partition("=")[::2] for word in sys.argv[1:])
-    if "setup" in words:
-        set_up(words["setup"])
-    line = divide(int(words["keeper"]), int(words["worker"])) if "keeper" in words else None
+    if "zygote" in words:
+        Zygote(words["zygote"] == "single", bytes.fromhex(words["filter"]), run).serve()
+    run(words)
+
+
+def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
+    """Run the warden.
+
+    Args:
+        words: ``shell`` gives it a shell, ``keeper`` and ``worker`` are the users of two wardens and ``kept`` the first
+            one's folders, ``agent`` is another user than root, ``memory`` is a limit in bytes that no control group
+            keeps (`memory.py`).
+        filter_program: Of a sandbox that `setup.py` has made; None for a container.
+    """
+    line = None
+    if "keeper" in words:
+        line = divide(int(words["keeper"]), int(words["worker"]), words.get("kept", "").split())
     if "agent" in words:
         become(int(words["agent"]))
-    if "setup" in words:
-        give_up_capabilities()
+    if filter_program is not None:
+        finish(filter_program)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: processes of the same user cannot trace or open it
     os.umask(0o022)
     if line is not None:
-        name_users(int(words["worker"]), int(words["keeper"]))
+        name_users(int(words["worker"]), int(words["keeper"]) if words["keeper"] != words["worker"] else None)
     elif "keeper" not in words:
         name_users(os.getuid(), None)
     try:

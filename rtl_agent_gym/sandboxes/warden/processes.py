@@ -25,6 +25,9 @@ _ONE_THREAD = 3
 """Links of a process's ``task`` folder if it has one thread."""
 _CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
 _CLONE_FS = 0x200
+_SA_NOCLDSTOP = 1
+_FLAGS_AT = 136
+"""Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
 _DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -34,15 +37,20 @@ def widen_pipe(fd: int) -> None:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_SIZE)
 
 
-def fork_sharing_folder() -> int:
-    """Fork a child whose working folder, and umask, stay the caller's own: so its folder is known when it has died."""
+def fork_into(flags: int) -> int:
+    """Fork with flags of clone, such as those of new namespaces. Raises `OSError`, also for unknown architectures."""
     if _CLONE is None:
-        return os.fork()
+        raise OSError(errno.ENOSYS, f"the number of clone is unknown for {os.uname().machine}")
     libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
-    pid = int(libc.syscall(*map(ctypes.c_long, (_CLONE, _CLONE_FS | signal.SIGCHLD, 0, 0, 0, 0))))
+    pid = int(libc.syscall(*map(ctypes.c_long, (_CLONE, flags | signal.SIGCHLD, 0, 0, 0, 0))))
     if pid < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return pid
+
+
+def fork_sharing_folder() -> int:
+    """Fork a child whose working folder, and umask, stay the caller's own: so its folder is known when it has died."""
+    return os.fork() if _CLONE is None else fork_into(_CLONE_FS)
 
 
 def folder_of_last_sharer(known: str) -> str:
@@ -52,6 +60,17 @@ def folder_of_last_sharer(known: str) -> str:
         if _CLONE is not None and os.path.samefile(folder, ".") and folder != os.path.realpath(known):
             return folder
     return known
+
+
+def watch_ends_of_children() -> None:
+    """Make SIGCHLD wake the loop when a child ends, but not each time that bash is stopped and continued."""
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    libc = ctypes.CDLL(None)
+    action = ctypes.create_string_buffer(256)  # larger than any `struct sigaction`
+    if libc.sigaction(signal.SIGCHLD, None, action) == 0:
+        flags = ctypes.c_int.from_buffer(action, _FLAGS_AT)
+        flags.value |= _SA_NOCLDSTOP
+        libc.sigaction(signal.SIGCHLD, action, None)
 
 
 def spawn(

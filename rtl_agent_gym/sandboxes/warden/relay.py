@@ -2,6 +2,9 @@
 
 Process 1 of a scoring sandbox starts as root with only the two capabilities for changing users. It forks, each half
 becomes its user for good, and with that the capabilities are gone: no process has any when the first request comes.
+
+Where a sandbox can have only one user, the worker gets namespaces of its own instead: it and all that it runs see no
+process of the keeper's, and its folders only read-only.
 """
 
 from __future__ import annotations
@@ -9,8 +12,11 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 
 from .frames import Outbox, Watcher, split, write_all
+from .processes import fork_into
+from .setup import CLONE_NEWNS, CLONE_NEWPID, mount_for_worker
 
 NAMES = "/var/lib/extrausers"
 """Where libnss-extrausers finds the names of users."""
@@ -41,22 +47,31 @@ def become(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-def divide(keeper: int, worker: int) -> socket.socket | None:
+def divide(keeper: int, worker: int, kept: Sequence[str] = ()) -> socket.socket | None:
     """Fork into a keeper and a worker, each its own user.
+
+    Args:
+        keeper, worker: Their ids; if they are equal, the worker is in namespaces of its own.
+        kept: There, the folders that are read-only for the worker.
 
     Returns:
         In the keeper the connection to the worker. In the worker None: it is the worker's stdin and stdout.
     """
+    alone = keeper == worker
     mine, theirs = socket.socketpair()
-    if os.fork():
+    if fork_into(CLONE_NEWPID | CLONE_NEWNS) if alone else os.fork():
         theirs.close()
-        become(keeper)
+        if not alone:
+            become(keeper)
         return mine
     mine.close()
     os.dup2(theirs.fileno(), 0)
     os.dup2(theirs.fileno(), 1)
     theirs.close()
-    become(worker)
+    if alone:
+        mount_for_worker(kept)
+    else:
+        become(worker)
     return None
 
 

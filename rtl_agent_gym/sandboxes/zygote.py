@@ -1,0 +1,247 @@
+"""The client's end of a process that becomes sandboxes of namespaces (`warden/zygote.py`).
+
+Bubblewrap starts it below a root folder, in namespaces of its own and with no program but its own. It ends with this
+process, also by SIGKILL, and when its control socket is closed; its sandboxes end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SandboxError, SandboxLost
+from .cgroups import ROOT as GROUPS
+from .channel import close_in_children
+from .seccomp import compile_filter
+from .userns import UserNamespace, bubblewrap
+from .warden import program
+from .warden.setup import CAPABILITIES
+
+_NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
+_LONGEST_MESSAGE = 256
+
+
+class Started:
+    """The process 1 of a sandbox. Owns a descriptor of it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+            found = re.search(r"^Pid:\s*(\d+)$", file.read(), re.MULTILINE)
+        self.pid = int(found[1]) if found else 0
+        """Its id outside of the sandbox; 0 if it has ended."""
+        self.ended = asyncio.Event()
+        """Set when nothing is left of the sandbox."""
+        self.killed = False
+        """Whether it was ended by SIGKILL; False if that is unknown."""
+
+    def kill(self) -> None:
+        """End it at once, and with it everything in the sandbox."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the descriptor. Idempotent."""
+        descriptor, self.descriptor = self.descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class Zygote:
+    """Owns the process until `close`. Belongs to the event loop in which it is made.
+
+    Args:
+        root: The files of its sandboxes.
+        missing: Folders to be made in it; see `missing_folders`.
+        users: Their user namespace, or the one above theirs if each has one of its own.
+        groups: Whether they have control groups.
+
+    Raises:
+        SandboxError: It cannot be started.
+    """
+
+    def __init__(self, root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool) -> None:
+        self._numbers = itertools.count(1)
+        self._starting: dict[int, asyncio.Future[Started]] = {}
+        self._sandboxes: dict[int, Started] = {}
+        self._loop = asyncio.get_running_loop()
+        self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        close_in_children(self._control)
+        self._errors = os.memfd_create("errors")
+        arguments = os.memfd_create("arguments")  # not the command line, which has a limit
+        options = _options(root, missing, ranged=users.ranged, groups=groups)
+        words = [f"zygote={'ranged' if users.ranged else 'single'}", f"filter={compile_filter().hex()}"]
+        try:
+            os.write(arguments, b"".join(word.encode() + b"\0" for word in options))
+            os.lseek(arguments, 0, os.SEEK_SET)
+            joining = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
+            # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
+            self._process = subprocess.Popen(
+                [*joining, "/usr/bin/python3", "-ISBc", program(), *words],
+                stdin=far.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                pass_fds=(users.descriptor, arguments),
+                env={},
+            )
+        except OSError as error:
+            self._control.close()
+            os.close(self._errors)
+            raise SandboxError(f"no sandbox can be started: {error}") from error
+        finally:
+            far.close()
+            os.close(arguments)
+        self.ended = asyncio.Event()
+        """Set when it has ended, and with it all of its sandboxes."""
+        self._gone = False
+        """Whether it has closed its control socket."""
+        self._control.setblocking(False)
+        self._loop.add_reader(self._control, self._on_message)
+        _when_ended(os.pidfd_open(self._process.pid), self._on_end)
+
+    @property
+    def works(self) -> bool:
+        """Whether it can still start sandboxes, as far as this process knows."""
+        return self._control.fileno() >= 0 and not self._gone
+
+    async def start(self, wanted: Mapping[str, Any], line: socket.socket, errors: int) -> Started:
+        """Start a sandbox.
+
+        Args:
+            wanted: What it should be; see `warden/setup.py`.
+            line: Its end of the socket; the caller closes it.
+            errors: Its stderr; the caller closes it.
+
+        Raises:
+            SandboxError: The kernel refuses its namespaces.
+            SandboxLost: The process has ended.
+        """
+        number = next(self._numbers)
+        request = os.memfd_create("request")
+        try:
+            os.write(request, json.dumps(wanted).encode())
+            os.lseek(request, 0, os.SEEK_SET)
+            socket.send_fds(self._control, [b"%d" % number], [line.fileno(), errors, request])
+        except OSError as error:
+            raise SandboxLost(f"no sandbox can be started: {error}{self._why()}") from error
+        finally:
+            os.close(request)
+        started = self._starting[number] = self._loop.create_future()
+        return await asyncio.shield(started)
+
+    def _on_message(self) -> None:
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._control, _LONGEST_MESSAGE, 1)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            message = b""
+        if not message:  # what is left ends with the process
+            self._loop.remove_reader(self._control)
+            self._gone = True
+            for waiting in self._starting.values():
+                waiting.set_exception(SandboxLost(f"no sandbox can be started{self._why()}"))
+            self._starting.clear()
+            return
+        kind, number, *rest = message.decode(errors="replace").split(" ", 2)
+        if kind == "ended":
+            sandbox = self._sandboxes.pop(int(number))
+            status = int(rest[0])
+            sandbox.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+            sandbox.ended.set()
+        elif kind == "started":
+            sandbox = self._sandboxes[int(number)] = Started(*descriptors)
+            self._starting.pop(int(number)).set_result(sandbox)
+        else:
+            self._starting.pop(int(number)).set_exception(SandboxError(f"no sandbox can be started: {rest[0]}"))
+
+    def _on_end(self) -> None:
+        self._process.wait()
+        self.ended.set()
+        while self._sandboxes:
+            self._sandboxes.popitem()[1].ended.set()
+
+    def _why(self) -> str:
+        text = os.pread(self._errors, 4096, 0).decode(errors="replace").strip() if self._errors >= 0 else ""
+        return f"; its stderr: {text}" if text else ""
+
+    def abandon(self) -> None:
+        """End it without its event loop. Idempotent."""
+        self._control.close()
+        if self._errors >= 0:
+            os.close(self._errors)
+            self._errors = -1
+
+    async def close(self) -> None:
+        """End it; return when it is gone. Idempotent."""
+        if self._control.fileno() >= 0:
+            self._loop.remove_reader(self._control)
+        self.abandon()
+        await self.ended.wait()
+
+
+def _when_ended(descriptor: int, call: Callable[[], object]) -> None:
+    """Call once when the process of a descriptor has ended. Takes the descriptor over."""
+    loop = asyncio.get_running_loop()
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        call()
+
+    loop.add_reader(descriptor, ended)
+
+
+def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
+    """Those of some folders in memory for which the root has no place; without those that are below another one.
+
+    Raises:
+        SandboxError: It would be below one of the root's own folders that does not have it.
+    """
+    wanted = sorted(folders)
+    missing = tuple(
+        path
+        for path in wanted
+        if not (root / path.lstrip("/")).is_dir() and not any(path.startswith(f"{other}/") for other in wanted)
+    )
+    for path in missing:
+        if len(Path(path).parts) > 2 and (root / Path(path).parts[1]).is_dir():
+            raise SandboxError(f"the folder {path} of a sandbox without Docker is not in the image")
+    return missing
+
+
+def _options(root: Path, missing: Collection[str], *, ranged: bool, groups: bool) -> Iterator[str]:
+    """Bubblewrap's options."""
+    yield from (f"--unshare-{name}" for name in _NAMESPACES)
+    yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session", "--clearenv")
+    yield from ("--cap-drop", "ALL")
+    for name in CAPABILITIES if ranged else ():
+        yield from ("--cap-add", name)
+    if not missing:
+        yield from ("--ro-bind", str(root), "/")
+    else:  # mount the root's entries, so that folders can be made beside them
+        made = {"dev", "proc", "sys", *(Path(path).parts[1] for path in missing if len(Path(path).parts) == 2)}
+        with os.scandir(root) as entries:
+            for entry in sorted(entries, key=lambda found: found.name):
+                if entry.is_symlink():
+                    yield from ("--symlink", os.readlink(entry.path), f"/{entry.name}")
+                elif entry.name not in made:
+                    yield from ("--ro-bind", entry.path, f"/{entry.name}")
+        for path in missing:
+            yield from ("--perms", "0755", "--dir", path)
+    yield from ("--dev", "/dev", "--remount-ro", "/dev", "--proc", "/proc")
+    if groups or missing:
+        yield from ("--size", "4096", "--perms", "0755", "--tmpfs", "/sys")
+    if groups:
+        yield from ("--ro-bind", str(GROUPS), str(GROUPS))
+    yield from ("--remount-ro", "/", "--chdir", "/")
