@@ -33,6 +33,8 @@ LONGEST_TIMEOUT = 7 * 24 * 3600.0
 
 SANDBOXES = ("auto", "docker", "podman", "namespaces")
 """The kinds of sandboxes."""
+WITHOUT_DAEMON = ("namespaces",)
+"""Those that no daemon makes."""
 WORKSPACES: dict[str, Literal["shell", "answer"]] = {"agentic": "shell", "single_turn": "answer"}
 """The workspace by the name that trainers (``env``) and the command line (``--env``) have for it."""
 

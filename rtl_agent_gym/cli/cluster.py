@@ -13,6 +13,7 @@ import typer
 from ..cluster.machine import METRICS_PORTS, RunReport
 from ..cluster.node import prepare, slots_here, start_node, stop_node
 from ..cluster.ray_cluster import SLOTS, connect
+from ..cluster.slurm import become_part, in_job, start_job
 from ..cluster.status import NodeState, look
 from ..errors import SandboxError
 from .options import JsonOption
@@ -22,6 +23,7 @@ cluster_app = typer.Typer(
     no_args_is_help=True,
 )
 
+HEAD_PORT = 6379
 AddressArgument = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="Of the cluster's head, such as HOST:6379.")]
 
 
@@ -35,7 +37,12 @@ def up(
     slots: Annotated[
         int, typer.Option(min=0, help="Agent sandboxes that this node can have at once; 0: what its memory allows.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of a head that is started here.")] = 6379,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of a head that is started here; 0: 6379, and in a Slurm job a free one."
+        ),
+    ] = 0,
     metrics_port: Annotated[
         int,
         typer.Option(
@@ -48,12 +55,24 @@ def up(
 ) -> None:
     """Make this machine a node, or the head of a new cluster if no address is given.
 
-    It needs a Docker daemon, which is installed and started where that is possible, and the simulation image.
+    It needs sandboxes, whose Docker daemon is installed and started where that is possible, and the simulation image.
+    In a Slurm job without an address, all nodes of the job become a cluster, which ends with the job.
     """
+    if in_job() and not address:
+        head = start_job(slots, _print, port, metrics_port)
+        print(f"the head is at {head}")
+        print("use it in this job with: rtl-agent-gym eval --ray auto …, or rtl-agent-gym train … ray_address=auto")
+        return
     prepare(_print)
-    head = start_node(address, slots or slots_here(), _print, port, metrics_port)
+    head = start_node(address, slots or slots_here(), _print, port or HEAD_PORT, metrics_port)
     print(f"other machines join with: rtl-agent-gym cluster up {head}")
     print(f"use it with: rtl-agent-gym eval --ray {head} …, or rtl-agent-gym train distill ray_address={head} …")
+
+
+@cluster_app.command("part", hidden=True)
+def part(head: str, first: str, slots: int = 0) -> None:
+    """What ``cluster up`` starts on each node of a Slurm job."""
+    become_part(head, first, slots, _print)
 
 
 @cluster_app.command("status")
@@ -111,5 +130,5 @@ def _summary(run: RunReport) -> str:
 
 @cluster_app.command("down")
 def down() -> None:
-    """End the node that ``cluster up`` made of this machine, with its containers."""
+    """End what ``cluster up`` started here, with its sandboxes: this node, or in a Slurm job all of its nodes."""
     print("this machine is no longer a node" if stop_node() else "this machine is not a node")

@@ -13,7 +13,7 @@ from ..cluster import CANARY_SECONDS, runtime_at
 from ..episodes.runtime import using
 from ..evaluation import EvaluationConfig, evaluate
 from ..metrics import serving
-from ..options import EvaluationOptions, ProblemOptions
+from ..options import WITHOUT_DAEMON, EvaluationOptions, ProblemOptions
 from ..sandboxes.choice import kind
 from ..sandboxes.provider import warning_of_others
 from ..scoring import RewardWeights
@@ -60,7 +60,7 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
-    containers = not ray and kind(config.sandbox) != "namespaces"
+    containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
         console.print(f"warning: {others}", style="yellow", markup=False, soft_wrap=True)
     try:

@@ -1,4 +1,4 @@
-"""What runs on a node: the owner of its Docker daemon's containers, budget and scorers."""
+"""What runs on a node: the owner of its sandboxes, budget and scorers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
 from ..sandboxes.admission import given_limits, queue_group, queueing_as, set_limits, usage
-from ..sandboxes.choice import make_provider
-from ..sandboxes.daemon import daemon_host
+from ..sandboxes.choice import made_by, make_provider
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
 from ..scoring.score import Score
@@ -32,11 +31,11 @@ METRICS_PORTS = 8
 
 @dataclass(frozen=True)
 class Facts:
-    """What a node is: its daemon, its image, its rules."""
+    """What a node is: what makes its sandboxes, its image, its rules."""
 
     host: str
     daemon: str
-    """The address of its Docker daemon, as seen from there."""
+    """The address of its Docker daemon, as seen from there; without a daemon, the kind of its sandboxes."""
     image: str
     """The id of its simulation image."""
     cpus: float
@@ -134,7 +133,7 @@ class Machine:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
         image, budget = await self._provider.image(), await self._provider.budget()
         digest = await self._provider.image_digest()
-        return Facts(socket.gethostname(), daemon_host(), image, budget.limits.cpus, digest, rules_digest())
+        return Facts(socket.gethostname(), made_by(), image, budget.limits.cpus, digest, rules_digest())
 
     async def alive(self) -> None:
         """Return: this process and its event loop run."""

@@ -1,4 +1,4 @@
-"""Prepares this machine as a node of a Ray cluster: its daemon, its image, its slots; and ends it again."""
+"""Prepares this machine as a node of a Ray cluster: its sandboxes, its image, its slots; and ends it again."""
 
 from __future__ import annotations
 
@@ -6,47 +6,60 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import SandboxError, UsageError
+from ..options import WITHOUT_DAEMON
+from ..sandboxes import choice
 from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits, read_limits
+from ..sandboxes.cgroups import machine_info
 from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
-from ..sandboxes.image import find_image
-from .machine import METRICS_VARIABLE
-from .ray_cluster import SLOTS, use_token
+from ..sandboxes.image import CONTENT_LABEL, find_image
+from ..sandboxes.root_folder import find_root
+from ..scoring import rules_digest
+from .machine import METRICS_VARIABLE, Facts
+from .ray_cluster import SLOTS, node_file, use_token
 
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 """Time that Ray has to start, and to end."""
-_STARTED = b"Ray runtime started"
+STARTED = b"Ray runtime started"
+"""What Ray prints once for each node that has started."""
 
 
 def slots_here(limits: str = "") -> int:
-    """Agent sandboxes that this machine can have at the same time.
+    """Agent sandboxes that this machine can have at the same time. Raises as `describe` does."""
+    return max(1, int(Budget(describe(limits)[1]).permits["agent"].capacity // RESERVED["agent"]))
+
+
+def facts_here() -> Facts:
+    """Describe this node without starting anything. Raises as `describe` does."""
+    return describe()[0]
+
+
+def describe(limits: str = "") -> tuple[Facts, Limits]:
+    """What this machine is as a node, and what sandboxes may use of it.
 
     Raises:
-        DaemonError, ImageError: There is no daemon or no simulation image.
+        SandboxError: There is no image, no daemon, or no kind of sandboxes works here.
         UsageError: The limits cannot be read.
     """
-    client = connect()
-    try:
-        find_image(client)
-        found = limits_here(client, limits)
-    finally:
-        client.close()
-    return max(1, int(Budget(found).permits["agent"].capacity // RESERVED["agent"]))
-
-
-def limits_here(client: Any, limits: str = "") -> Limits:
-    """What sandboxes may use of the machine of a daemon. Raises `UsageError`: the limits cannot be read."""
     given = given_limits() | read_limits(limits, "limits")
-    info = client.api.info()
-    return Limits.of(info, local=is_local(daemon_host(), info), given=given)
+    if choice.resolved_kind() in WITHOUT_DAEMON:
+        image = digest = find_root().digest
+        found = Limits.of(machine_info(), local=True, given=given)
+    else:
+        with contextlib.closing(connect()) as client:
+            api: Any = client.api
+            image, info = find_image(client), api.info()
+            digest = str((api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")
+        found = Limits.of(info, local=is_local(daemon_host(), info), given=given)
+    return Facts(socket.gethostname(), choice.made_by(), image, found.cpus, digest, rules_digest()), found
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:
@@ -65,46 +78,99 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     Raises:
         SandboxError: Ray does not start.
     """
-    if (running := _running()) is not None:
-        raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
-    arguments = ["--address", head] if head else ["--head", "--port", str(port), "--include-dashboard", "false"]
-    resources = ["--resources", json.dumps({SLOTS: slots})]
-    command = [_ray(), "start", *arguments, *resources, "--disable-usage-stats", "--block"]
     if not use_token() and not head:
-        progress(
-            f"WARNING: there is no token, so every host that reaches port {port} of this machine can run code on it. "
-            "Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it "
-            "again"
-        )
-    log = _pid_file().with_suffix(".log")
-    environment = {**os.environ, METRICS_VARIABLE: str(metrics_port)}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
-        )
-    _pid_file().write_text(str(process.pid))
-    deadline = time.monotonic() + START_SECONDS
-    try:
-        while _STARTED not in log.read_bytes():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise SandboxError(f"Ray does not start: {_end(log)}")
-            time.sleep(0.1)
-    except BaseException:
-        process.terminate()
-        _pid_file().unlink(missing_ok=True)
-        raise
-    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
+        warn_without_token(port, progress)
+    where = ["--address", head] if head else ["--head", "--port", str(port)]
+    log = start_apart(ray_start(where, slots), node_environment(metrics_port))
+    wait_for(log, lambda: log.read_bytes().count(STARTED) > 0)
     progress(f"this machine is a node with {slots} slots")
-    if head:
-        return head
+    return head or address_here(port)
+
+
+def warn_without_token(port: int, progress: Callable[[str], None]) -> None:
+    """Report what it means that Ray asks for no token."""
+    progress(
+        f"WARNING: there is no token, so every host that reaches port {port} of this machine can run code on it. "
+        "Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it "
+        "again"
+    )
+
+
+def ray_start(where: Sequence[str], slots: int) -> list[str]:
+    """The command that is a node of Ray's until it ends.
+
+    Raises:
+        UsageError: Ray is not installed.
+    """
+    program = Path(sys.executable).with_name("ray")
+    if not program.exists():
+        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'")
+    options = [*where, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats", "--block"]
+    return [str(program), "start", *options, *(["--include-dashboard", "false"] if "--head" in where else [])]
+
+
+def node_environment(metrics_port: int) -> dict[str, str]:
+    """The environment of a node's processes."""
+    chosen = {} if choice.kind() == "auto" else {choice.VARIABLE: choice.kind()}
+    return {**os.environ, **chosen, METRICS_VARIABLE: str(metrics_port)}
+
+
+def address_here(port: int) -> str:
+    """The address of a head on this machine."""
     import ray
 
     library: Any = ray.util  # this function is untyped
     return f"{library.get_node_ip_address()}:{port}"
 
 
+def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
+    """Start what `stop_node` ends, and return the file with its output.
+
+    Raises:
+        UsageError: It runs already.
+    """
+    if (running := _running()) is not None:
+        raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
+    log = node_file().with_suffix(".log")
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
+    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
+    node_file().write_text(str(process.pid))
+    return log
+
+
+def wait_for(
+    log: Path, ready: Callable[[], bool], enough: Callable[[], bool] = lambda: False, seconds: float = START_SECONDS
+) -> bool:
+    """Wait until what `start_apart` started is ready; returns whether it is. Ends it after a failure.
+
+    Args:
+        log: The file with its output.
+        ready: Whether it is.
+        enough: Whether it can be used if it is not ready in time.
+        seconds: The time that it has.
+
+    Raises:
+        SandboxError: It has ended, or is not ready in time.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        while not ready():
+            if time.monotonic() > deadline and enough():
+                return False
+            if _running() is None or time.monotonic() > deadline:
+                raise SandboxError(f"Ray does not start: {_end(log)}")
+            time.sleep(0.1)
+    except BaseException:
+        stop_node()
+        raise
+    return True
+
+
 def stop_node() -> bool:
-    """End the node that `start_node` started on this machine; containers end with it. Whether there was one.
+    """End the node, or the nodes of a job, that were started here; sandboxes end with it. Whether there was one.
 
     Other nodes of Ray on this machine stay.
 
@@ -112,53 +178,56 @@ def stop_node() -> bool:
         SandboxError: It does not end.
     """
     pid = _running()
-    if pid is None:
-        _pid_file().unlink(missing_ok=True)
-        return False
-    deadline = time.monotonic() + STOP_SECONDS
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)  # Ray ends what it started
-        while _is_ray(pid):
-            if time.monotonic() > deadline:
-                raise SandboxError(f"process {pid} of Ray does not end in {STOP_SECONDS:.0f} s")
-            time.sleep(0.1)
-    _pid_file().unlink(missing_ok=True)
-    return True
+    if pid is not None:
+        deadline = time.monotonic() + STOP_SECONDS
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)  # Ray ends what it started, and srun its tasks
+            while _is_ours(pid):
+                if time.monotonic() > deadline:
+                    raise SandboxError(f"process {pid} does not end in {STOP_SECONDS:.0f} s")
+                time.sleep(0.1)
+    for suffix in (".pid", ".head"):
+        node_file().with_suffix(suffix).unlink(missing_ok=True)
+    return pid is not None
 
 
 def prepare(progress: Callable[[str], None]) -> None:
-    """See that a Docker daemon answers. Raises `DaemonError`."""
-    progress(f"Docker {ensure_daemon(progress).version} answers")
+    """See that sandboxes can be made: find, or install and start, the Docker daemon unless there is another kind.
 
-
-def _ray() -> str:
-    program = Path(sys.executable).with_name("ray")
-    if not program.exists():
-        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'")
-    return str(program)
-
-
-def _pid_file() -> Path:
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
+    Raises:
+        SandboxError: None can be made.
+    """
+    if choice.kind() == "auto":
+        try:
+            choice.resolved_kind()
+        except SandboxError as lacks:
+            try:
+                ensure_daemon(progress)
+            except SandboxError:
+                raise lacks from None
+    if choice.resolved_kind() in WITHOUT_DAEMON:
+        progress(f"sandboxes are made of {choice.resolved_kind()}")
+    else:
+        progress(f"Docker {ensure_daemon(progress).version} answers")
 
 
 def _running() -> int | None:
-    """The process of the node that `start_node` started, if it is there."""
+    """The process that `start_apart` started, if it is there."""
     try:
-        pid = int(_pid_file().read_text())
+        pid = int(node_file().read_text())
     except (OSError, ValueError):
         return None
-    return pid if _is_ray(pid) else None
+    return pid if _is_ours(pid) else None
 
 
-def _is_ray(pid: int) -> bool:
-    """Whether a process is Ray's: ids are reused."""
+def _is_ours(pid: int) -> bool:
+    """Whether a process is Ray's or srun's: ids are reused."""
     try:
         stat, command = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return b"--block" in command and stat.rpartition(")")[2].split()[0] not in "ZX"
+    ours = b"--block" in command or Path(os.fsdecode(command.partition(b"\0")[0])).name == "srun"
+    return ours and stat.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _end(log: Path) -> str:

@@ -11,18 +11,54 @@ import contextlib
 import logging
 import os
 import socket
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..sandboxes.cgroups import JOB
 
 SLOTS = "rtl_gym_slots"
 """The custom resource of a node: agent sandboxes that it can have at the same time."""
 NODE_LABEL = "ray.io/node-id"
 """The label that Ray itself gives each node."""
+NODE_NAME = "SLURMD_NODENAME"
+"""The environment variable with Slurm's name of the node on which a process of a job runs."""
 CONNECT_SECONDS = 10.0
 """Time in which a cluster's head has to answer."""
 RESERVE_SECONDS = 5.0
 """Time in which free slots are reserved; Ray needs milliseconds, unless another run was faster."""
+
+
+def node_file() -> Path:
+    """The file with the process that ``cluster up`` started on this machine; each node of a job has its own."""
+    if os.environ.get(JOB):
+        return job_folder() / f"{os.environ.get(NODE_NAME, 'login')}.pid"
+    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
+
+
+def job_folder() -> Path:
+    """A folder of this process's Slurm job on this machine. Its path is short: Ray's sockets are below it.
+
+    Raises:
+        UsageError: It belongs to another user, or others may use it.
+    """
+    again = os.environ.get("SLURM_RESTART_COUNT", "0")  # a job that was queued again keeps its id
+    folder = Path("/tmp", f"rtl-gym-{os.getuid()}-{os.environ[JOB]}-{again}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise UsageError(f"{folder} is not a folder of this user alone; remove it")
+    return folder
+
+
+def job_head() -> str:
+    """The address of the head that ``cluster up`` started for this process's Slurm job; empty if there is none."""
+    try:
+        return node_file().with_suffix(".head").read_text() if os.environ.get(JOB) else ""
+    except OSError:
+        return ""
 
 
 def use_token() -> bool:
@@ -41,7 +77,11 @@ def use_token() -> bool:
 
 
 def connect(address: str) -> None:
-    """Connect this process to a Ray cluster. Idempotent. Raises `UsageError` if there is none."""
+    """Connect this process to a Ray cluster. Idempotent. Raises `UsageError` if there is none.
+
+    Args:
+        address: Of the head; ``auto`` for the head of this Slurm job, else for the cluster of this machine.
+    """
     try:
         import ray
     except ImportError:
@@ -49,6 +89,8 @@ def connect(address: str) -> None:
     if ray.is_initialized():
         return
     use_token()
+    if address == "auto":
+        address = job_head() or address
     host, _, port = address.rpartition(":")
     try:
         if host and port.isdigit():  # Ray itself tries for minutes

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RTLGymError
-from ..sandboxes.daemon import connect, daemon_host
-from ..sandboxes.image import CONTENT_LABEL, find_image
-from ..scoring import rules_digest
 from .machine import Facts, RunReport
 from .machines import NAME, NAMESPACE
-from .node import limits_here
+from .node import facts_here
 from .node_client import difference
 from .ray_cluster import SLOTS, first_line, free_slots, name_of, nodes_with_slots, on_node
 
@@ -39,19 +35,6 @@ class NodeState:
     """Why it cannot be used; empty if it can."""
     runs: list[RunReport] = field(default_factory=list)
     """What its machines have done, one for each run that uses it."""
-
-
-def facts_here() -> Facts:
-    """Describe this node from its daemon's answers. Raises `DaemonError`, `ImageError` or `UsageError`."""
-    client = connect()
-    try:
-        image = find_image(client)
-        labels = client.api.inspect_image(image)["Config"].get("Labels") or {}
-        limits = limits_here(client)
-    finally:
-        client.close()
-    digest = str(labels.get(CONTENT_LABEL) or "")
-    return Facts(socket.gethostname(), daemon_host(), image, limits.cpus, digest, rules_digest())
 
 
 async def look() -> list[NodeState]:

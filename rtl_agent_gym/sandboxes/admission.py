@@ -12,8 +12,8 @@ The memory is divided between the three kinds of sandboxes, so that none waits f
 sandbox while it is graded. What is reserved for a sandbox is what it usually needs, not its limit; so a new agent's
 sandbox also waits until the machine has memory free.
 
-The limits are those of ``docker info`` and of this process's control group. The user replaces them with a text such as
-``memory=16G,cpus=4,starts=8``, with any of these parts.
+The limits are those of ``docker info``, of this process's control group and of its Slurm job. The user replaces them
+with a text such as ``memory=16G,cpus=4,starts=8``, with any of these parts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from ..errors import DaemonError, SandboxError, UsageError
-from .cgroups import Groups, free_memory, group_cpus, group_memory, make_groups
+from .cgroups import Groups, free_memory, group_cpus, group_memory, job_cpus, job_memory, make_groups
 from .daemon import is_local
 from .protocol import SandboxSpec
 
@@ -90,12 +90,13 @@ class Limits:
 
         Args:
             info: The daemon's description of itself, as from ``docker info``.
-            local: Whether it runs on this machine, so that this process's control group may limit it, too.
+            local: Whether it runs on this machine, so that this process's control group and Slurm job limit it, too.
             given: Limits by name that replace the machine's.
         """
         memory, cpus = int(info.get("MemTotal") or 0) or (4 << 30), float(info.get("NCPU") or 0) or 1.0
         if local:
-            memory, cpus = min(memory, group_memory() or memory), min(cpus, group_cpus() or cpus)
+            memory = min(memory, group_memory() or memory, job_memory() or memory)
+            cpus = min(cpus, group_cpus() or cpus, job_cpus() or cpus)
         cpus = max(1.0, cpus)
         found = {"memory": MEMORY_SHARE * memory, "cpus": cpus, "starts": STARTS_PER_CPU * cpus, "ready": 0}
         found |= given or {}

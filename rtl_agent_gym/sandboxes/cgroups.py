@@ -19,10 +19,12 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from ..errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ WEIGHTS = {"agent": 1024, "scoring": 2048}
 cgroup 1 has them. A grading has a time limit. With more weight, gradings would end no sooner, but this process and the
 daemon, which every step goes through, would wait for them."""
 PREFIX = "rtl-gym-"
+JOB = "SLURM_JOB_ID"
+"""The environment variable of everything that a Slurm job runs."""
 _PERIOD = 100_000
 """Microseconds in which a group gets its processor time."""
 _NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
@@ -256,6 +260,37 @@ def group_cpus(root: Path = ROOT) -> float:
         if len(found) == 2 and found[0] > 0:  # version 1 has -1 for no limit
             return found[0] / found[1]
     return 0.0
+
+
+def job_memory(environment: Mapping[str, str] = os.environ) -> int:
+    """The memory in bytes that this process's Slurm job has on this machine; 0 for no job, or all of the memory.
+
+    Raises:
+        UsageError: A variable of Slurm's is not a number.
+    """
+    if not environment.get(JOB):
+        return 0
+    per_cpu = _job_number(environment, "SLURM_MEM_PER_CPU")
+    return int(_job_number(environment, "SLURM_MEM_PER_NODE") or per_cpu * job_cpus(environment)) << 20
+
+
+def job_cpus(environment: Mapping[str, str] = os.environ) -> float:
+    """The processors that this process's Slurm job has on this machine; 0 for no job. Raises as `job_memory` does."""
+    return _job_number(environment, "SLURM_CPUS_ON_NODE") if environment.get(JOB) else 0.0
+
+
+def _job_number(environment: Mapping[str, str], name: str) -> float:
+    text = environment.get(name) or "0"
+    try:
+        return float(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {text!r} is not a number; Slurm itself sets it") from error
+
+
+def machine_info() -> dict[str, Any]:
+    """This machine in the form of ``docker info``, for sandboxes without a daemon."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"MemTotal": memory, "NCPU": len(os.sched_getaffinity(0)), "CgroupDriver": NO_DAEMON}
 
 
 def _numbers(root: Path, *names: str) -> list[float]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DaemonError, SandboxError, UsageError
-from ..options import SANDBOXES
+from ..options import SANDBOXES, WITHOUT_DAEMON
 from .budgeted import BudgetedSandboxes
-from .daemon import find_daemon
+from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
 from .provider import DockerSandboxes
 
@@ -74,6 +74,12 @@ def resolved_kind() -> str:
         if _found is None:
             _found = _find()
         return _found
+
+
+def made_by() -> str:
+    """What makes the sandboxes of this process: the daemon's address, or their kind. Raises as `make_provider` does."""
+    found = resolved_kind()
+    return found if found in WITHOUT_DAEMON else daemon_host()
 
 
 def _find() -> str:

@@ -30,7 +30,7 @@ from typing import Any
 from ..errors import ImageError, SandboxError, SandboxLost
 from .admission import Budget, budget_of
 from .budgeted import CLOSED, BudgetedSandboxes
-from .cgroups import NO_DAEMON, SandboxGroup
+from .cgroups import SandboxGroup, machine_info
 from .channel import Channel
 from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
 from .protocol import SandboxSpec
@@ -357,9 +357,7 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         return self._known_budget()
 
     def _known_budget(self) -> Budget:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        info = {"MemTotal": memory, "NCPU": len(os.sched_getaffinity(0)), "CgroupDriver": NO_DAEMON}
-        return budget_of(HOST, info, local=True)
+        return budget_of(HOST, machine_info(), local=True)
 
     async def _ready_for(self, spec: SandboxSpec) -> Budget:
         if spec.network:

@@ -1,0 +1,156 @@
+"""The nodes of a Slurm job as nodes of a Ray cluster.
+
+::
+
+    sbatch's script, on the job's first node            every node of the job, the first one included
+    rtl-agent-gym cluster up ──► srun, a step ─────────► rtl-agent-gym cluster part ──► becomes ``ray start --block``
+    rtl-agent-gym eval --ray auto ── driver ───────────► Machine, its sandboxes
+
+The step starts one process on each node, which becomes that node's Ray. So it is Slurm that ends them: with the step,
+the job, or a node that it takes away. What a node may use is what its job has there (`sandboxes.cgroups.job_memory`).
+
+Several jobs, also of other users, may share a machine. So ports are free ones, and Ray's files are in a folder that
+only this user can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from ..errors import SandboxError, UsageError
+from ..sandboxes.cgroups import JOB, job_cpus, job_memory
+from .node import (
+    STARTED,
+    address_here,
+    node_environment,
+    prepare,
+    ray_start,
+    slots_here,
+    start_apart,
+    wait_for,
+    warn_without_token,
+)
+from .ray_cluster import NODE_NAME, job_folder, node_file, use_token
+
+JOB_SECONDS = 300.0
+"""Time that the nodes of a job have to start: Python may come from a slow disk, for all of them at once."""
+OBJECT_STORE_SHARE, LEAST_OBJECT_STORE = 0.05, 128 << 20
+"""Of a node's memory, for problems and files that travel; and the least in bytes."""
+_STAYS = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
+"""The other nodes go on when one is lost or ends."""
+_SHARES = ("--overlap", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--input=none")
+"""The step has all that the job has on a node, and leaves it to others, too."""
+
+
+def in_job() -> bool:
+    """Whether this process runs in an allocation of Slurm's."""
+    return bool(os.environ.get(JOB))
+
+
+def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metrics_port: int = 0) -> str:
+    """Start a cluster on all nodes of this process's job, whose head is on this machine; return the head's address.
+
+    Nodes that have not started after `JOB_SECONDS` are used as soon as they have.
+
+    Args:
+        slots: Of each node; 0 for what its memory allows.
+        progress: Called with what happens.
+        port: Of the head; 0 for a free one.
+        metrics_port: As for `node.start_node`.
+
+    Raises:
+        UsageError: This process is not on a node of the job, or there is no ``srun``.
+        SandboxError: The head does not start.
+    """
+    first, nodes = os.environ.get(NODE_NAME), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
+    if not first:
+        raise UsageError(
+            "this is not a node of the job: run it in the script of sbatch, or after `srun --overlap --pty bash`"
+        )
+    if (srun := shutil.which("srun")) is None:
+        raise UsageError("the program srun of Slurm is not here")
+    port = port or _free_port()
+    if not use_token():
+        warn_without_token(port, progress)
+    head = address_here(port)
+    part = [sys.executable, "-m", "rtl_agent_gym", "cluster", "part", head, first, "--slots", str(slots)]
+    places = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    log = start_apart([srun, *places, *_STAYS, *_SHARES, "--label", *part], node_environment(metrics_port))
+
+    def started() -> int:
+        return log.read_bytes().count(STARTED)
+
+    def errors() -> list[str]:
+        return re.findall(r"^\s*\d+: (error: .*)", log.read_text(errors="replace"), re.MULTILINE)
+
+    try:
+        wait_for(log, lambda: started() + len(errors()) >= nodes > len(errors()), lambda: _answers(head), JOB_SECONDS)
+    except SandboxError as error:
+        raise SandboxError("; ".join([str(error), *dict.fromkeys(errors())])) from error
+    for line in dict.fromkeys(errors()):
+        progress(f"WARNING: a node of the job is not used: {line}")
+    node_file().with_suffix(".head").write_text(head)
+    progress(f"{started()} of the job's {nodes} nodes are used; what they print is in {log}")
+    return head
+
+
+def become_part(head: str, first: str, slots: int, progress: Callable[[str], None]) -> NoReturn:
+    """Become the Ray of this node of a job: on the node `first` the head, on the others a node of it.
+
+    Args:
+        head: The head's address.
+        first: The name that Slurm gives the head's node.
+        slots: Of this node; 0 for what its memory allows.
+        progress: Called with what happens.
+
+    Raises:
+        SandboxError: Sandboxes cannot be made here, or the head does not answer.
+    """
+    if not in_job():
+        raise UsageError("this is for the nodes of a Slurm job: `rtl-agent-gym cluster up` starts it there")
+    prepare(progress)
+    if os.environ.get(NODE_NAME) == first:
+        where = ["--head", "--port", head.rpartition(":")[2], "--temp-dir", str(job_folder() / "ray")]
+    else:
+        _wait_for(head)
+        where = ["--address", head]
+    where += ["--min-worker-port", "0", "--max-worker-port", "0"]  # free ones
+    if cpus := job_cpus():
+        where += ["--num-cpus", str(max(1, int(cpus)))]
+    if memory := job_memory():
+        where += ["--object-store-memory", str(max(LEAST_OBJECT_STORE, int(OBJECT_STORE_SHARE * memory)))]
+    slots = slots or slots_here()
+    use_token()
+    command = ray_start(where, slots)
+    progress(f"this node has {slots} slots")
+    os.execv(command[0], command)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _answers(head: str) -> bool:
+    host, _, port = head.rpartition(":")
+    with contextlib.suppress(OSError):
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+        return True
+    return False
+
+
+def _wait_for(head: str) -> None:
+    deadline = time.monotonic() + JOB_SECONDS
+    while not _answers(head):
+        if time.monotonic() > deadline:
+            raise SandboxError(f"the head of the cluster does not answer at {head} for {JOB_SECONDS:.0f} s")
+        time.sleep(0.2)

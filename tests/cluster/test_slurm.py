@@ -1,0 +1,202 @@
+"""Jobs of Slurm: what they may use, and `cluster up` in them, on a real Slurm cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym.cluster import ray_cluster
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.sandboxes.admission import MEMORY_SHARE, Limits
+from rtl_agent_gym.sandboxes.cgroups import job_cpus, job_memory
+from tests.cli import in_process
+from tests.cluster.slurm import ROOT, Slurm, slurm_cluster, until
+
+PAGE = ROOT / "docs" / "howto" / "cluster.md"
+SIZE = ("--cpus-per-task=2", "--mem=5000")
+PROBLEMS = [f"cvdp_agentic_rtlgym_{name}_0001" for name in ("fixed_priority_arbiter", "gray_counter")]
+SAMPLES = 8
+INFO = {"MemTotal": 64 << 30, "NCPU": 64}
+
+
+@pytest.mark.parametrize(
+    ("variables", "memory", "cpus"),
+    [
+        ({"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "4096"}, 4 << 30, 8),
+        ({"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_CPU": "1024"}, 8 << 30, 8),
+        ({"SLURM_CPUS_ON_NODE": "8"}, 0, 8),
+        ({"SLURM_CPUS_ON_NODE": "8", "SLURM_MEM_PER_NODE": "0"}, 0, 8),  # --mem=0: all that the node has
+    ],
+)
+def test_sandboxes_use_what_their_job_has(
+    variables: dict[str, str], memory: int, cpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.admission.group_memory", lambda: 0)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.admission.group_cpus", lambda: 0.0)
+    for name in ("SLURM_JOB_ID", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert (job_memory(), job_cpus()) == (0, 0)  # what a shell has exported is no job
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert (job_memory(), job_cpus()) == (memory, cpus)
+    here, elsewhere = (Limits.of(INFO, local=local) for local in (True, False))
+    assert (here.memory, here.cpus) == (int(MEMORY_SHARE * (memory or INFO["MemTotal"])), cpus)
+    assert elsewhere.cpus == INFO["NCPU"]
+    assert Limits.of(INFO, local=True, given={"cpus": 3.0}).cpus == 3.0
+
+
+def test_a_variable_of_the_jobs_that_is_no_number_is_named() -> None:
+    with pytest.raises(UsageError, match="SLURM_MEM_PER_NODE: '4G' is not a number"):
+        job_memory({"SLURM_JOB_ID": "7", "SLURM_MEM_PER_NODE": "4G"})
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a job that this process seems to be in."""
+    monkeypatch.setenv("SLURM_JOB_ID", f"{os.getpid()}0")
+    monkeypatch.delenv("SLURMD_NODENAME", raising=False)
+    folder = ray_cluster.job_folder()
+    yield folder
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def test_up_needs_a_node_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = in_process.call("cluster", "up")
+    assert done.returncode == 2
+    assert "this is not a node of the job: run it in the script of sbatch" in done.stderr
+    monkeypatch.setenv("SLURMD_NODENAME", "one")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "the program srun of Slurm is not here" in in_process.call("cluster", "up").stderr
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert "the nodes of a Slurm job" in in_process.call("cluster", "part", "127.0.0.1:1", "one").stderr
+
+
+def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    assert ray_cluster.job_head() == ""
+    ray_cluster.node_file().with_suffix(".head").write_text("127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'"):
+        ray_cluster.connect("auto")
+    job.chmod(0o755)
+    with pytest.raises(UsageError, match="not a folder of this user alone"):
+        ray_cluster.connect("auto")
+
+
+@pytest.fixture(scope="module")
+def cluster(root_folder: Path) -> Iterator[Slurm]:
+    pytest.importorskip("ray")
+    with slurm_cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def slurm(cluster: Slurm) -> Iterator[Slurm]:
+    """The cluster, with both nodes and without a job."""
+    cluster.start_nodes()
+    yield cluster
+    cluster.cancel()
+
+
+def results(out: Path) -> list[dict[str, Any]]:
+    """The results so far."""
+    path = out / "results.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def shown(begin: str, values: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The words of the page's only command that begins so, with values in the place of some of its text."""
+    [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(begin)]
+    for text, value in {**values, "$RTL_GYM_VENV": sys.prefix}.items():
+        line = line.replace(text, value)
+    return shlex.split(line)
+
+
+def evaluate(slurm: Slurm, out: Path) -> str:
+    """Submit the evaluation that the page shows, with `PROBLEMS`, each `SAMPLES` times; the job's id."""
+    slurm.run(*shown("$RTL_GYM_VENV/bin/rtl-agent-gym"))  # unpacks the image
+    values = {"examples/": f"{ROOT}/examples/", "$SHARED/runs/golden": str(out), "--nodes=4": "--nodes=2"}
+    _, *words = shown("sbatch", values)
+    problems = [word for problem in PROBLEMS for word in ("--problem", problem)]
+    return slurm.submit(*SIZE, *words, *problems, "-n", str(SAMPLES), "--no-cache")
+
+
+def log_of(slurm: Slurm) -> str:
+    return (slurm.shared / "job.log").read_text()
+
+
+def is_complete(slurm: Slurm, job: str, out: Path) -> None:
+    """The job has ended well, each episode has one verdict and none is wrong, and nothing of the job runs on."""
+    assert until(lambda: slurm.state(job) not in ("RUNNING", "PENDING", "COMPLETING"), 300.0), log_of(slurm)
+    assert slurm.state(job) == "COMPLETED", log_of(slurm)
+    rows = results(out)
+    assert sorted((row["problem_id"], row["sample"]) for row in rows) == sorted(
+        (problem, sample) for problem in PROBLEMS for sample in range(SAMPLES)
+    )
+    assert all(row["score"]["passed"] for row in rows), "a fault of a machine became a verdict"
+    assert json.loads((out / "summary.json").read_text())["faults"] == 0
+    for node in ("one", "two"):
+        assert until(lambda node=node: not slurm.processes(node)), f"the job has left processes on node {node}"
+
+
+# Slow: Ray starts on two nodes, and a lost one is noticed by Slurm after ten seconds.
+@pytest.mark.docker
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestJobs:
+    def test_an_evaluation_goes_on_when_slurm_loses_a_node(self, slurm: Slurm) -> None:
+        out = slurm.new_folder()
+        job = evaluate(slurm, out)
+        assert until(lambda: len(results(out)) >= 2, 180.0), log_of(slurm)
+        assert len(results(out)) < len(PROBLEMS) * SAMPLES
+        status = slurm.run(*shown("srun --jobid", {"JOB": job}))
+        assert status.count(" slots, ") == status.count("daemon namespaces") == 2
+        slurm.lose("two")
+        is_complete(slurm, job, out)
+        assert "gets no more work" in (out / "logs.log").read_text()
+        assert until(lambda: "down" in slurm.run("sinfo", "--noheader", "--nodes=two", "--format=%t"))
+
+    def test_it_continues_after_the_signal_before_the_time_limit(self, slurm: Slurm) -> None:
+        out = slurm.new_folder()
+        job = evaluate(slurm, out)
+        assert until(lambda: len(results(out)) >= 2, 180.0), log_of(slurm)
+        slurm.run("scancel", "--batch", "--signal=TERM", job)
+        before = len(results(out))
+        assert until(lambda: slurm.state(job) == "PENDING", 60.0), log_of(slurm)
+        assert before <= len(results(out)) < len(PROBLEMS) * SAMPLES
+        is_complete(slurm, job, out)
+
+    def test_status_and_down_in_a_job(self, slurm: Slurm) -> None:
+        command = "python -m rtl_agent_gym cluster"
+        script = f"""
+            . {slurm.environment["RTL_GYM_VENV"]}/bin/activate; export RTL_GYM_SANDBOX=namespaces
+            RTL_GYM_ROOTS=/nowhere {command} up || echo refused with $?
+            {command} up --slots 3 && {command} up; {command} status --json > status.json && {command} down
+            {command} down
+        """
+        assert "everything required is here" in slurm.run(*shown("srun --nodes=1"))
+        job = slurm.submit(
+            "--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem-per-cpu=1500", "--wrap", script
+        )
+        assert until(lambda: slurm.state(job) in ("COMPLETED", "FAILED"), 180.0), log_of(slurm)
+        nodes = json.loads((slurm.shared / "status.json").read_text())["nodes"]
+        assert [(node["slots"], node["free"], node["daemon"], node["unusable"]) for node in nodes] == [
+            (3, 3, "namespaces", "")
+        ] * 2
+        assert {node["gradings"] for node in nodes} == {2}
+        log = log_of(slurm)
+        assert re.search(r"Ray does not start: .*is not unpacked in /nowhere.*\nrefused with 3\n", log)
+        assert "2 of the job's 2 nodes are used" in log
+        assert "is a node already" in log
+        assert "this machine is no longer a node\nthis machine is not a node\n" in log
