@@ -13,6 +13,7 @@ It ends when its control socket does. As process 1 of a PID namespace it then ta
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gc
 import json
@@ -58,6 +59,7 @@ class Zygote:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         watcher.watch(0, self.on_request)
         watcher.watch(self.wake, self.on_child)
+        codecs.lookup("ascii")  # what each sandbox needs is loaded once
         gc.collect()
         gc.freeze()  # a collection would write to memory that is shared with the sandboxes
         while True:
@@ -103,8 +105,7 @@ class Zygote:
         """Be process 1 of a new sandbox. Never returns."""
         try:
             os.dup2(errors, 2)
-            with open(request, "rb", closefd=False) as file:
-                wanted: dict[str, Any] = json.load(file)
+            wanted: dict[str, Any] = json.loads(os.pread(request, os.fstat(request).st_size, 0))
             os.dup2(line, 0)
             os.dup2(line, 1)
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))
