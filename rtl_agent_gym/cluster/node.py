@@ -205,8 +205,8 @@ def prepare(progress: Callable[[str], None]) -> None:
                 ensure_daemon(progress)
             except SandboxError:
                 raise lacks from None
-    if choice.resolved_kind() in WITHOUT_DAEMON:
-        progress(f"sandboxes are made of {choice.resolved_kind()}")
+    if (word := choice.resolved_kind()) in WITHOUT_DAEMON:
+        progress(f"sandboxes of {word}: {choice.check(word)}")
     else:
         progress(f"Docker {ensure_daemon(progress).version} answers")
 

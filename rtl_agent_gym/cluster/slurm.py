@@ -117,6 +117,7 @@ def become_part(head: str, first: str, slots: int, progress: Callable[[str], Non
     if not in_job():
         raise UsageError("this is for the nodes of a Slurm job: `rtl-agent-gym cluster up` starts it there")
     prepare(progress)
+    slots = slots or slots_here()  # what is missing here is reported before anything waits for the head
     if os.environ.get(NODE_NAME) == first:
         where = ["--head", "--port", head.rpartition(":")[2], "--temp-dir", str(job_folder() / "ray")]
     else:
@@ -127,7 +128,6 @@ def become_part(head: str, first: str, slots: int, progress: Callable[[str], Non
         where += ["--num-cpus", str(max(1, int(cpus)))]
     if memory := job_memory():
         where += ["--object-store-memory", str(max(LEAST_OBJECT_STORE, int(OBJECT_STORE_SHARE * memory)))]
-    slots = slots or slots_here()
     use_token()
     command = ray_start(where, slots)
     progress(f"this node has {slots} slots")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,17 +82,27 @@ def made_by() -> str:
     return found if found in WITHOUT_DAEMON else daemon_host()
 
 
+_CHECKS: Mapping[str, Callable[[], object]] = {"docker": find_daemon, "namespaces": check_namespaces}
+"""What ``auto`` tries, in this order."""
+
+
+def check(word: str) -> object:
+    """What there is here for a kind of sandboxes that ``auto`` tries. Raises `SandboxError` if they cannot be made."""
+    return _CHECKS[word]()
+
+
 def _find() -> str:
     lacks = {}
-    checks: tuple[tuple[str, Callable[[], object]], ...] = (("docker", find_daemon), ("namespaces", check_namespaces))
-    for name, check in checks:
+    for word in _CHECKS:
         try:
-            check()
+            check(word)
         except SandboxError as error:
-            lacks[name] = error
+            lacks[word] = error
         else:
-            return name
-    raise DaemonError(f"no sandbox can be made here. Docker: {lacks['docker']}. Namespaces: {lacks['namespaces']}")
+            return word
+    raise DaemonError(
+        "no sandbox can be made here. " + ". ".join(f"{word.capitalize()}: {why}" for word, why in lacks.items())
+    )
 
 
 def _find_podman() -> None:

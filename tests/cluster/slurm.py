@@ -117,7 +117,13 @@ class Slurm:
     def _start(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.out").open("wb") as output:
             self.daemons[name] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, cwd=self.folder
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self.environment,
+                cwd=self.folder,
+                start_new_session=True,  # after Ctrl-C, jobs are still ended through them
             )
 
     def log(self, name: str) -> str:
