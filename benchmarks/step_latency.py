@@ -39,7 +39,7 @@ import pexpect
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.episodes.runtime import acquire, background_loop, run_sync
-from rtl_agent_gym.options import SANDBOXES
+from rtl_agent_gym.options import SANDBOXES, WITHOUT_DAEMON
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import NamespaceSandbox, channel
@@ -144,7 +144,7 @@ def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
     found: dict[str, list[float]] = {name: [] for name in PARTS}
     renderer = get_renderer("qwen3")
     say, limit = write_turn(renderer, "", ["true"]), 10 * runs + 100
-    bare_bash = local_bash if resolved_kind() == "namespaces" else container_bash
+    bare_bash = local_bash if resolved_kind() in WITHOUT_DAEMON else container_bash
     with tempfile.TemporaryDirectory() as folder, bare_bash() as ask:
         plain = gym.make("CVDPAgentic-v0", max_turns=limit)
         recorded = gym.make("CVDPAgentic-v0", max_turns=limit, transcript_dir=folder)

@@ -31,9 +31,9 @@ from .retries import EPISODE, START
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
 """Upper bound on every time-out, in seconds; much longer ones overflow the operating system's timers."""
 
-SANDBOXES = ("auto", "docker", "podman", "namespaces")
+SANDBOXES = ("auto", "docker", "podman", "namespaces", "apptainer")
 """The kinds of sandboxes."""
-WITHOUT_DAEMON = ("namespaces",)
+WITHOUT_DAEMON = ("namespaces", "apptainer")
 """Those that no daemon makes."""
 WORKSPACES: dict[str, Literal["shell", "answer"]] = {"agentic": "shell", "single_turn": "answer"}
 """The workspace by the name that trainers (``env``) and the command line (``--env``) have for it."""
@@ -233,9 +233,10 @@ class EpisodeRules(EpisodeOptions):
 class SandboxOptions(Options):
     """Which sandboxes are made, and what they may use of the machine."""
 
-    sandbox: Literal["auto", "docker", "podman", "namespaces"] = "auto"
-    """How sandboxes are made: as containers of docker or podman, or of namespaces, which need no daemon and no root.
-    auto takes the variable RTL_GYM_SANDBOX, else Docker where a daemon answers, else namespaces."""
+    sandbox: Literal["auto", "docker", "podman", "namespaces", "apptainer"] = "auto"
+    """How sandboxes are made: as containers of docker or podman, or by namespaces or apptainer, which need no daemon
+    and no root. auto takes the variable RTL_GYM_SANDBOX, else Docker where a daemon
+    answers, else namespaces, else apptainer."""
     sandbox_limits: str = Field(default="", title="LIMITS")
     """What sandboxes may use of the machine, such as memory=16G,cpus=4,starts=8: memory in all, gradings and container
     starts at the same time. What is not given follows from the Docker daemon's machine."""

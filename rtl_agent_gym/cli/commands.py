@@ -96,7 +96,7 @@ def _options(
         ),
     ] = False,
     sandbox: Annotated[
-        Literal["auto", "docker", "podman", "namespaces"] | None,
+        Literal["auto", "docker", "podman", "namespaces", "apptainer"] | None,
         typer.Option(help="How this command makes sandboxes, as the variable RTL_GYM_SANDBOX says it."),
     ] = None,
 ) -> None:

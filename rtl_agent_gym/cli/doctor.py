@@ -31,6 +31,7 @@ from ..errors import SandboxError, UsageError
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
+from ..sandboxes.apptainer import check_apptainer
 from ..sandboxes.cgroups import NO_DAEMON, why_none
 from ..sandboxes.choice import kind
 from ..sandboxes.client import OWNER_LABEL, owner_lives
@@ -126,6 +127,7 @@ def run_checks() -> list[Check]:
         "python": _python,
         "docker": _docker,
         "namespaces": _namespaces,
+        "apptainer": _apptainer,
         "machine": _machine,
         "extras": _extras,
         "keys": _keys,
@@ -181,7 +183,7 @@ def _docker() -> Iterator[Check]:
 def _needs_docker() -> bool:
     """Whether sandboxes can only be containers here, or were chosen to be."""
     try:
-        return kind() in ("docker", "podman") or not check_namespaces()
+        return kind() in ("docker", "podman") or (kind() != "apptainer" and not check_namespaces())
     except (SandboxError, UsageError):
         return True
 
@@ -208,6 +210,19 @@ def _namespaces() -> Iterator[Check]:
         "pids: start the command with systemd-run --user --scope"
     )
     yield _check("their limits", not why, limits, todo)
+
+
+def _apptainer() -> Iterator[Check]:
+    """Agents' sandboxes below Apptainer. Only where it is there, or was chosen."""
+    chosen = kind() == "apptainer"
+    if not chosen and shutil.which("apptainer") is None:
+        return
+    try:
+        found = check_apptainer()
+    except SandboxError as error:
+        yield _check("sandboxes below Apptainer", False, str(error), required=chosen)
+    else:
+        yield _check("sandboxes below Apptainer", True, found)
 
 
 def _image() -> Check:

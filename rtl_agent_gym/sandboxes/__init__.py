@@ -1,5 +1,6 @@
 """Isolated machines with a persistent shell."""
 
+from .apptainer import ApptainerSandboxes
 from .container import DockerSandbox
 from .namespaces import NamespaceSandbox, NamespaceSandboxes
 from .pool import WaitingSandboxes
@@ -10,6 +11,7 @@ from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 __all__ = [
     "WORK_DIR",
+    "ApptainerSandboxes",
     "CommandResult",
     "DockerSandbox",
     "DockerSandboxes",

@@ -1,7 +1,8 @@
 """Which kind of sandboxes this process makes, chosen by one word.
 
-``docker`` and ``podman`` are containers, ``namespaces`` need no daemon, and ``auto`` is Docker where a daemon answers
-and namespaces elsewhere. The word is an option's (`set_kind`) or the variable RTL_GYM_SANDBOX's.
+``docker`` and ``podman`` are containers, ``namespaces`` and ``apptainer`` need no daemon. ``auto`` is Docker where a
+daemon answers, else namespaces, else Apptainer, the first of them that works. The word is an option's (`set_kind`) or
+the variable RTL_GYM_SANDBOX's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ..errors import DaemonError, SandboxError, UsageError
 from ..options import SANDBOXES, WITHOUT_DAEMON
+from .apptainer import ApptainerSandboxes, check_apptainer
 from .budgeted import BudgetedSandboxes
 from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
@@ -56,14 +58,19 @@ def make_provider(image: str | None = None) -> BudgetedSandboxes[Any]:
 
     Raises:
         UsageError: As from `kind`.
-        SandboxError: With ``auto``, neither kind works here; the message says what each lacks. With ``podman``, it does
-            not answer.
+        SandboxError: With ``auto``, no kind works here; the message says what each lacks. With ``podman``, it does not
+            answer.
     """
-    return NamespaceSandboxes() if resolved_kind() == "namespaces" else DockerSandboxes(image)
+    without_daemon: dict[str, type[NamespaceSandboxes]] = {
+        "namespaces": NamespaceSandboxes,
+        "apptainer": ApptainerSandboxes,
+    }
+    found = resolved_kind()
+    return without_daemon[found]() if found in without_daemon else DockerSandboxes(image)
 
 
 def resolved_kind() -> str:
-    """``docker``, ``podman`` or ``namespaces``. Raises as `make_provider` does."""
+    """``docker``, ``podman``, ``namespaces`` or ``apptainer``. Raises as `make_provider` does."""
     global _found
     word = kind()
     if word == "podman":
@@ -82,7 +89,11 @@ def made_by() -> str:
     return found if found in WITHOUT_DAEMON else daemon_host()
 
 
-_CHECKS: Mapping[str, Callable[[], object]] = {"docker": find_daemon, "namespaces": check_namespaces}
+_CHECKS: Mapping[str, Callable[[], object]] = {
+    "docker": find_daemon,
+    "namespaces": check_namespaces,
+    "apptainer": check_apptainer,
+}
 """What ``auto`` tries, in this order."""
 
 

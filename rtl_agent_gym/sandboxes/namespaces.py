@@ -24,7 +24,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..errors import ImageError, SandboxError, SandboxLost
@@ -40,7 +40,7 @@ from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
 from .warden.relay import NAMES
 from .warden_sandbox import BUSY, ENVIRONMENT, FULL, CpuTime, WardenSandbox
-from .zygote import Started, Zygote, missing_folders
+from .zygote import Launch, Started, Zygote, by_bubblewrap, missing_folders
 
 HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
@@ -89,7 +89,7 @@ class NamespaceSandbox(WardenSandbox):
         async with self._starting:
             if self._closing is not None:
                 raise SandboxLost(f"sandbox {self._name} was closed before it started")
-            zygote = self._host.zygote(self.spec, groups=self._budget.groups is not None)
+            zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
             self.uid = self._host.take_uid()
             self._group = await asyncio.to_thread(self._make_group)
             near, far = socket.socketpair()
@@ -119,7 +119,7 @@ class NamespaceSandbox(WardenSandbox):
 
     def _make_group(self) -> SandboxGroup | None:
         groups = self._budget.groups
-        if groups is None:
+        if groups is None or not self._host.grouped:
             return None
         spec, weight = self.spec, CPU_SHARES[self.spec.role]
         try:
@@ -130,7 +130,7 @@ class NamespaceSandbox(WardenSandbox):
 
     def _wanted(self) -> dict[str, Any]:
         """What process 1 should be, for `warden/setup.py`."""
-        root, ranged = self._host.root_of(self.spec), self._host.users.ranged
+        root, ranged = self._host.root_of(self.spec), self._host.ranged
         guarded = self._group is None
         limits = process_limits(self.spec) | {"nproc": self.spec.pids}
         keeper = self.uid + 1 if ranged else self.uid
@@ -148,6 +148,7 @@ class NamespaceSandbox(WardenSandbox):
             words |= {"shell": ""} | ({"agent": str(self.uid)} if ranged else {})
         return {
             "single": not ranged,
+            "lock": self._host.locks,
             "uid": self.uid,
             "folders": dict(sorted(folders(self.spec, self.uid, keeper).items())),
             "groups": self._group.places if self._group is not None else {},
@@ -228,6 +229,11 @@ class NamespaceSandbox(WardenSandbox):
 class NamespaceHost:
     """What the sandboxes of one provider share: the root and, where there is one, a range of users."""
 
+    locks = False
+    """Whether what is mounted when a sandbox starts is not read-only yet."""
+    grouped = True
+    """Whether a sandbox may have a control group."""
+
     def __init__(self) -> None:
         self._users: UserNamespace | None = None
         self._root: Root | None = None
@@ -253,6 +259,11 @@ class NamespaceHost:
         return self._root is not None
 
     @property
+    def ranged(self) -> bool:
+        """Whether a sandbox can have two users. Raises as `prepare` does."""
+        return self.users.ranged
+
+    @property
     def users(self) -> UserNamespace:
         """The user namespace of all sandboxes, or the one above theirs if each has one user. Raises as `prepare`."""
         if self._users is None:
@@ -269,8 +280,15 @@ class NamespaceHost:
         if found is None or not found.works:
             if found is not None:
                 found.abandon()
-            found = self._zygotes[key] = Zygote(root.folder, missing, self.users, groups=groups)
+            with self.launch(root, missing, groups=groups) as launch:
+                found = self._zygotes[key] = Zygote(launch)
         return found
+
+    def launch(
+        self, root: Root, missing: Collection[str], *, groups: bool
+    ) -> contextlib.AbstractContextManager[Launch]:
+        """How a zygote is started. Arguments as for `by_bubblewrap`."""
+        return by_bubblewrap(root.folder, missing, self.users, groups=groups)
 
     @property
     def root(self) -> Root:
@@ -296,7 +314,7 @@ class NamespaceHost:
     def take_uid(self) -> int:
         """A user id that no other sandbox of this provider has, whose keeper has the next one; or the only one."""
         uids = self.users.uids
-        if self.users.ranged:
+        if self.ranged:
             while (uid := secrets.choice(uids)) in self._uids:
                 pass
             self._uids.add(uid)
@@ -346,9 +364,9 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
             print((await sandbox.run("iverilog -V | head -1")).output)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: NamespaceHost | None = None) -> None:
         super().__init__()
-        self._host = NamespaceHost()
+        self._host = host or NamespaceHost()
 
     async def budget(self) -> Budget:
         """The budget of this machine for such sandboxes. Raises `SandboxLost` if this provider is closed."""

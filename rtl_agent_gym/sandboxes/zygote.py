@@ -1,7 +1,7 @@
 """The client's end of a process that becomes sandboxes of namespaces (`warden/zygote.py`).
 
-Bubblewrap starts it below a root folder, in namespaces of its own and with no program but its own. It ends with this
-process, also by SIGKILL, and when its control socket is closed; its sandboxes end with it.
+Bubblewrap, or Apptainer, starts it below a root folder, in namespaces of its own and with no program but its own. It
+ends with this process, also by SIGKILL, and when its control socket is closed; its sandboxes end with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,20 +58,27 @@ class Started:
             os.close(descriptor)
 
 
+@dataclass(frozen=True)
+class Launch:
+    """How a zygote is started below its root."""
+
+    command: Sequence[str]
+    """What its own command follows."""
+    single: bool
+    """Whether each of its sandboxes gets a user namespace of its own."""
+    descriptors: Sequence[int] = ()
+    """What the command reads."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Zygote:
     """Owns the process until `close`. Belongs to the event loop in which it is made.
-
-    Args:
-        root: The files of its sandboxes.
-        missing: Folders to be made in it; see `missing_folders`.
-        users: Their user namespace, or the one above theirs if each has one of its own.
-        groups: Whether they have control groups.
 
     Raises:
         SandboxError: It cannot be started.
     """
 
-    def __init__(self, root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool) -> None:
+    def __init__(self, launch: Launch) -> None:
         self._numbers = itertools.count(1)
         self._starting: dict[int, asyncio.Future[Started]] = {}
         self._sandboxes: dict[int, Started] = {}
@@ -78,21 +86,16 @@ class Zygote:
         self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         close_in_children(self._control)
         self._errors = os.memfd_create("errors")
-        arguments = os.memfd_create("arguments")  # not the command line, which has a limit
-        options = _options(root, missing, ranged=users.ranged, groups=groups)
-        words = [f"zygote={'ranged' if users.ranged else 'single'}", f"filter={compile_filter().hex()}"]
+        words = [f"zygote={'single' if launch.single else 'ranged'}", f"filter={compile_filter().hex()}"]
         try:
-            os.write(arguments, b"".join(word.encode() + b"\0" for word in options))
-            os.lseek(arguments, 0, os.SEEK_SET)
-            joining = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
             # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
             self._process = subprocess.Popen(
-                [*joining, "/usr/bin/python3", "-ISBc", program(), *words],
+                [*launch.command, "/usr/bin/python3", "-ISBc", program(), *words],
                 stdin=far.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                pass_fds=(users.descriptor, arguments),
-                env={},
+                pass_fds=tuple(launch.descriptors),
+                env=dict(launch.environment),
             )
         except OSError as error:
             self._control.close()
@@ -100,7 +103,6 @@ class Zygote:
             raise SandboxError(f"no sandbox can be started: {error}") from error
         finally:
             far.close()
-            os.close(arguments)
         self.ended = asyncio.Event()
         """Set when it has ended, and with it all of its sandboxes."""
         self._gone = False
@@ -218,6 +220,27 @@ def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
         if len(Path(path).parts) > 2 and (root / Path(path).parts[1]).is_dir():
             raise SandboxError(f"the folder {path} of a sandbox without Docker is not in the image")
     return missing
+
+
+@contextlib.contextmanager
+def by_bubblewrap(root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool) -> Iterator[Launch]:
+    """How bubblewrap starts a zygote, for use within the context.
+
+    Args:
+        root: The files of its sandboxes.
+        missing: Folders to be made in it; see `missing_folders`.
+        users: Their user namespace, or the one above theirs if each has one of its own.
+        groups: Whether they have control groups.
+    """
+    arguments = os.memfd_create("arguments")  # not the command line, which has a limit
+    try:
+        options = _options(root, missing, ranged=users.ranged, groups=groups)
+        os.write(arguments, b"".join(word.encode() + b"\0" for word in options))
+        os.lseek(arguments, 0, os.SEEK_SET)
+        command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
+        yield Launch(command, not users.ranged, (users.descriptor, arguments))
+    finally:
+        os.close(arguments)
 
 
 def _options(root: Path, missing: Collection[str], *, ranged: bool, groups: bool) -> Iterator[str]:

@@ -84,6 +84,7 @@ class Slurm:
             "PYTHONPATH": str(ROOT),
             "RTL_GYM_VENV": sys.prefix,
             "RTL_GYM_ROOTS": str(roots_folder()),
+            "RTL_GYM_SANDBOX": "namespaces",
         }
 
     def start(self) -> None:

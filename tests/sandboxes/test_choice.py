@@ -34,9 +34,11 @@ def test_a_word_says_it(monkeypatch: pytest.MonkeyPatch, no_daemon: None) -> Non
     assert isinstance(make_provider(), DockerSandboxes)
     monkeypatch.setattr(choice, "_chosen", None)
     monkeypatch.setenv(VARIABLE, "vm")
-    with pytest.raises(UsageError, match="RTL_GYM_SANDBOX: 'vm' is not one of auto, docker, podman, namespaces"):
+    with pytest.raises(
+        UsageError, match="RTL_GYM_SANDBOX: 'vm' is not one of auto, docker, podman, namespaces, apptainer"
+    ):
         make_provider()
-    with pytest.raises(UsageError, match="sandbox must be 'auto', 'docker', 'podman' or 'namespaces'"):
+    with pytest.raises(UsageError, match="sandbox must be 'auto', 'docker', 'podman', 'namespaces' or 'apptainer'"):
         SandboxOptions(sandbox="vm")
     assert get_args(SandboxOptions.model_fields["sandbox"].annotation) == SANDBOXES
 
@@ -53,10 +55,12 @@ def test_auto_is_namespaces_where_none_does(no_daemon: None, root_folder: Path) 
 
 def test_auto_says_what_each_lacks(no_daemon: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path))
-    with pytest.raises(SandboxError, match=r"Docker: .*none\.sock does not exist.* Namespaces: .*image unpack"):
+    with pytest.raises(
+        SandboxError, match=r"Docker: .*none\.sock does not exist.* Namespaces: .*image unpack.* Apptainer: "
+    ):
         make_provider()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SandboxError, match=r"Namespaces: .*install the package bubblewrap"):
+    with pytest.raises(SandboxError, match=r"Namespaces: .*install the package bubblewrap.* Apptainer: .*not inst"):
         make_provider()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from rtl_agent_gym.errors import ImageError, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import (
+    ApptainerSandboxes,
     DockerSandboxes,
     NamespaceSandboxes,
     Sandbox,
@@ -20,6 +22,7 @@ from rtl_agent_gym.sandboxes import (
     WaitingSandboxes,
 )
 from rtl_agent_gym.sandboxes.root_folder import remove_tree
+from tests.sandboxes.apptainer_stub import apptainer_stub
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 
@@ -36,6 +39,8 @@ for number in range(200):
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each maker and each role once; those of namespaces start fast. The other pairs are slow."""
     pairs = [("docker", "agent"), ("pool", "scoring"), ("namespaces", "agent"), ("namespaces", "scoring")]
+    if os.geteuid():  # Apptainer's sandboxes are for ordinary users; test_apptainer.py runs these as one
+        pairs += [("apptainer", "agent"), ("apptainer", "scoring")]
     others = [pytest.param(*pair, marks=pytest.mark.slow) for pair in (("docker", "scoring"), ("pool", "agent"))]
     if "spec" in metafunc.fixturenames:
         metafunc.parametrize(("maker", "spec"), [*pairs, *others], indirect=True, scope="module")
@@ -45,6 +50,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    if request.param == "apptainer":
+        with apptainer_stub():
+            async with ApptainerSandboxes() as apptainer:
+                yield apptainer
+        return
     if request.param == "namespaces":
         request.getfixturevalue("root_folder")
         async with NamespaceSandboxes() as namespaces:

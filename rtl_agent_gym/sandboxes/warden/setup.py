@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 import resource
 import socket
 import struct
@@ -58,11 +59,17 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def enter_user_namespace(uid: int) -> None:
-    """Be this user in a user namespace that was just made, in which the caller has all capabilities."""
+def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
+    """Be this user in a user namespace that was just made, in which the caller has all capabilities.
+
+    Args:
+        uid: The user, and group, to be.
+        outer_uid: The caller's user in the namespace above.
+        outer_gid: Its group there.
+    """
     _write("/proc/self/setgroups", "deny")
-    for kind, own in (("uid", uid), ("gid", uid)):
-        _write(f"/proc/self/{kind}_map", f"{own} {own} 1")
+    for kind, outer in (("uid", outer_uid), ("gid", outer_gid)):
+        _write(f"/proc/self/{kind}_map", f"{uid} {outer} 1")
 
 
 def set_up(wanted: Mapping[str, Any]) -> None:
@@ -71,14 +78,16 @@ def set_up(wanted: Mapping[str, Any]) -> None:
     Args:
         wanted: ``folders`` in memory, their options by path; ``groups``, the folders of its control groups, by where
             they are to be; ``shared_pages``, of System V's memory, or 0; ``single``, whether the user namespace is its
-            own; ``limits``, by the names of `resource`; ``refused``, the numbers of more system calls that commands may
-            not make.
+            own; ``lock``, whether what the zygote has mounted is to be made read-only; ``limits``, by the names of
+            `resource`; ``refused``, the numbers of more system calls that commands may not make.
 
     Raises:
         OSError: The kernel refuses one of them.
     """
     _mount("none", "/", "", _PRIVATE)
     _mount_proc()
+    if wanted["lock"]:
+        _lock_mounts()
     if wanted["single"]:
         _write("/proc/sys/user/max_user_namespaces", "0")
     if wanted["shared_pages"]:
@@ -117,6 +126,16 @@ def mount_for_worker(kept: Sequence[str]) -> None:
 def _mount_proc() -> None:
     _mount("proc", _ASIDE, "proc", _NOSUID | _NODEV | _NOEXEC)
     _replace("/proc")
+
+
+def _lock_mounts() -> None:
+    """Make everything that is mounted read-only, besides /proc."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        places = [re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[4]) for line in file]
+    for place in places:
+        path = os.fsdecode(place)
+        if path != "/proc" and not path.startswith("/proc/") and os.path.exists(path):
+            _make_read_only(path)
 
 
 def _bind_read_only(source: str, target: str) -> None:

@@ -46,6 +46,7 @@ class Zygote:
     def __init__(self, single: bool, filter_program: bytes, run: Callable[[dict[str, str], bytes], None]) -> None:
         self.single, self.filter_program, self.run = single, filter_program, run
         self.control = socket.socket(fileno=0)
+        self.ids = os.getuid(), os.getgid()
         self.sandboxes: dict[int, int] = {}
         """The clients' numbers by process id."""
 
@@ -112,7 +113,7 @@ class Zygote:
             signal.set_wakeup_fd(-1)
             os.setsid()
             if self.single:
-                enter_user_namespace(wanted["uid"])
+                enter_user_namespace(wanted["uid"], *self.ids)
             set_up(wanted)
             os.environ.clear()
             os.environ.update(wanted["environment"])

@@ -1,0 +1,118 @@
+"""Sandboxes below Apptainer: on clusters that have it, and no bubblewrap.
+
+Apptainer starts the same process as bubblewrap does for `NamespaceSandboxes` (`zygote.py`), below the same root folder,
+or below a SIF file beside it. That process forks into the namespaces of each sandbox, a user
+namespace among them, and finishes each one (`warden/setup.py`): so the limits, the filter of system calls and the
+read-only root are the same as those of a sandbox of namespaces with one user.
+
+What Apptainer cannot hold is refused. Its containers have a single user, so each sandbox has one, as a user without a
+range of ids has with namespaces. Root gets none, since the kernel does not limit its processes. Apptainer's own limits
+need control groups that root has delegated, so none of them is used. Harnesses' own images are built by bubblewrap, and
+are refused without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ..errors import SandboxError
+from .client import UIDS
+from .namespaces import NamespaceHost, NamespaceSandboxes
+from .root_folder import Root, find_root
+from .zygote import Launch
+
+ISOLATION = (
+    "--userns",  # also where Apptainer is installed with set-user-id
+    "--containall",  # PID and IPC namespaces; no files, devices and variables of the machine
+    "--no-home",
+    "--no-mount",
+    "home,cwd,tmp,sys,hostfs,bind-paths",  # whatever the machine's configuration mounts
+    "--cleanenv",
+    "--no-eval",
+    "--no-privs",
+    "--uts",
+    "--net",
+    "--network",
+    "none",
+    "--no-init",  # the warden is process 1
+    "--no-umask",
+    "--writable-tmpfs",  # places for the folders in memory; the warden makes the root read-only
+    "--pwd",
+    "/",
+)
+"""Options of ``apptainer exec``. ``--security`` is for root only; the warden has a filter of its own."""
+_KEPT = ("HOME", "PATH", "TMPDIR", "USER")
+"""The variables that Apptainer itself gets. Others, such as APPTAINER_BIND, could change what the options say."""
+
+
+def apptainer() -> str:
+    """The path of Apptainer's program. Raises `SandboxError` if it is not installed, or must not be used."""
+    if (found := shutil.which("apptainer")) is None:
+        raise SandboxError("the program apptainer is not installed")
+    if os.geteuid() == 0:
+        raise SandboxError(
+            "below Apptainer the number of root's processes would not be limited; be another user, or use namespaces"
+        )
+    return found
+
+
+def image_file(root: Root) -> Path:
+    """What Apptainer runs: the SIF file ``root.sif`` beside a root folder, if there is one, else the folder."""
+    file = root.folder.with_name("root.sif")
+    return file if file.is_file() else root.folder
+
+
+class ApptainerHost(NamespaceHost):
+    """What the sandboxes of one provider share."""
+
+    locks = True
+    grouped = False
+
+    def prepare(self) -> None:
+        with self._lock:
+            apptainer()
+            self._root = self._root or find_root()
+
+    @property
+    def ranged(self) -> bool:
+        return False
+
+    @contextlib.contextmanager
+    def launch(self, root: Root, missing: Collection[str], *, groups: bool) -> Iterator[Launch]:
+        scratch = [word for path in missing for word in ("--scratch", path)]
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        command = [apptainer(), "exec", *ISOLATION, *scratch, str(image_file(root))]
+        yield Launch(command, single=True, environment=environment)
+
+    def take_uid(self) -> int:
+        return secrets.choice(UIDS)
+
+
+class ApptainerSandboxes(NamespaceSandboxes):
+    """Makes sandboxes below Apptainer on this machine.
+
+    Example:
+        async with ApptainerSandboxes() as provider:
+            sandbox = await provider.create()
+            print((await sandbox.run("iverilog -V | head -1")).output)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ApptainerHost())
+
+
+def check_apptainer() -> str:
+    """Whether Apptainer and the image are here; describes them in a sentence. Starts nothing.
+
+    Raises:
+        SandboxError: Apptainer is missing.
+        ImageError: The image has not been unpacked.
+    """
+    version = subprocess.run([apptainer(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    return f"{version}; {image_file(find_root())}; one user per sandbox"

@@ -1,0 +1,96 @@
+"""Tests of sandboxes below Apptainer, for an ordinary user: `test_apptainer.py` runs them as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rtl_agent_gym.cluster.canaries import known
+from rtl_agent_gym.errors import ImageError, SandboxError
+from rtl_agent_gym.sandboxes import ApptainerSandboxes, SandboxSpec
+from rtl_agent_gym.scoring import Scorer
+from tests.sandboxes.apptainer_stub import apptainer_stub
+from tests.sandboxes.test_namespaces import EVERY_PROCESS, FORKS, SETS
+
+READ_ONLY = ("/", "/usr", "/etc", "/dev", "/sys", "/proc/sys/kernel", "/var", "/var/tmp", "/mnt")
+NAMESPACES = [f"/proc/self/ns/{name}" for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")]
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[ApptainerSandboxes]:
+    with apptainer_stub():
+        async with ApptainerSandboxes() as made:
+            yield made
+
+
+async def test_no_process_has_a_capability_or_may_gain_one(provider: ApptainerSandboxes) -> None:
+    sandbox = await provider.create()
+    lines = [line.split() for line in (await sandbox.exec(["sh", "-c", EVERY_PROCESS])).output.splitlines()]
+    assert len([line for line in lines if line[0] == "CapEff:"]) >= 3
+    for name, *values in lines:
+        if name.removesuffix(":") in SETS:
+            assert int(values[0], 16) == 0
+        elif name == "Uid:":
+            assert {int(value) for value in values} == {sandbox.uid}
+        else:
+            assert values == [{"NoNewPrivs:": "1", "Seccomp:": "2"}[name]]
+    assert (await sandbox.run("unshare --user true || echo refused")).output.endswith("refused\n")
+    assert (await sandbox.run("id -un; env | grep -cE 'APPTAINER|SECRET'")).output == "agent\n0\n"
+
+
+async def test_each_sandbox_has_namespaces_of_its_own(provider: ApptainerSandboxes) -> None:
+    made = [await provider.create() for _ in range(2)]
+    inside = [(await sandbox.exec(["readlink", *NAMESPACES])).output.split() for sandbox in made]
+    outside = [os.readlink(path) for path in NAMESPACES]
+    assert len({*inside[0], *inside[1], *outside}) == 3 * len(NAMESPACES)
+    names = "python3 -c 'import socket; print([name for _, name in socket.if_nameindex()])'"
+    assert (await made[0].run(names)).output == "['lo']\n"
+
+
+async def test_files_can_be_written_in_the_work_folders_alone(provider: ApptainerSandboxes) -> None:
+    sandbox = await provider.create()
+    result = await sandbox.run(f"for f in {' '.join(READ_ONLY)}; do touch $f/x; done")
+    assert len(result.output.splitlines()) == len(READ_ONLY)
+    result = await sandbox.run("head -c 70M /dev/zero > /home/agent/x; echo; head -c 70M /dev/zero > /dev/shm/x")
+    assert result.output.count("No space left on device") == 2
+    assert (await sandbox.run("touch /code/x && stat -c %U /code/x; ls /tmp")).output == "agent\n"
+
+
+async def test_its_own_limits(provider: ApptainerSandboxes) -> None:
+    made = [await provider.create(SandboxSpec(memory=300 << 20, pids=pids)) for pids in (40, 200)]
+    found = [int((await sandbox.exec(["python3", "-c", FORKS])).output) for sandbox in made]
+    assert 30 < found[0] < 40
+    assert found[1] == 59
+    assert "MemoryError" in (await made[0].run("python3 -c 'x = bytearray(1 << 30)'")).output
+
+
+async def test_the_design_cannot_see_what_grades_it(provider: ApptainerSandboxes) -> None:
+    sandbox = await provider.create(SandboxSpec(role="scoring", files={"/src/x": "text"}))
+    result = await sandbox.exec(
+        ["sh", "-c", "cat /src/x; echo y > /src/x || echo refused; ls /proc | grep -c '^[0-9]'"]
+    )
+    assert result.output.startswith("text")
+    assert "refused\n" in result.output
+
+
+async def test_a_grading(provider: ApptainerSandboxes) -> None:
+    problem, right, wrong = known()
+    async with Scorer(provider) as scorer:
+        assert [(await scorer.score(problem, files)).passed for files in (right, wrong)] == [True, False]
+
+
+async def test_what_apptainer_cannot_hold_is_refused(provider: ApptainerSandboxes) -> None:
+    with pytest.raises(SandboxError, match="network"):
+        await provider.create(SandboxSpec(network="tests"))
+    with pytest.raises(ImageError, match="only the simulation image"):
+        await provider.create(SandboxSpec(image="debian"))
+
+
+async def test_another_command_line_would_be_an_error(
+    provider: ApptainerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.apptainer.ISOLATION", ("--containall",))
+    with pytest.raises(SandboxError, match="unexpected options"):
+        await provider.create()
