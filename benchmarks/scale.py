@@ -203,7 +203,7 @@ class Crowd:
 
 async def idle(size: int) -> dict[str, Any]:
     """Start sandboxes at once, and measure what they take when all are live."""
-    set_limits(f"memory={size * 96}M")  # more than they need, as none of them works
+    set_limits(f"memory={max(size * 96, 4096)}M")  # more than they need, as none of them works
     async with make_provider() as provider:
         await (await provider.create()).close()
         before, free, begun = resident(), available(), time.monotonic()

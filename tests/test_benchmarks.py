@@ -30,7 +30,9 @@ def figures(name: str, *options: str) -> Any:
 
 
 def test_the_latency_of_a_step() -> None:
-    found = figures("step_latency", "--runs", "20", "--resets", "2")
+    both = figures("step_latency", "--runs", "20", "--resets", "2", "--sandbox", "docker", "namespaces")
+    assert both["namespaces"]["costs"]["requests"] == 1.0
+    found = both["docker"]
     assert all(row["median_ms"] > 0 for row in found["latency"].values())
     parts = ("hop between threads", "bare bash", "ping", "Sandbox.run", "Episode.step", "env.step")
     assert {*parts, "env.step with transcript", "env.reset", "docker exec"} <= set(found["latency"])
@@ -74,6 +76,14 @@ def test_the_rendering_of_a_long_episode() -> None:
 def test_the_scoring_of_submissions() -> None:
     found = figures("scoring", "--submissions", "2", "--rounds", "1", "--problem", PROBLEM)
     assert found["problem"] == PROBLEM
+
+
+def test_many_idle_sandboxes() -> None:
+    lines = benchmark("scale", "--idle", "3", "--sandbox", "docker", "namespaces").splitlines()
+    assert [line.split(",")[:2] for line in lines] == [
+        ["sandbox: docker", " live at once: 3"],
+        ["sandbox: namespaces", " live at once: 3"],
+    ]
 
 
 def test_the_compatibility_of_a_row() -> None:
