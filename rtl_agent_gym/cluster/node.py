@@ -102,11 +102,8 @@ def ray_start(where: Sequence[str], slots: int) -> list[str]:
     Raises:
         UsageError: Ray is not installed.
     """
-    program = Path(sys.executable).with_name("ray")
-    if not program.exists():
-        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'")
     options = [*where, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats", "--block"]
-    return [str(program), "start", *options, *(["--include-dashboard", "false"] if "--head" in where else [])]
+    return [_ray(), "start", *options, *(["--include-dashboard", "false"] if "--head" in where else [])]
 
 
 def node_environment(metrics_port: int) -> dict[str, str]:
@@ -116,7 +113,8 @@ def node_environment(metrics_port: int) -> dict[str, str]:
 
 
 def address_here(port: int) -> str:
-    """The address of a head on this machine."""
+    """The address of a head on this machine. Raises `UsageError` if Ray is not installed."""
+    _ray()
     import ray
 
     library: Any = ray.util  # this function is untyped
@@ -143,8 +141,8 @@ def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
 
 def wait_for(
     log: Path, ready: Callable[[], bool], enough: Callable[[], bool] = lambda: False, seconds: float = START_SECONDS
-) -> bool:
-    """Wait until what `start_apart` started is ready; returns whether it is. Ends it after a failure.
+) -> None:
+    """Wait until what `start_apart` started is ready. Ends it after a failure.
 
     Args:
         log: The file with its output.
@@ -159,14 +157,13 @@ def wait_for(
     try:
         while not ready():
             if time.monotonic() > deadline and enough():
-                return False
+                break
             if _running() is None or time.monotonic() > deadline:
                 raise SandboxError(f"Ray does not start: {_end(log)}")
             time.sleep(0.1)
     except BaseException:
         stop_node()
         raise
-    return True
 
 
 def stop_node() -> bool:
@@ -209,6 +206,13 @@ def prepare(progress: Callable[[str], None]) -> None:
         progress(f"sandboxes of {word}: {choice.check(word)}")
     else:
         progress(f"Docker {ensure_daemon(progress).version} answers")
+
+
+def _ray() -> str:
+    program = Path(sys.executable).with_name("ray")
+    if not program.exists():
+        raise UsageError("Ray is not installed; pip install 'rtl-agent-gym[ray]'")
+    return str(program)
 
 
 def _running() -> int | None:
