@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What is known of the rows of a CVDP file, found out by running designs: writes the notes of ``cvdp_notes``.
 
-    .venv/bin/python benchmarks/compatibility.py ROWS.jsonl … [--row ID …] [--write]
+    .venv/bin/python benchmarks/compatibility.py ROWS.jsonl … [--row ID …] [--cache FOLDER] [--write]
 
 A row is run with a design known to be right: its own solution, or a design of this project's in
 ``tests/scoring/designs/ID/`` (without the prefix ``cvdp_agentic_``). A row that no design can pass has a proof in
@@ -9,16 +9,21 @@ A row is run with a design known to be right: its own solution, or a design of t
 change to the tests with which it passes. Then each statement of the row is tried with its design (see
 `cvdp_statements`).
 
-Each row prints one line of Markdown. ``--write`` puts what was found into ``notes.json``, in place of the same rows
-there, and writes the tables of ``docs/compatibility.md`` again. If a statement does not hold, nothing is written, and
-the exit code is 1.
+A new release of a row is run with the same designs. What they do not show there is no part of its note, which names
+it, and the standard error says why. ``--write`` puts what was found into ``notes.json``, in place of the same rows
+of the same release, and writes the tables of ``docs/compatibility.md`` again. If a run contradicts the note of the
+very same row, nothing is written, and the exit code is 1.
+
+Each row prints one line of Markdown. With ``--cache``, gradings are kept in a folder and not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -43,11 +48,34 @@ class Untrue(RTLGymError):
     """A run contradicts what is written of a row."""
 
 
-async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
-    """What is known of a row, from runs. Raises `Untrue` if one of them contradicts what is written."""
-    written = written_statements().get(short(problem), [])
-    right, how = await try_right(problem, scorer)
-    statements = [await try_statement(problem, statement, scorer) for statement in written]
+async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | None = None) -> Note:
+    """What is known of a row, from runs.
+
+    Args:
+        problem: The row.
+        release: Where it was published.
+        scorer: Runs its tests.
+        known: The note of the very same row; None if it has none.
+
+    Raises:
+        Untrue: A run contradicts `known`.
+    """
+    statements, unshown, tests = [], [], None
+    try:
+        right, how, tests = await try_right(problem, scorer)
+    except Untrue as error:
+        if known is not None and known.right != "unknown":
+            raise
+        right, how = "unknown", str(error)
+        print(error, file=sys.stderr, flush=True)
+    for written in written_statements().get(short(problem), []):
+        try:
+            statements.append(await try_statement(problem, written, scorer))
+        except Untrue as error:
+            if known is not None and any(statement.name == written.name for statement in known.statements):
+                raise
+            unshown.append(written.name)
+            print(error, file=sys.stderr, flush=True)
     return Note(
         id=problem.id,
         digest=row_digest(problem),
@@ -56,23 +84,26 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
         how=how,
         needs=needs().get(short(problem), ()),
         statements=tuple(statements),
+        tests=tests,
+        unshown=tuple(unshown),
     )
 
 
-async def try_right(problem: Problem, scorer: Scorer) -> tuple[Right, str]:
-    """What is known of right designs, and how it was shown."""
+async def try_right(problem: Problem, scorer: Scorer) -> tuple[Right, str, int | None]:
+    """What is known of right designs, how it was shown, and how many tests one passes."""
     if reason := why_unscorable(problem):
-        return "unknown", f"cannot be run here: {reason}"
+        return "unknown", f"cannot be run here: {reason}", None
     if (IMPOSSIBLE / short(problem)).is_dir():
-        return "impossible", await disprove(problem, scorer)
+        return "impossible", await disprove(problem, scorer), None
     files = right_design(problem)
     if files is None:
-        return "unknown", "no right design is written, and the row has no solution"
+        return "unknown", "no right design is written, and the row has no solution", None
     score = await scorer.score(problem, files, timeout=600)
     if not score.passed:
         raise Untrue(f"{problem.id}: the right design fails: {score.reason}")
     own = files == problem.golden
-    return "passes", "the row's own solution passes" if own else "a design of this project's passes"
+    how = "the row's own solution passes" if own else "a design of this project's passes"
+    return "passes", how, score.tests_passed
 
 
 async def disprove(problem: Problem, scorer: Scorer) -> str:
@@ -127,7 +158,7 @@ def marked(text: str) -> str:
 
 def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
     """The tables of the documentation by name, as lines of Markdown."""
-    rows = sorted(notes, key=lambda note: note.id)
+    rows = sorted(notes, key=lambda note: (note.id, note.release))
     ratings = tuple(RATINGS)
     counts = {(note.release, rating): 0 for note in rows for rating in ratings}
     for note in rows:
@@ -135,13 +166,13 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
     releases = sorted({note.release for note in rows})
 
     def told(kind: str) -> list[str]:
-        return [
-            f"| `{note.id}` | {statement.name}{' (core)' if statement.core else ''} "
-            f"| {marked(statement.text)}{'' if statement.shown == 'run' else ' *(read, not shown)*'} |"
-            for note in rows
-            for statement in note.statements
-            if statement.kind == kind
-        ]
+        found: dict[tuple[str, str, str], list[str]] = {}
+        for note in rows:
+            for statement in (one for one in note.statements if one.kind == kind):
+                name = f"{statement.name}{' (core)' if statement.core else ''}"
+                text = f"{marked(statement.text)}{'' if statement.shown == 'run' else ' *(read, not shown)*'}"
+                found.setdefault((note.id, name, text), []).append(note.release)
+        return [f"| `{row}` | {', '.join(where)} | {name} | {text} |" for (row, name, text), where in found.items()]
 
     def line(note: Note) -> str:
         needed = ", ".join(f"`{name}`" for name in note.needs) or "–"
@@ -157,10 +188,40 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
                 for release in releases
             ),
         ],
-        "demands": ["| row | demand | what its tests want |", "|---|---|---|", *told("wants")],
-        "blind spots": ["| row | blind spot | what its tests do not see |", "|---|---|---|", *told("unseen")],
+        "changes": ["| row | releases | tests | rating | changed |", "|---|---|---|---|---|", *changes(rows)],
+        "demands": ["| row | releases | demand | what its tests want |", "|---|---|---|---|", *told("wants")],
+        "blind spots": [
+            "| row | releases | blind spot | what its tests do not see |",
+            "|---|---|---|---|",
+            *told("unseen"),
+        ],
         "rows": ["| row | release | needs | what is known |", "|---|---|---|---|", *map(line, rows)],
     }
+
+
+def changes(rows: Iterable[Note]) -> list[str]:
+    """Each row that two releases have, and what is known to be otherwise in the later one."""
+    found = []
+    for old, new in itertools.pairwise(note for note in rows if "example" not in note.release):
+        if old.id != new.id:
+            continue
+        before, after = ({statement.name: statement.kind for statement in note.statements} for note in (old, new))
+        gone = {name: kind for name, kind in before.items() if name not in after}
+        come = {name: kind for name, kind in after.items() if name not in before}
+        told = [
+            ("no longer demanded", [name for name, kind in gone.items() if kind == "wants"]),
+            ("now seen", [name for name, kind in gone.items() if kind == "unseen"]),
+            ("now demanded", [name for name, kind in come.items() if kind == "wants"]),
+            ("no longer seen", [name for name, kind in come.items() if kind == "unseen"]),
+        ]
+        words = [f"{what}: {', '.join(names)}" for what, names in told if names]
+        if old.right != new.right:
+            words.insert(0, new.how.removeprefix(f"{new.id}: "))
+        rating = old.rating if old.rating == new.rating else f"{old.rating} → {new.rating}"
+        tests = " → ".join("?" if note.tests is None else str(note.tests) for note in (old, new))
+        releases = f"{old.release} → {new.release}"
+        found.append(f"| `{old.id}` | {releases} | {tests} | {rating} | {'; '.join(words) or 'nothing known'} |")
+    return found
 
 
 def page_with(text: str, notes: Iterable[Note]) -> str:
@@ -173,35 +234,46 @@ def page_with(text: str, notes: Iterable[Note]) -> str:
 
 
 def write(found: Iterable[Note]) -> None:
-    """Put notes into the package's file in place of those of the same rows, and write the tables again.
+    """Put notes into the package's file in place of those of the same rows and release, and write the tables again.
 
     A row that has not changed keeps the strength of its tests, which ``benchmarks/mutants.py`` measures.
     """
-    notes = {note.id: note for note in read_notes(NOTES)}
+    notes = {(note.id, note.release): note for note in read_notes(NOTES)}
     for note in found:
-        known = notes.get(note.id)
+        known = notes.get((note.id, note.release))
         measured = known.strength if known is not None and known.digest == note.digest else None
-        notes[note.id] = note.model_copy(update={"strength": measured})
+        notes[note.id, note.release] = note.model_copy(update={"strength": measured})
     write_notes(NOTES, notes.values())
     PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), notes.values()), encoding="utf-8")
 
 
-async def measure_files(paths: Iterable[Path], rows: list[str] | None) -> list[Note]:
-    """The notes of the rows of these files; a row that is in several is run where it has a solution."""
-    problems: dict[str, tuple[Problem, str]] = {}
+async def measure_files(paths: Iterable[Path], rows: list[str] | None, cache: Path | None) -> list[Note]:
+    """The notes of the rows of these files; a row that is in several of a release is run where it has a solution."""
+    problems: dict[tuple[str, str], Problem] = {}
     for path in paths:
         for problem in load_problems(path):
-            known = problems.get(problem.id)
-            if (rows is None or problem.id in rows) and (known is None or known[0].golden is None):
-                problems[problem.id] = problem, release_of(path)
-    if missing := sorted(set(rows or ()) - problems.keys()):
+            place = (problem.id, release_of(path))
+            if (rows is None or problem.id in rows) and (place not in problems or problems[place].golden is None):
+                problems[place] = problem
+    if missing := sorted(set(rows or ()) - {row for row, _ in problems}):
         raise UsageError(f"--row: {missing[0]} is in none of the files")
-    notes: list[Note] = []
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
-        for problem, release in problems.values():
-            notes.append(await measure(problem, release, scorer))
-            print(f"| `{problem.id}` | {in_words(notes[-1])} |", flush=True)
-    return notes
+    known = {note.digest: note for note in read_notes(NOTES)}
+    turns = asyncio.Semaphore(os.cpu_count() or 1)
+
+    async def one(problem: Problem, release: str, scorer: Scorer) -> Note:
+        async with turns:
+            note = await measure(problem, release, scorer, known.get(row_digest(problem)))
+        print(f"| `{problem.id}` | {release} | {in_words(note)} |", flush=True)
+        return note
+
+    async with DockerSandboxes() as provider, Scorer(provider, cache=cache) as scorer:
+        runs = [asyncio.create_task(one(problem, release, scorer)) for (_, release), problem in problems.items()]
+        try:
+            return await asyncio.gather(*runs)
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
 
 
 def main() -> int:
@@ -210,9 +282,10 @@ def main() -> int:
     parser.add_argument("rows", nargs="+", type=Path, help="files of CVDP rows, as JSON Lines")
     parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
     parser.add_argument("--write", action="store_true", help="write notes.json and the tables of the documentation")
+    parser.add_argument("--cache", type=Path, help="a folder for gradings, so that an interrupted run goes on")
     options = parser.parse_args()
     try:
-        found = asyncio.run(measure_files(options.rows, options.row))
+        found = asyncio.run(measure_files(options.rows, options.row, options.cache))
     except Untrue as error:
         print(f"error: {error}; mend what is written of it in tests/scoring. Nothing was saved.", file=sys.stderr)
         return 1

@@ -5,6 +5,7 @@
     python benchmarks/learning.py --tables                          # print the tables of what has been run
     python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
+    python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
 
 Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
 Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed. Results of
@@ -37,6 +38,7 @@ from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import models_of, plot, results, table
 from pretrained import PRETRAINED, pretrained
+from probe import chosen_folders, in_words, probe
 from repair import repair
 from supervised import SUPERVISED, supervised
 
@@ -171,6 +173,14 @@ def main() -> int:
     )
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
     parser.add_argument("--plot", type=Path, help="only draw the curve of the run `following` to this PNG file")
+    parser.add_argument(
+        "--probe",
+        nargs="*",
+        type=Path,
+        metavar="FOLDER",
+        help="only measure a student without training it, and its teacher; default: the shipped ones",
+    )
+    parser.add_argument("--json", action="store_true", help="with --probe: one line of JSON")
     sizes = parser.parse_args()
     options = {*TrainOptions.names(), *SftOptions.names()}
     if wrong := [pair for pair in sizes.set if "=" not in pair or pair.split("=")[0] not in options]:
@@ -184,6 +194,12 @@ def main() -> int:
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
     try:
+        if sizes.probe is not None:
+            if len(sizes.probe) > 2:
+                parser.error("--probe: give the student's folder, and perhaps the teacher's")
+            figures = probe(*chosen_folders(sizes.probe), sizes.held_out)
+            print(*([json.dumps(figures)] if sizes.json else in_words(figures)), sep="\n")
+            return 0
         if sizes.plot is not None:
             plot(sizes.folder, sizes.plot)
             return 0

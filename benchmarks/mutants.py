@@ -120,14 +120,22 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
         UsageError: As `with_measured`.
     """
     notes = read_notes(NOTES)
-    figures = with_measured(json.loads(ASSET.read_text()), rows, {note.id: note.digest for note in notes})
+    figures = with_measured(json.loads(ASSET.read_text()), rows, digests(notes))
     PAGE.write_text(page_with(PAGE.read_text(), figures))
     ASSET.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
     write_notes(NOTES, with_strengths(notes, figures))
 
 
+def digests(notes: Iterable[Note]) -> dict[str, set[str]]:
+    """What rows of CVDP their notes are about, by id: one row for each release."""
+    found: dict[str, set[str]] = {}
+    for note in notes:
+        found.setdefault(note.id, set()).add(note.digest)
+    return found
+
+
 def with_measured(
-    figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, str]
+    figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, set[str]]
 ) -> dict[str, dict[str, Any]]:
     """The figures with those of measured rows in place of older ones of the same row.
 
@@ -136,7 +144,7 @@ def with_measured(
     Args:
         figures: Published ones, by the row's id.
         rows: As `read` gives them. Of one row's, the last counts.
-        digests: What rows of CVDP their notes are about, by id.
+        digests: As the function of that name gives them.
 
     Raises:
         UsageError: Nothing was measured, a row has no table or is not the one that its note is about, or the rows of
@@ -148,7 +156,7 @@ def with_measured(
     for row in rows:
         if row["id"] not in digests and row["source"] != "bundled":
             raise UsageError(f"--write: {row['id']} of {row['source']} is neither bundled nor a row with a note")
-        if row.get("row", digests.get(row["id"])) != digests.get(row["id"], row.get("row")):
+        if row["id"] in digests and row.get("row") not in digests[row["id"]]:
             raise UsageError(f"--write: {row['id']} of {row['source']} differs from the row that its note is about")
         if "error" not in row or "total" not in found.get(row["id"], {}):
             found[row["id"]] = figure(row)
@@ -190,6 +198,7 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
     found = Strength.model_validate(row["strength"])
     return {
         "mutants": found.mutants,
+        "row": row.get("row"),
         "limit": row["limit"],
         "seed": row["seed"],
         "strength": found.total.rate,
@@ -204,7 +213,7 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
 def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any]]) -> list[Note]:
     """The notes with the strengths of those rows that have figures."""
     return [
-        note.model_copy(update={"strength": mutation_score(found)}) if "total" in found else note
+        note.model_copy(update={"strength": mutation_score(found)}) if found.get("row") == note.digest else note
         for note, found in ((note, figures.get(note.id, {})) for note in notes)
     ]
 

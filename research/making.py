@@ -174,18 +174,11 @@ def check(
         temperature: For sampling.
         layouts: Layouts of the specifications.
     """
-    rng = random.Random(f"{seed} {split} check")
-    endless = (family.draw(rng, split) for _ in itertools.count())
-    drawn = list(itertools.islice((one for one in endless if one.layout in layouts), members))
-    prompts = []
-    for number, one in enumerate(drawn):
-        shown = drawn[number - 1] if reference == "another" else one
-        specification = family.specification(one)
-        begin = mixture.start(family, specification)
-        user = with_reference(begin.user, family.design(shown)) if reference else begin.user
-        read = [*tokenizer.encode(call(begin.read), add_special_tokens=False), tokenizer.eos_token_id]
-        start = renderer.initial_ids(SYSTEM_PROMPT, user) + read
-        prompts.append(start + renderer.observation_ids([specification], read))
+    drawn = draw_members(family, split, members, seed, layouts)
+    prompts = [
+        prompt_of(tokenizer, renderer, family, one, {"": None, "own": one, "another": drawn[number - 1]}[reference])
+        for number, one in enumerate(drawn)
+    ]
     texts = sample(model, tokenizer, prompts, seed, temperature)
     slips = []
     right = formed = 0
@@ -198,6 +191,35 @@ def check(
         else:
             slips.append((_readable(text), _readable(wanted)))
     return Check(members, right, formed, tuple(slips[:20]))
+
+
+def draw_members(
+    family: Family, split: Split, members: int, seed: int, layouts: Collection[Layout] = LAYOUTS
+) -> list[Parameters]:
+    """Members of a split with these layouts."""
+    rng = random.Random(f"{seed} {split} check")
+    endless = (family.draw(rng, split) for _ in itertools.count())
+    return list(itertools.islice((one for one in endless if one.layout in layouts), members))
+
+
+def prompt_of(
+    tokenizer: Any, renderer: Renderer, family: Family, member: Parameters, shown: Parameters | None = None
+) -> list[int]:
+    """What stands before the turn that writes the design: the specification has been read.
+
+    Args:
+        tokenizer: The model's.
+        renderer: Its dialect, with that tokenizer.
+        family: The family of problems.
+        member: The problem.
+        shown: The member whose reference solution is in the prompt; None for none.
+    """
+    specification = family.specification(member)
+    begin = mixture.start(family, specification)
+    user = with_reference(begin.user, family.design(shown)) if shown is not None else begin.user
+    read = [*tokenizer.encode(call(begin.read), add_special_tokens=False), tokenizer.eos_token_id]
+    start = renderer.initial_ids(SYSTEM_PROMPT, user) + read
+    return start + renderer.observation_ids([specification], read)
 
 
 def sample(

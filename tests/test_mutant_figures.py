@@ -60,17 +60,17 @@ def test_the_page_and_the_notes_are_those_of_the_published_figures(mutants: Modu
     page, notes = mutants.PAGE.read_text(), read_notes(mutants.NOTES)
     assert mutants.page_with(page, published) == page
     assert mutants.with_strengths(notes, published) == notes
-    changed = published | {DOOR: mutants.figure(row(DOOR))}
+    changed = published | {DOOR: mutants.figure(row(DOOR, digest=published[DOOR]["row"]))}
     assert mutants.page_with(page, changed) != page
     assert mutants.with_strengths(notes, changed) != notes
 
 
 def test_new_rows_are_added_to_the_published_ones(mutants: ModuleType, published: Any) -> None:
     """From several files of CVDP, and however few of them the results have."""
-    known = {note.id: note.digest for note in read_notes(mutants.NOTES)}
+    known = mutants.digests(read_notes(mutants.NOTES))
     few = {one: figures for one, figures in published.items() if one not in (DOOR, GRAY)}
     limit = published[DOOR]["limit"]
-    rows = [row(one, source=f"{one}.jsonl", limit=limit, digest=known[one]) for one in (DOOR, GRAY)]
+    rows = [row(one, source=f"{one}.jsonl", limit=limit, digest=published[one]["row"]) for one in (DOOR, GRAY)]
     found = mutants.with_measured(few, rows, known)
     assert {*found} == {*published}
     assert all(found[one] == few[one] for one in few)
@@ -78,33 +78,32 @@ def test_new_rows_are_added_to_the_published_ones(mutants: ModuleType, published
     tables, before = (mutants.tables(mutants.by_table(one)["cvdp"]) for one in (found, few))
     assert len(tables["problems"].splitlines()) == len(before["problems"].splitlines()) + 2
     assert "| `door_lock_0001` | 9 | 3 | 1 | 0 | 0 | 75% |" in mutants.page_with(mutants.PAGE.read_text(), found)
-    scores = {note.id: note.strength for note in mutants.with_strengths(read_notes(mutants.NOTES), found)}
-    assert scores[DOOR] == scores[GRAY] == MutationScore(killed=3, counted=4)
+    scores = {note.digest: note.strength for note in mutants.with_strengths(read_notes(mutants.NOTES), found)}
+    assert scores[found[DOOR]["row"]] == scores[found[GRAY]["row"]] == MutationScore(killed=3, counted=4)
 
 
 def test_the_last_measurement_of_a_row_counts_and_an_error_replaces_none(mutants: ModuleType) -> None:
     rows = [row(DOOR, killed=1), row(DOOR, killed=2), error(DOOR), error(GRAY)]
-    found = mutants.with_measured({}, rows, {DOOR: "d", GRAY: "d"})
+    found = mutants.with_measured({}, rows, {DOOR: {"d"}, GRAY: {"d"}})
     assert Count.model_validate(found[DOOR]["total"]).killed == 2
     assert found[GRAY] == {"error": "its own tests reject the reference solution"}
     assert "`binary_to_gray_0003`" not in mutants.tables(found)["problems"]
-    notes = [
-        note.model_copy(update={"strength": MutationScore(killed=1, counted=1)}) for note in read_notes(mutants.NOTES)
-    ]
+    old = {"digest": "d", "strength": MutationScore(killed=1, counted=1)}
+    notes = [note.model_copy(update=old) for note in read_notes(mutants.NOTES)]
     kept = {note.id: note.strength for note in mutants.with_strengths(notes, found)}
     assert (kept[GRAY], kept[DOOR]) == (MutationScore(killed=1, counted=1), MutationScore(killed=2, counted=3))
-    assert "total" in mutants.with_measured(found, [row(GRAY)], {DOOR: "d", GRAY: "d"})[GRAY]
+    assert "total" in mutants.with_measured(found, [row(GRAY)], {DOOR: {"d"}, GRAY: {"d"}})[GRAY]
 
 
 def test_what_does_not_fit_into_the_tables_is_refused(mutants: ModuleType, published: Any) -> None:
     with pytest.raises(UsageError, match="nothing has been measured"):
         mutants.with_measured(published, [], {})
     with pytest.raises(UsageError, match=r"x_0001 of rows\.jsonl"):
-        mutants.with_measured(published, [row("x_0001")], {DOOR: "d"})
+        mutants.with_measured(published, [row("x_0001")], {DOOR: {"d"}})
     with pytest.raises(UsageError, match="differs from the row that its note is about"):
-        mutants.with_measured(published, [row(DOOR, digest="other")], {DOOR: "d"})
+        mutants.with_measured(published, [row(DOOR, digest="other")], {DOOR: {"d"}})
     with pytest.raises(UsageError, match=r"--limit .*--limit"):
-        mutants.with_measured(published, [row(DOOR, limit=published[DOOR]["limit"] + 1)], {DOOR: "d"})
+        mutants.with_measured(published, [row(DOOR, limit=published[DOOR]["limit"] + 1)], {DOOR: {"d"}})
     with pytest.raises(UsageError, match="rows of bundled were measured"):
         mutants.with_measured(published, [row(ARBITER, source="bundled", limit=published[ARBITER]["limit"] + 1)], {})
 

@@ -129,10 +129,14 @@ class Note(BaseModel):
     """Where the row was published, such as ``v1.0.2``."""
     right: Right
     how: str
-    """How that was shown."""
+    """How that was shown, or why it is unknown."""
     needs: tuple[str, ...] = ()
     """What the image's layer for older versions of cocotb provides to this row's tests."""
     statements: tuple[Statement, ...] = ()
+    tests: int | None = None
+    """How many tests the right design passes; None if that was not counted."""
+    unshown: tuple[str, ...] = ()
+    """Names of statements of other releases of the row that a run did not show for this one."""
     strength: MutationScore | None = None
     """How many small bugs the tests see; None if that was not measured. It does not change the `rating`."""
 
@@ -186,14 +190,18 @@ def row_digest(problem: Problem) -> str:
 
 def note_of(problem: Problem) -> Note | None:
     """The note of a problem; None without a note, or if another version of the row was run."""
-    note = all_notes().get(problem.id)
-    return note if note is not None and note.digest == row_digest(problem) else None
+    return all_notes().get(row_digest(problem)) if problem.id in _noted() else None
 
 
 @cache
 def all_notes() -> Mapping[str, Note]:
-    """The notes of this package by the row's id."""
-    return {note.id: note for note in read_notes(NOTES)}
+    """The notes of this package by `row_digest`: releases share ids."""
+    return {note.digest: note for note in read_notes(NOTES)}
+
+
+@cache
+def _noted() -> frozenset[str]:
+    return frozenset(note.id for note in all_notes().values())
 
 
 def read_notes(path: Path) -> list[Note]:
@@ -212,8 +220,8 @@ def read_notes(path: Path) -> list[Note]:
 
 
 def write_notes(path: Path, notes: Iterable[Note]) -> None:
-    """Write notes to a file, sorted by the row's id, for `read_notes`."""
-    ordered = sorted(notes, key=lambda note: note.id)
+    """Write notes to a file, sorted by the row's id and release, for `read_notes`."""
+    ordered = sorted(notes, key=lambda note: (note.id, note.release))
     rows = [note.model_dump(mode="json", exclude_defaults=True) for note in ordered]
     path.write_text(json.dumps({"rows": rows}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -241,7 +249,7 @@ def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
             note.rating if (note := note_of(problem)) is not None else "without a note" for problem in problems
         )
         told = ", ".join(f"{count} {rating}" for rating, count in ratings.items())
-        where = "the published rows of CVDP v1.0.2 (agentic, no-commercial) and the examples of v1.1"
+        where = "CVDP's agentic, no-commercial rows of v1.0.2 and v1.1.0, and the examples of v1.1.0"
         hint = f"there are notes of {where}; " if ratings["without a note"] else ""
         raise UsageError(
             f"no selected problem is known to be {rows} ({told}); {hint}choose other problems, or all rows (rows=all, "

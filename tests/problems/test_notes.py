@@ -32,7 +32,10 @@ FIGURES = ROOT / "docs" / "assets" / "mutants.json"
 """What ``benchmarks/mutants.py`` measured."""
 
 V102 = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+V110 = "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl"
 EXAMPLES = "cvdp_v1.1.0_example_*.jsonl"
+OF_V102 = {note.id: note for note in all_notes().values() if note.release != "v1.1.0"}
+"""And of the examples."""
 WANTS = Statement(name="a", kind="wants", about="value", text="x", shown="run", fails=("t::one", "t::two"), part=True)
 UNSEEN = Statement(name="b", kind="unseen", about="data", text="y", shown="run")
 CORE = UNSEEN.model_copy(update={"name": "c", "core": True})
@@ -64,10 +67,24 @@ def mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_every_published_row_has_its_note(cvdp_data: Path, rows: list[Problem]) -> None:
     examples = [problem for path in sorted(cvdp_data.glob(EXAMPLES)) for problem in load_problems(path)]
     assert len(examples) == 5  # one of them with its solution, too
-    every = [*rows, *examples]
+    newer = load_problems(cvdp_data / V110)
+    every = [*rows, *examples, *newer]
     assert [problem.id for problem in every if note_of(problem) is None] == []
-    assert {problem.id for problem in every} == set(all_notes())
-    assert len(all_notes()) == 96
+    assert {note_of(problem) for problem in newer}.isdisjoint(map(note_of, rows))
+    assert len(all_notes()) == 96 + 92
+
+
+def test_releases_share_ids_and_each_row_has_the_note_of_its_own(cvdp_data: Path, rows: list[Problem]) -> None:
+    newer = {problem.id: problem for problem in load_problems(cvdp_data / V110)}
+    for row in rows:
+        old, new = note_of(row), note_of(newer[row.id])
+        assert old is not None
+        assert new is not None
+        assert (old.release, new.release) == ("v1.0.2", "v1.1.0")
+        names = {statement.name for statement in new.statements}
+        assert names.isdisjoint(new.unshown)
+        assert names | set(new.unshown) == {statement.name for statement in old.statements}
+    assert len(keep_rows(list(newer.values()), "fair")) > 60
 
 
 def test_a_changed_row_loses_its_note(rows: list[Problem]) -> None:
@@ -122,11 +139,11 @@ def test_a_demand_explains_failures_only_where_something_else_could_have_failed(
 
 def test_a_demand_that_is_met_explains_nothing() -> None:
     """A decoder with the demanded latency passes one of three tests, so the other two fail for a fault of its own."""
-    [latency] = all_notes()["cvdp_agentic_hdbn_codec_0001"].wants
+    [latency] = OF_V102["cvdp_agentic_hdbn_codec_0001"].wants
     assert len(latency.fails) == 3
     assert latency.explains(set(latency.fails), None)
     assert not latency.explains(set(latency.fails[:2]), None)
-    [names, table] = all_notes()["cvdp_agentic_dynamic_equalizer_0008"].wants
+    [names, table] = OF_V102["cvdp_agentic_dynamic_equalizer_0008"].wants
     [imaginary, real] = names.fails
     assert table.fails == names.fails
     assert not table.explains({imaginary}, {"rtl/x.sv": "awgn uu_awgn_real(), uu_awgn_imag();"})
@@ -150,7 +167,7 @@ TIMESCALES = [
 
 @pytest.mark.parametrize(("text", "lacking"), TIMESCALES)
 def test_what_a_comment_or_a_string_says_meets_no_demand(text: str, lacking: bool) -> None:
-    [timescale] = all_notes()["cvdp_agentic_axis_broadcaster_0001"].wants
+    [timescale] = OF_V102["cvdp_agentic_axis_broadcaster_0001"].wants
     assert timescale.is_lacking({"rtl/other.sv": "module y; endmodule", "rtl/x.sv": text}) is lacking
 
 
@@ -164,7 +181,7 @@ def test_no_submission_holds_up_the_search(unit: str) -> None:
 
 
 def test_rows_are_selected(rows: list[Problem]) -> None:
-    notes = all_notes()
+    notes = OF_V102
     fair = keep_rows(rows, "fair")
     partial = keep_rows(rows, "partial")
     sound = keep_rows(rows, "sound")
@@ -224,14 +241,14 @@ def test_fair_only_without_a_fair_row_is_wrong_usage(command: list[str]) -> None
 
 def test_the_notes_have_the_strengths_that_were_measured() -> None:
     figures = json.loads(FIGURES.read_text())
-    measured = {name: one for name, one in figures.items() if name in all_notes() and one.get("strength") is not None}
+    measured = {name: one for name, one in figures.items() if name in OF_V102 and one.get("strength") is not None}
     assert measured
     for name, one in measured.items():
-        found, total = all_notes()[name].strength, one["total"]
+        found, total = OF_V102[name].strength, one["total"]
         assert found is not None, name
         assert (found.killed, found.counted) == (total["killed"], total["killed"] + total["survived"])
         assert found.rate == one["strength"]
-    assert {name for name, one in all_notes().items() if one.strength is not None} == set(measured)
+    assert {one.id for one in all_notes().values() if one.strength is not None} == set(measured)
 
 
 def test_the_documentation_lists_the_demands_that_can_never_be_named() -> None:
@@ -273,26 +290,26 @@ def measured_line(name: str, killed: int, survived: int, **more: Any) -> dict[st
 
 
 def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType) -> None:
-    before, figures = {note.id: note for note in read_notes(NOTES)}, json.loads(FIGURES.read_text())
-    right = all_notes()[FIFO].digest
+    figures = json.loads(FIGURES.read_text())
+    right, gray = OF_V102[FIFO].digest, OF_V102[GRAY].digest
     error = {
         "source": "rows.jsonl",
         "id": IMPOSSIBLE,
         "limit": 8,
         "seed": 0,
+        "row": OF_V102[IMPOSSIBLE].digest,
         "error": "rejected",
     }
     found = [
         measured_line(FIFO, 3, 1, row=right),
-        measured_line(GRAY, 0, 0),
+        measured_line(GRAY, 0, 0, row=gray),
         measured_line(BUNDLED, 5, 0, limit=figures[BUNDLED]["limit"]),
     ]
     mutants.write([*found, error])
-    after = {note.id: note for note in read_notes(mutants.NOTES)}
-    assert after[FIFO].strength == MutationScore(killed=3, counted=4)
-    assert after[GRAY].strength is None  # nothing that counts is left
-    changed = {name for name in before if after[name] != before[name]}
-    assert changed == {FIFO, GRAY}
+    after = {note.digest: note for note in read_notes(mutants.NOTES)}
+    assert after[right].strength == MutationScore(killed=3, counted=4)
+    assert after[gray].strength is None  # nothing that counts is left
+    assert {digest for digest, note in all_notes().items() if after[digest] != note} == {right, gray}
     written = json.loads(mutants.ASSET.read_text())
     assert {name for name in written if written[name] != figures.get(name)} == {FIFO, GRAY, BUNDLED, error["id"]}
     assert f"| `{FIFO.removeprefix('cvdp_agentic_')}` | 9 | 3 | 1 | 1 | 1 | 75% |" in mutants.PAGE.read_text()

@@ -55,7 +55,8 @@ def compatibility() -> Iterator[ModuleType]:
 
 
 def shipped(row: str) -> Note:
-    return all_notes()[row_id(row)]
+    [note] = [one for one in all_notes().values() if one.id == row_id(row) and one.release != "v1.1.0"]
+    return note
 
 
 @pytest.mark.timeout(600)
@@ -123,10 +124,11 @@ def test_a_row_that_is_run_again_keeps_its_strength(
     assert measured.strength is not None
     again = measured.model_copy(update={"strength": None, "how": "again"})
     compatibility.write([again])
-    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if note.id == measured.id]
+    place = (measured.id, measured.release)
+    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if (note.id, note.release) == place]
     assert found == measured.model_copy(update={"how": "again"})
     compatibility.write([again.model_copy(update={"digest": "0" * 64})])  # another row: nothing was measured of it
-    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if note.id == measured.id]
+    [found] = [note for note in compatibility.read_notes(compatibility.NOTES) if (note.id, note.release) == place]
     assert found.strength is None
 
 

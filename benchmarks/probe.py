@@ -1,0 +1,266 @@
+"""How much of a student's failure is real: what a sceptic would try instead of training it.
+
+A demonstration of learning shows little if its student is the teacher with a few logits changed. So this measures a
+student without training: how close its weights are to the teacher's, which tokens its loss is made of, and what a
+constant bias on five logits, a lower temperature, or many samples would bring.
+
+All figures are of the design's text, which counts as right if it is that of the reference solution. The probability of
+that text follows from the logits at its tokens, so nothing is sampled, and the rates are expected values.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from research.making import FAMILIES, draw_members, prompt_of
+from rtl_agent_gym.demo.shipped import RENDERER, call, write
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sources.families.family import Family, Split
+
+FAMILY = "registers"
+SPLIT: Split = "combinations"
+BIASED = 5
+"""Logits that a bias may change."""
+CLIMB = 60
+"""Steps of the search of a bias."""
+CONSTANTS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
+"""What a bias takes off logits, or adds to them."""
+SEED = 11
+
+
+@dataclass(frozen=True)
+class Problems:
+    """Members of a split as ids: a prompt, and the text and ids of the right answer."""
+
+    prompts: list[list[int]]
+    wanted: list[str]
+    answers: list[list[int]]
+
+    @classmethod
+    def draw(cls, tokenizer: Any, family: Family, split: Split, count: int) -> Problems:
+        """Draw some."""
+        renderer = get_renderer(RENDERER, tokenizer)
+        members = draw_members(family, split, count, SEED)
+        wanted = [call(write(family.design(one))) for one in members]
+        answers = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in wanted]
+        return cls([prompt_of(tokenizer, renderer, family, one) for one in members], wanted, answers)
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """A model of transformers and its tokenizer. Raises `UsageError` if the folder has none."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"--probe: {folder} has no config.json; give the folder of a model of transformers")
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+
+
+def cosine(one: Any, other: Any) -> float | None:
+    """The cosine of all weights, taken as one vector; None if the shapes differ."""
+    mine, theirs = dict(one.named_parameters()), dict(other.named_parameters())
+    if {name: value.shape for name, value in mine.items()} != {name: value.shape for name, value in theirs.items()}:
+        return None
+    pairs = [(mine[name].detach().double().flatten(), theirs[name].detach().double().flatten()) for name in mine]
+    dot = sum(float(a @ b) for a, b in pairs)
+    size = sum(float(a @ a) for a, _ in pairs) * sum(float(b @ b) for _, b in pairs)
+    return float(dot / size**0.5)
+
+
+def interpolated(student: Any, teacher: Any, part: float) -> Any:
+    """The student, moved this part of the way to the teacher."""
+    found = copy.deepcopy(student)
+    with torch.no_grad():
+        for mine, theirs in zip(found.parameters(), teacher.parameters(), strict=True):
+            mine.lerp_(theirs, part)
+    return found
+
+
+def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
+    """The logits at each token of the right answers."""
+    logits, targets = [], []
+    every = list(zip(problems.prompts, problems.answers, strict=True))
+    with torch.inference_mode():
+        for begin in range(0, len(every), rows):
+            some = every[begin : begin + rows]
+            width = max(len(prompt) + len(answer) for prompt, answer in some)
+            ids = torch.tensor([prompt + answer + [0] * (width - len(prompt) - len(answer)) for prompt, answer in some])
+            hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+            for row, (prompt, answer) in enumerate(some):
+                logits.append(model.lm_head(hidden[row, len(prompt) - 1 : len(prompt) + len(answer) - 1]).float())
+                targets.append(torch.tensor(answer))
+    owner = torch.tensor([number for number, answer in enumerate(problems.answers) for _ in answer])
+    return Answers(torch.cat(logits).clone(), torch.cat(targets), owner)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model's logits at the tokens of the right answers, which stand one after another."""
+
+    logits: torch.Tensor
+    """Shape (tokens, vocabulary)."""
+    targets: torch.Tensor
+    """Shape (tokens,)."""
+    owner: torch.Tensor
+    """The number of each token's problem; shape (tokens,)."""
+
+    def chances(self, temperature: float = 1.0, bias: torch.Tensor | None = None) -> torch.Tensor:
+        """The probability of each right answer; shape (problems,).
+
+        Args:
+            temperature: Of sampling; 0 takes the most likely token.
+            bias: Added to the logits; shape (vocabulary,).
+        """
+        logits = self.logits if bias is None else self.logits + bias
+        problems = torch.zeros(int(self.owner[-1]) + 1)
+        if temperature == 0:
+            wrong = (logits.argmax(-1) != self.targets).float()
+            return (problems.index_add(0, self.owner, wrong) == 0).float()
+        chosen = (logits / temperature).log_softmax(-1).gather(1, self.targets[:, None])[:, 0]
+        return problems.index_add(0, self.owner, chosen).exp()
+
+    def rate(self, temperature: float = 1.0, bias: torch.Tensor | None = None) -> float:
+        """The expected share of right answers."""
+        return float(self.chances(temperature, bias).mean())
+
+    def harm(self) -> torch.Tensor:
+        """The loss by the token that causes it, in nats; shape (vocabulary,).
+
+        The loss of a target is shared among the other tokens by their probability.
+        """
+        chances = self.logits.softmax(-1)
+        right = chances.gather(1, self.targets[:, None])
+        others = chances.scatter(1, self.targets[:, None], 0.0)
+        return (others * (-right.clamp_min(1e-30).log() / (1 - right).clamp_min(1e-12))).sum(0)
+
+
+class Biased:
+    """The probability of each right answer under a bias at a few tokens, without computing all logits again."""
+
+    def __init__(self, known: Answers, chosen: torch.Tensor) -> None:
+        rest = known.logits.clone()
+        rest[:, chosen] = -torch.inf
+        self._rest, self._few = rest.logsumexp(-1, keepdim=True), known.logits[:, chosen]
+        self._own = known.logits.gather(1, known.targets[:, None])[:, 0]
+        self._is_chosen = (known.targets[:, None] == chosen).float()
+        self._owner, self._problems = known.owner, int(known.owner[-1]) + 1
+
+    def rate(self, values: torch.Tensor) -> torch.Tensor:
+        """The expected share of right answers; `values` are added to the logits of the chosen tokens, shape (few,)."""
+        total = torch.cat([self._rest, self._few + values], 1).logsumexp(-1)
+        chosen = self._own + self._is_chosen @ values - total
+        return torch.zeros(self._problems).index_add(0, self._owner, chosen).exp().mean()
+
+
+def best_bias(training: Answers) -> tuple[torch.Tensor, torch.Tensor]:
+    """The tokens and values of the best constant bias at `BIASED` tokens, each of shape (`BIASED`,).
+
+    The tokens are those that cause most of the loss, or that the expected rate is most sensitive to. The values are the
+    same for all, or what a search of the highest rate finds from there.
+    """
+    zero = torch.zeros(training.logits.shape[1], requires_grad=True)
+    (slope,) = torch.autograd.grad(training.chances(bias=zero).mean(), zero)
+    by_harm, by_slope = training.harm().topk(BIASED).indices, slope.abs().topk(BIASED).indices
+    best, most = (by_harm, torch.zeros(BIASED)), training.rate()
+    for chosen in (by_harm, by_slope):
+        biased = Biased(training, chosen)
+        for constant in CONSTANTS:
+            start = constant * slope[chosen].sign()
+            for values in (start, climbed(biased, start)):
+                if (found := float(biased.rate(values))) > most:
+                    best, most = (chosen, values), found
+    return best
+
+
+def climbed(biased: Biased, start: torch.Tensor) -> torch.Tensor:
+    """Values from which no step of Adam raises the rate much; shape as `start`."""
+    values = start.clone().requires_grad_()
+    search = torch.optim.Adam([values], lr=0.2)
+    for _ in range(CLIMB):
+        search.zero_grad()
+        loss = -biased.rate(values)
+        loss.backward()  # type: ignore[no-untyped-call]
+        search.step()
+    return values.detach()
+
+
+def probe(student: Path, teacher: Path, count: int) -> dict[str, Any]:
+    """The figures of a student.
+
+    Args:
+        student, teacher: Folders of models of transformers.
+        count: Held-out problems, and as many training problems for the choice of a bias.
+
+    Returns:
+        ``cosine`` of the weights (None for other shapes); ``top5_loss_share``: the share of the loss on held-out
+        references that five tokens cause; ``before`` (temperature 1), ``cold`` (0.01), ``greedy`` and ``pass_at_16``;
+        ``biased`` and ``bias_gain``: with the bias on five logits that is best on training problems; ``teacher``; and
+        ``interpolated``: by the part of the way to the teacher, at temperature 1 and greedy.
+
+    Raises:
+        UsageError: A folder has no model.
+    """
+    (model, tokenizer), (other, others) = load(student), load(teacher)
+    family = FAMILIES[FAMILY]
+    problems = Problems.draw(tokenizer, family, SPLIT, count)
+    held_out = answers(model, problems)
+    caused, chances = held_out.harm(), held_out.chances()
+    chosen, values = best_bias(answers(model, Problems.draw(tokenizer, family, "train", count)))
+    before, biased, close = held_out.rate(), float(Biased(held_out, chosen).rate(values)), cosine(model, other)
+    between = {}
+    for part in (0.1, 0.25, 0.5) if close is not None else ():
+        mixed = answers(interpolated(model, other, part), problems)
+        between[str(part)] = [mixed.rate(), mixed.rate(0)]
+    return {
+        "problems": count,
+        "cosine": close,
+        "top5_loss_share": float(caused.topk(BIASED).values.sum() / caused.sum()),
+        "before": before,
+        "cold": held_out.rate(0.01),
+        "greedy": held_out.rate(0),
+        "pass_at_16": float((1 - (1 - chances) ** 16).mean()),
+        "biased": biased,
+        "bias_gain": biased - before,
+        "teacher": answers(other, Problems.draw(others, family, SPLIT, count)).rate(),
+        "interpolated": between,
+    }
+
+
+def in_words(found: dict[str, Any]) -> list[str]:
+    """The figures as a table in Markdown."""
+    rows: list[tuple[str, str]] = [
+        (
+            "cosine of the weights with the teacher's",
+            "other shapes" if found["cosine"] is None else f"{found['cosine']:.3f}",
+        ),
+        ("share of the loss that five tokens cause", f"{found['top5_loss_share']:.0%}"),
+        ("right at temperature 1", f"{found['before']:.1%}"),
+        ("at temperature 0.01", f"{found['cold']:.1%}"),
+        ("greedy", f"{found['greedy']:.1%}"),
+        ("at least once in 16 samples", f"{found['pass_at_16']:.1%}"),
+        ("with the best bias on five logits, chosen on training problems", f"{found['biased']:.1%}"),
+        ("the teacher", f"{found['teacher']:.1%}"),
+    ]
+    rows += [
+        (f"{float(part):.0%} of the way to the teacher: at temperature 1, greedy", f"{one:.1%}, {greedy:.1%}")
+        for part, (one, greedy) in found["interpolated"].items()
+    ]
+    return [
+        f"| {found['problems']} held-out problems | |",
+        "|---|---|",
+        *(f"| {what} | {value} |" for what, value in rows),
+    ]
+
+
+def chosen_folders(given: Sequence[Path]) -> tuple[Path, Path]:
+    """The student's and the teacher's folder: those that are given, else the shipped ones."""
+    from rtl_agent_gym.demo.shipped import shipped
+
+    student, teacher = [*given, *(shipped(name) for name in ("student", "teacher")[len(given) :])]
+    return student, teacher
