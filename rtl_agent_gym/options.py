@@ -295,7 +295,7 @@ class EvaluationOptions(Options):
 
     policy: str = Field(default="golden", title="POLICY")
     """What plays the episodes: golden, scripted FILE, chat:MODEL or chat:MODEL@URL, tinker:MODEL_OR_CHECKPOINT,
-    local:PATH, human or random."""
+    local:PATH, harness:AGENT MODEL, human or random."""
     renderer: Any = Field(default="qwen3", title="NAME")
     """Chat format (dialect) of the model, such as qwen3, qwen3_instruct or gpt_oss."""
     reward: Any = Field(default="default", title="PRESET")

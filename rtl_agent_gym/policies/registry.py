@@ -15,6 +15,7 @@ POLICIES = (
     "chat:MODEL[@URL]",
     "tinker:MODEL_OR_CHECKPOINT",
     "local:PATH",
+    "harness:AGENT MODEL",
     "human",
     "random",
 )
@@ -54,8 +55,18 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
             from .chat import ChatPolicy
 
             return ChatPolicy(rest, options)
-    from .sampler import local_policy, tinker_policy
+    from .sampler import TokenSamplerPolicy, local_policy, tinker_policy
 
+    if kind == "harness":
+        from .harness import HarnessPolicy
+
+        agent, _, model = rest.partition(" ")
+        policy = make_policy(model, options) if model.strip() else None
+        if not isinstance(policy, TokenSamplerPolicy):
+            raise UsageError(
+                f'{name!r} needs an agent and a model that samples tokens: --policy "harness:AGENT local:PATH"'
+            )
+        return HarnessPolicy(agent, policy)
     return tinker_policy(rest, options) if kind == "tinker" else local_policy(rest, options)
 
 

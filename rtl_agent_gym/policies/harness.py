@@ -1,0 +1,236 @@
+"""Other people's agents as the policy. The agent decides; its commands run in the episode's sandbox, turn by turn.
+
+mini-swe-agent runs in a thread of this process: its model is a `ModelEndpoint`, and its environment hands each command
+to the episode and waits for the output. So limits, transcript, replay and grading are the episode's, and what the model
+sampled is in `HarnessPlayer.streams`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import re
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ModelError, UsageError
+from ..problems import Problem
+from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
+from .endpoint import Line, ModelEndpoint
+from .protocol import Completion
+from .sampler import TokenSamplerPolicy
+from .streams import TokenStreams
+
+AGENTS = ("mini-swe-agent",)
+"""The agents that `HarnessPolicy` knows."""
+_STATUS = re.compile(r"^\[(?:no output, )?(?:exit code (\d+)|timed out after .*)\](?:\n\[.*\])?\Z", re.MULTILINE)
+_TIMED_OUT = 124
+"""The status of a command that timed out, as of coreutils' ``timeout``."""
+
+
+@dataclass(frozen=True)
+class _Command:
+    text: str
+
+
+@dataclass(frozen=True)
+class _Ended:
+    text: str
+    """The agent's last words."""
+    error: BaseException | None = None
+
+
+@dataclass
+class _Wire:
+    """Between an agent's thread and its player."""
+
+    outputs: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
+    """To the agent; None ends it."""
+    wants: asyncio.Queue[_Command | _Ended] = field(default_factory=asyncio.Queue)
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def put(self, wanted: _Command | _Ended) -> None:
+        """Tell the player, from the agent's thread. Nothing happens once its loop has ended."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.wants.put_nowait, wanted)
+
+
+class HarnessPolicy:
+    """An agent of somebody else, with a model that samples tokens.
+
+    Args:
+        agent: One of `AGENTS`.
+        model: The model. `close` closes it.
+        dialect: The name of its dialect; None for that of the episode's renderer.
+
+    Raises:
+        UsageError: There is no such agent, or it is not installed.
+    """
+
+    def __init__(self, agent: str, model: TokenSamplerPolicy, dialect: str | None = None) -> None:
+        if agent not in AGENTS:
+            raise UsageError(f"no agent {agent!r}; choose one of {', '.join(AGENTS)}")
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm downloads a list of prices
+        os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+        try:
+            import minisweagent  # noqa: F401
+        except ImportError as error:
+            raise UsageError('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"') from error
+        self.agent, self.model, self._dialect = agent, model, dialect
+        self._endpoint: ModelEndpoint | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        return f"harness:{self.agent} {self.model.name}"
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer:
+        if problem.asks_text:
+            raise UsageError(f"{problem.id} asks for a text; {self.agent} works in a shell")
+        return HarnessPlayer(self, self._dialect or renderer.name, seed)
+
+    async def endpoint(self, dialect: str) -> ModelEndpoint:
+        """The endpoint of all episodes, started with the first."""
+        async with self._starting:
+            if self._endpoint is None:
+                endpoint = ModelEndpoint(self.model, dialect)
+                await endpoint.start()
+                self._endpoint = endpoint
+        return self._endpoint
+
+    async def close(self) -> None:
+        if self._endpoint is not None:
+            await self._endpoint.close()
+        await self.model.close()
+
+
+class HarnessPlayer:
+    """One episode of an agent. Its thread ends with the agent, or with this object."""
+
+    def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
+        self._policy, self._dialect, self._seed = policy, dialect, seed
+        self._line: Line | None = None
+        self._wire: _Wire | None = None
+
+    @property
+    def streams(self) -> TokenStreams:
+        """The tokens of the episode. Raises `UsageError` before the first turn."""
+        if self._line is None:
+            raise UsageError("an agent has tokens only from its first turn on")
+        return self._line.streams
+
+    @property
+    def started(self) -> bool:
+        """Whether the agent runs, or has run."""
+        return self._line is not None
+
+    def opened(self, system: str, user: str) -> None:
+        """The episode begins: nothing to do, as `act` gets the messages."""
+
+    def answered(self, action: Action, outputs: Sequence[str]) -> None:
+        """Hand the output of the agent's command to it."""
+        if self._wire is not None and outputs:
+            self._wire.outputs.put(outputs[0])
+
+    async def act(self, messages: Sequence[Message]) -> Completion | None:
+        """The agent's next command, or its end.
+
+        Raises:
+            ModelError: The model does not answer, or the agent's program failed.
+        """
+        if self._wire is None:
+            await self._start(messages[-1]["content"])
+        assert self._wire is not None
+        wanted = await self._wire.wants.get()
+        if self._line is not None and self._line.fault is not None:
+            raise ModelError(f"{self._policy.name}: {self._line.fault}") from self._line.fault
+        if isinstance(wanted, _Ended):
+            if wanted.error is not None and self._line is not None and self._line.full:
+                return None
+            if wanted.error is not None:
+                raise ModelError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
+            return Completion(wanted.text, native=ModelTurn(text=wanted.text or "Done."))
+        return Completion(wanted.text, native=ModelTurn(calls=(ToolCall.of(wanted.text),)))
+
+    async def _start(self, task: str) -> None:
+        endpoint = await self._policy.endpoint(self._dialect)
+        self._line, self._wire = endpoint.open(self._seed), _Wire()
+        weakref.finalize(self, _let_go, endpoint, self._line, self._wire)
+        agent = threading.Thread(target=_run_mini, args=(self._wire, self._line.url, task), daemon=True)
+        agent.start()
+
+
+def _let_go(endpoint: ModelEndpoint, line: Line, wire: _Wire) -> None:
+    endpoint.end(line)
+    wire.outputs.put(None)
+
+
+def _run_mini(wire: _Wire, url: str, task: str) -> None:
+    """Run mini-swe-agent until it ends, in its own thread."""
+    try:
+        from importlib import resources
+
+        import openai
+        import yaml
+        from minisweagent.agents.default import DefaultAgent
+        from minisweagent.models.litellm_model import BASH_TOOL, LitellmModel
+
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None)
+
+        class EndpointModel(LitellmModel):  # type: ignore[misc]
+            """mini-swe-agent's model with OpenAI's client; what can be repeated, the policy repeats."""
+
+            abort_exceptions = (*LitellmModel.abort_exceptions, openai.OpenAIError)
+
+            def _query(self, messages: list[dict[str, Any]], **_: Any) -> Any:
+                return client.chat.completions.create(model="policy", messages=messages, tools=[BASH_TOOL])  # type: ignore[arg-type, list-item]
+
+        config = yaml.safe_load(resources.files("minisweagent.config").joinpath("mini.yaml").read_text())
+        texts = {name: config["agent"][name] for name in ("system_template", "instance_template")}
+        known = ("observation_template", "format_error_template")
+        model = EndpointModel(
+            model_name="openai/policy",
+            cost_tracking="ignore_errors",
+            **{name: config["model"][name] for name in known if name in config["model"]},
+        )
+        agent = DefaultAgent(model, _SandboxEnvironment(wire), **texts, cost_limit=0.0)
+        found = agent.run(task)
+        wire.put(_Ended(str(found.get("submission") or found.get("exit_status") or "")))
+    except BaseException as error:  # whatever ends the thread, the player must hear of it
+        wire.put(_Ended("", error))
+
+
+class _SandboxEnvironment:
+    """mini-swe-agent's environment: an episode's sandbox."""
+
+    def __init__(self, wire: _Wire) -> None:
+        self._wire = wire
+
+    def execute(self, action: dict[str, Any], cwd: str = "") -> dict[str, Any]:
+        """Run a command in the episode, and return what it printed and its status."""
+        from minisweagent.exceptions import Submitted
+
+        self._wire.put(_Command(str(action.get("command", ""))))
+        output = self._wire.outputs.get()
+        if output is None:
+            raise SystemExit  # the episode is over
+        status = _STATUS.search(output)
+        code = 0 if status is None else _TIMED_OUT if status[1] is None else int(status[1])
+        first, _, rest = output.lstrip().partition("\n")
+        if first.strip() == "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT" and code == 0:
+            raise Submitted(
+                {"role": "exit", "content": rest, "extra": {"exit_status": "Submitted", "submission": rest}}
+            )
+        return {"output": output, "returncode": code, "exception_info": ""}
+
+    def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
+        """What the agent's prompts may name: the sandbox's system."""
+        return {"system": "Linux", "release": "", "version": "", "machine": "x86_64", **kwargs}
+
+    def serialize(self) -> dict[str, Any]:
+        """What the agent saves of its environment."""
+        return {"info": {"config": {"environment_type": "rtl_agent_gym"}}}

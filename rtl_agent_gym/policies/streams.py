@@ -1,0 +1,217 @@
+"""The conversations that somebody else's agent holds with a model, as streams of tokens that are only extended.
+
+An agent sends its whole history with each request. As long as that is what it sent before, the model's own answer,
+and something new, the stream of tokens is continued: what was sampled stays, and only what is new is rendered. So a
+conversation that only grows is one training example. Whatever an agent rewrites, by compaction, by repairing calls or
+by a sub-agent with another system prompt, begins another stream of the same episode, and the reason is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from ..errors import UsageError
+from ..renderers.chat import ChatDialect, ChatTurn, text_of
+from ..renderers.transcript import TokenTranscript
+from .protocol import smallest_turn
+from .sampler import TokenSamplerPolicy
+
+Break = Literal["tools", "conversation", "answer", "history", "repeated", "template", "parallel"]
+"""Why a stream after the first began: other tools; another first message, as of a sub-agent or a new system prompt; an
+answer of the model that was changed or left out; another message that was; a request that was sent again after its
+answer; a turn that the family's template cannot continue; a request beside one that is still being answered."""
+BREAKS: tuple[Break, ...] = get_args(Break)
+Message = Mapping[str, Any]
+
+
+class ContextFull(UsageError):
+    """The model's context has no room for another turn."""
+
+
+@dataclass
+class Stream:
+    """One conversation."""
+
+    dialect: ChatDialect
+    tools: Sequence[Message]
+    prompt: str
+    """The coded prompt of the last turn."""
+    transcript: TokenTranscript
+    messages: list[Message]
+    """All messages so far, with the model's answers."""
+    turn: str = ""
+    """The last sampled turn, coded; empty until it is sampled."""
+    busy: bool = False
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the model has answered in it."""
+        return any(segment.sampled for segment in self.transcript.segments)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of the model."""
+
+    message: dict[str, Any]
+    """OpenAI's message of the assistant."""
+    finish: Literal["stop", "tool_calls", "length"]
+    prompt_tokens: int
+    output_tokens: int
+
+
+@dataclass
+class TokenStreams:
+    """The streams of one episode.
+
+    Args:
+        policy: Samples.
+        dialect: The model's.
+        seed: Of the first turn; each turn has its own. None for any.
+    """
+
+    policy: TokenSamplerPolicy
+    dialect: ChatDialect
+    seed: int | None = None
+    streams: list[Stream] = field(default_factory=list)
+    """In the order of their first requests."""
+    breaks: Counter[Break] = field(default_factory=Counter)
+    turns: int = 0
+
+    async def answer(
+        self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
+    ) -> Answer:
+        """Sample the answer to a request.
+
+        Args:
+            messages: OpenAI's messages: system, user, assistant and tool.
+            tools: OpenAI's tools.
+            most: Tokens that may be sampled, besides the policy's own limit.
+
+        Raises:
+            ContextFull: There is no room for another turn.
+            UsageError: The messages are not of this form, or something else than text.
+            ModelError: As `TokenSamplerPolicy.request`.
+        """
+        if not messages or messages[-1].get("role") == "assistant":
+            raise UsageError("messages: the last message must be of the user or a tool")
+        stream = self._continued(messages, tools)
+        prompt_tokens, options = len(stream.transcript), self.policy.options
+        room = options.max_context - prompt_tokens
+        if room < smallest_turn(options.max_tokens):
+            raise ContextFull(f"messages: the context of {options.max_context} tokens has no room for another turn")
+        stream.busy = True
+        try:
+            ids, logprobs = await self._sample(stream, min(options.max_tokens, room, most or room))
+        finally:
+            stream.busy = False
+        stream.transcript.add_action(ids, logprobs)
+        stream.turn = self.dialect.coded(ids)
+        turn = self.dialect.parse(stream.prompt, stream.turn, tools)
+        message = turn.message(f"call_{len(self.streams)}_{self.turns}_")
+        stream.messages = [*messages, message]
+        return Answer(message, _finish(turn), prompt_tokens, len(ids))
+
+    def transcripts(self) -> list[TokenTranscript]:
+        """The tokens of each stream in which the model answered; each is one training example."""
+        return [_without_end(stream.transcript) for stream in self.streams if stream.sampled]
+
+    def numbers(self) -> dict[str, float]:
+        """How many streams there are, and how many began for each reason."""
+        broken = {f"tokens/breaks/{reason}": float(self.breaks[reason]) for reason in BREAKS if self.breaks[reason]}
+        return {"tokens/streams": float(len(self.streams)), "tokens/breaks": float(self.breaks.total()), **broken}
+
+    def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
+        """The stream of a request, extended by what is new in it; or a new one."""
+        normal = list(map(normalized, messages))
+        for stream in reversed(self.streams):
+            known = list(map(normalized, stream.messages))
+            if stream.busy or known != normal[: len(known)] or list(stream.tools) != list(tools):
+                continue
+            new = messages[len(known) :]
+            if not stream.turn and not new:
+                return stream  # its last request failed
+            if not new or any(message["role"] == "assistant" for message in new):
+                continue
+            extension = self.dialect.extension(stream.prompt, stream.turn, new, tools, messages[: len(known)])
+            if extension is None:
+                return self._begun(messages, tools, "template")
+            stream.transcript.append(self.dialect.ids(extension))
+            stream.prompt, stream.turn = stream.prompt + stream.turn + extension, ""
+            stream.messages = list(messages)
+            return stream
+        return self._begun(messages, tools, self._reason(normal, tools) if self.streams else None)
+
+    def _begun(self, messages: Sequence[Message], tools: Sequence[Message], reason: Break | None) -> Stream:
+        prompt = self.dialect.opening(messages, tools)
+        stream = Stream(self.dialect, list(tools), prompt, TokenTranscript(self.dialect.ids(prompt)), list(messages))
+        self.streams.append(stream)
+        if reason is not None:
+            self.breaks[reason] += 1
+        return stream
+
+    def _reason(self, normal: Sequence[tuple[Any, ...]], tools: Sequence[Message]) -> Break:
+        """Why no stream continues: what differs from the stream that agrees longest."""
+        last = max(self.streams, key=lambda stream: _agreeing(list(map(normalized, stream.messages)), normal))
+        known = list(map(normalized, last.messages))
+        agreeing = _agreeing(known, normal)
+        if not agreeing:
+            return "conversation"
+        if list(last.tools) != list(tools):
+            return "tools"
+        if last.busy:
+            return "parallel"
+        if agreeing == len(normal):
+            return "repeated"
+        of_model = agreeing < len(known) and last.messages[agreeing]["role"] == "assistant"
+        return "answer" if of_model or agreeing == len(known) else "history"
+
+    async def _sample(self, stream: Stream, most: int) -> tuple[list[int], list[float] | None]:
+        import tinker
+
+        self.turns += 1
+        parameters = tinker.SamplingParams(
+            max_tokens=most,
+            temperature=self.policy.options.temperature,
+            top_p=self.policy.options.top_p,
+            stop=self.dialect.stop,
+            seed=None if self.seed is None else (self.seed + self.turns) % (1 << 31),
+        )
+        sequence = await self.policy.request(stream.transcript.model_input(), parameters)
+        ids = [int(token) for token in sequence.tokens]
+        return ids, None if sequence.logprobs is None else [float(value) for value in sequence.logprobs]
+
+
+def normalized(message: Message) -> tuple[Any, ...]:
+    """What two messages are compared by. Thinking is no part of it, as agents leave it out, nor are a call's ids."""
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        with contextlib.suppress(RecursionError, ValueError):
+            arguments = json.dumps(json.loads(arguments), sort_keys=True) if isinstance(arguments, str) else arguments
+        calls.append((function.get("name"), arguments))
+    return message.get("role"), text_of(message), tuple(calls), message.get("tool_call_id")
+
+
+def _agreeing(one: Sequence[Any], other: Sequence[Any]) -> int:
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def _finish(turn: ChatTurn) -> Literal["stop", "tool_calls", "length"]:
+    if not turn.complete:
+        return "length"
+    return "tool_calls" if turn.calls else "stop"
+
+
+def _without_end(transcript: TokenTranscript) -> TokenTranscript:
+    """A transcript without what was appended after the last answer, which the model never read."""
+    data = transcript.to_json()
+    return TokenTranscript.from_json(data if data[-1]["sampled"] else data[:-1])

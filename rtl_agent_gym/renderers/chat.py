@@ -1,0 +1,239 @@
+"""Conversations of any agent as tokens of a model family: OpenAI's messages and tools in, ids out, and turns back.
+
+The dialects of this package know one tool and one form of an episode. An agent of somebody else has tools and messages
+of its own, so here the library ``renderers`` renders them, in the form of `characters`: texts that spell control tokens
+stay texts, and the model's own vocabulary encodes the result.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .characters import CharacterTokenizer, id_list
+from .families import ALIASES, FAMILIES, VARIANTS, Family
+from .vocabularies import Codec
+
+if TYPE_CHECKING:
+    from renderers.base import Renderer as Engine
+
+_KEEP = {"thinking_retention": "all"}  # as in this package's own dialect
+_QWEN3 = Family(
+    "qwen3", FAMILIES["qwen3_coder"].controls, ("<tool_call>", "</tool_call>"), argument=("", ""), options=_KEEP
+)
+_OWN = {
+    "qwen3": _QWEN3,
+    "qwen3_disable_thinking": replace(_QWEN3, options=_KEEP | {"enable_thinking": False}),
+    "qwen3_instruct": _QWEN3,
+}
+"""Families with dialects of this package's own, which only know its tool."""
+
+
+@dataclass(frozen=True)
+class ChatCall:
+    """A call of a tool."""
+
+    name: str
+    arguments: str
+    """A JSON object."""
+
+
+@dataclass(frozen=True)
+class ChatTurn:
+    """A turn of the model, parsed."""
+
+    text: str
+    thinking: str
+    calls: tuple[ChatCall, ...]
+    """Those that could be read. The text of any other is in `text`."""
+    complete: bool
+    """Whether the model ended it; False if the token limit did."""
+
+    def message(self, prefix: str) -> dict[str, Any]:
+        """It as OpenAI's message of the assistant; the ids of its calls begin with `prefix`."""
+        found: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.thinking:
+            found["reasoning_content"] = self.thinking
+        if self.calls:
+            found["tool_calls"] = [
+                {
+                    "id": f"{prefix}{number}",
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for number, call in enumerate(self.calls)
+            ]
+        return found
+
+
+class ChatDialect:
+    """Renders, extends and parses conversations of one family.
+
+    Args:
+        name: A dialect's name, as `get_renderer` takes it.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        UsageError: There is no such dialect, or none for other agents' conversations.
+    """
+
+    def __init__(self, name: str, tokenizer: Any) -> None:
+        self.name = ALIASES.get(name, name)
+        self._engine, self._characters, self.family = _made(self.name)
+        self._codec = Codec(tokenizer)
+        self._stops = tuple(map(chr, self._engine.get_stop_token_ids()))
+        self.stop = [
+            self._codec.control(text) for text in self._characters.pieces("".join(self._stops)) if text in self._codec
+        ]
+        """Ids at which sampling stops."""
+
+    def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """The coded prompt of a conversation, up to where the model writes."""
+        found = self._engine.render_ids(
+            self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
+        )
+        return "".join(map(chr, found))
+
+    def extension(
+        self,
+        prompt: str,
+        turn: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        before: Sequence[Mapping[str, Any]] = (),
+    ) -> str | None:
+        """What follows a sampled turn, up to where the model writes next; None if the family cannot continue it.
+
+        Args:
+            prompt: The coded prompt of the turn.
+            turn: The turn, coded.
+            messages: The new messages, of which none is the assistant's.
+            tools: The tools.
+            before: The messages before them, for the names of the tools that the results are of.
+        """
+        added = self._messages(messages, before)
+        tools_ = self._protected(list(tools)) or None
+        found = self._engine.bridge_to_next_turn(id_list(prompt), id_list(turn), added, tools=tools_)
+        if found is None:
+            return None
+        after = "".join(map(chr, found.token_ids))
+        return after[len(prompt) + len(turn) :] if after.startswith(prompt + turn) else None
+
+    def ids(self, coded: str) -> list[int]:
+        """The ids of coded text."""
+        return self._codec.encode(self._characters.pieces(coded))
+
+    def coded(self, ids: Sequence[int]) -> str:
+        """Ids as coded text."""
+        return self._characters.from_pieces(self._codec.pieces(ids))
+
+    def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> ChatTurn:
+        """A sampled turn. Nothing that a model writes raises an exception."""
+        end = next((place for place, char in enumerate(turn) if char in self._stops), None)
+        written = self._characters.written
+        try:
+            found = self._engine.parse_response(
+                id_list(turn[:end]), tools=self._protected(list(tools)) or None, prompt_ids=id_list(prompt)
+            )
+        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
+            return ChatTurn(written(turn[:end]), "", (), end is not None)
+        calls, texts = [], [written(found.content)]
+        for call in found.tool_calls:
+            arguments = self._unprotected(call.arguments)
+            if str(call.status) == "ok" and call.name and isinstance(arguments, dict):
+                calls.append(ChatCall(written(call.name), json.dumps(arguments, ensure_ascii=False)))
+            else:
+                texts.append(written(call.raw))
+        text = "\n".join(filter(None, texts))
+        return ChatTurn(text, written(found.reasoning_content or ""), tuple(calls), end is not None)
+
+    def _messages(self, messages: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Messages as the library takes them."""
+        names = {
+            call["id"]: call["function"]["name"]
+            for message in (*before, *messages)
+            for call in message.get("tool_calls") or ()
+        }
+        found = []
+        for message in messages:
+            one = {"role": {"developer": "system"}.get(message["role"], message["role"]), "content": text_of(message)}
+            if message.get("reasoning_content"):
+                one["reasoning_content"] = message["reasoning_content"]
+            if message.get("tool_calls"):
+                one["tool_calls"] = [
+                    {
+                        "id": call["id"],
+                        "type": "function",
+                        "function": {
+                            "name": call["function"]["name"],
+                            "arguments": _arguments(call["function"]["arguments"]),
+                        },
+                    }
+                    for call in message["tool_calls"]
+                ]
+            if "tool_call_id" in message:
+                one |= {"tool_call_id": message["tool_call_id"], "name": names.get(message["tool_call_id"], "tool")}
+            found.append(self._protected(one))
+        return found
+
+    def _protected(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._characters.protected(value)
+        if isinstance(value, Mapping):
+            return {key: self._protected(one) for key, one in value.items()}
+        return [self._protected(one) for one in value] if isinstance(value, list) else value
+
+    def _unprotected(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._characters.written(value)
+        if isinstance(value, Mapping):
+            return {self._characters.written(key): self._unprotected(one) for key, one in value.items()}
+        return [self._unprotected(one) for one in value] if isinstance(value, list) else value
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text of a message.
+
+    Raises:
+        UsageError: It has other parts, such as an image.
+    """
+    content = message.get("content")
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, list) and all(isinstance(part, Mapping) for part in content):
+        kinds = {part.get("type") for part in content}
+        if kinds <= {"text", "input_text", "output_text"}:
+            return "".join(str(part.get("text", "")) for part in content)
+        raise UsageError(f"messages: content of type {sorted(map(str, kinds - {'text'}))[0]}; only text is understood")
+    raise UsageError("messages: content is neither a text nor a list of parts")
+
+
+def _arguments(text: Any) -> Any:
+    """The arguments of a call as an object, where they are one."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+    except (RecursionError, ValueError):
+        return text
+    return found if isinstance(found, dict) else text
+
+
+@cache
+def _made(name: str) -> tuple[Engine, CharacterTokenizer, Family]:
+    try:
+        from renderers import configs
+        from renderers.base import create_renderer
+    except ImportError as error:
+        raise UsageError(f"dialect {name!r} needs the package renderers: pip install renderers") from error
+    variant = VARIANTS.get(name)
+    family = _OWN.get(name) or (FAMILIES[variant.family] if variant is not None else None)
+    if family is None or family.config == "cookbook" or family.name:
+        known = ", ".join(sorted({*_OWN, *(one for one in VARIANTS if FAMILIES[VARIANTS[one].family].name == "")}))
+        raise UsageError(f"renderer {name!r} cannot hold conversations of other agents; choose one of {known}")
+    tokenizer = CharacterTokenizer(family.controls, variant.model if variant is not None else "")
+    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
+    options = {**family.options, **(variant.options if variant is not None else {})}
+    return create_renderer(tokenizer, kinds[family.config](**options)), tokenizer, family

@@ -1,0 +1,122 @@
+"""The endpoint for other people's agents, as OpenAI's own client sees it. The sampler is scripted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+openai = pytest.importorskip("openai", reason="the extra `chat` is not installed")
+
+from rtl_agent_gym.errors import ModelError, RequestRefused  # noqa: E402
+from rtl_agent_gym.policies import ModelOptions  # noqa: E402
+from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
+
+from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, vocabulary  # noqa: E402
+
+
+@asynccontextmanager
+async def served(texts: Sequence[str | Exception], **options: Any) -> AsyncIterator[tuple[Any, Line, ModelEndpoint]]:
+    """OpenAI's client at an episode's address, whose model says these texts."""
+    sampler = Scripted(vocabulary("qwen3"), list(texts))
+    policy = TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
+    async with ModelEndpoint(policy, "qwen3") as endpoint:
+        line = endpoint.open(seed=1)
+        async with openai.AsyncOpenAI(base_url=line.url, api_key="none", max_retries=0) as client:
+            yield client, line, endpoint
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_with_the_openai_client(stream: bool) -> None:
+    texts = ["<think>\nHm.\n</think>\n\nI look.\n" + in_json("ls"), "Done.<|im_end|>"]
+    async with served(texts) as (client, line, _):
+        messages: list[dict[str, Any]] = [SYSTEM, TASK]
+        found = []
+        for _ in texts:
+            asked = {"model": "any", "messages": messages, "tools": [BASH], "temperature": 0}
+            if stream:
+                chunks = [chunk async for chunk in await client.chat.completions.create(stream=True, **asked)]
+                delta = chunks[0].choices[0].delta.model_dump(exclude_none=True)
+                delta["tool_calls"] = [{**one, "index": None} for one in delta.get("tool_calls", [])]
+                message = {key: value for key, value in delta.items() if value}
+                ends = [chunk.choices[0].finish_reason for chunk in chunks]
+                assert ends[:-1] == [None] * (len(ends) - 1)
+                found.append((message, ends[-1]))
+            else:
+                answer = await client.chat.completions.create(**asked)
+                message = answer.choices[0].message.model_dump(exclude_none=True)
+                assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+                found.append((message, answer.choices[0].finish_reason))
+            if "tool_calls" in message:
+                messages = [*messages, message, *result(message, "rtl\n")]
+        (first, why), (last, end) = found
+        assert (first["content"], first["reasoning_content"].strip(), why) == ("I look.", "Hm.", "tool_calls")
+        assert first["tool_calls"][0]["function"] == {"name": "bash", "arguments": '{"command": "ls"}'}
+        assert (last["content"], end) == ("Done.", "stop")
+        assert line.streams.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("tool_choice", "required"),
+        ("tool_choice", {"type": "function", "function": {"name": "bash"}}),
+        ("n", 2),
+        ("logit_bias", {"7": 1}),
+        ("stop", ["\n"]),
+        ("response_format", {"type": "json_object"}),
+        ("max_tokens", 0),
+        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
+        ("messages", [{"role": "robot", "content": "hi"}]),
+        ("messages", []),
+    ],
+)
+async def test_what_would_change_the_meaning_is_refused(name: str, value: Any) -> None:
+    async with served([]) as (client, line, _):
+        asked = {"model": "any", "messages": [SYSTEM, TASK], "tools": [BASH]} | {name: value}
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.chat.completions.create(**asked)
+        assert name in str(caught.value)
+        assert line.fault is None
+        assert not line.streams.transcripts()
+
+
+async def test_a_secret_is_needed_and_ends_with_the_episode() -> None:
+    async with served(["Done.<|im_end|>"]) as (client, line, endpoint), httpx.AsyncClient() as http:
+        assert (await http.get(f"{line.url}/models")).json()["data"][0]["id"] == "policy"
+        begin, secret, _ = line.url.rsplit("/", 2)
+        for wrong in ("x", secret[:-1], secret + "x"):
+            reply = await http.post(f"{begin}/{wrong}/v1/chat/completions", json={"messages": [TASK]})
+            assert reply.status_code == 404
+        assert (await http.post(f"{line.url}/chat/completions", content=b"{")).status_code == 400
+        endpoint.end(line)
+        with pytest.raises(openai.NotFoundError):
+            await client.chat.completions.create(model="any", messages=[TASK])
+
+
+async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_none() -> None:
+    async with served([ModelError("no connection"), RequestRefused("too odd")], max_context=600) as (client, line, _):
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="any", messages=[TASK])
+        assert isinstance(line.fault, ModelError)
+        line.fault = None
+        with pytest.raises(openai.BadRequestError, match="too odd"):
+            await client.chat.completions.create(model="any", messages=[TASK])
+        with pytest.raises(openai.BadRequestError) as caught:
+            await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x " * 900}])
+        assert caught.value.code == "context_length_exceeded"
+        assert (line.fault, line.full) == (None, True)
+
+
+async def test_episodes_do_not_share_tokens() -> None:
+    async with served(["One.<|im_end|>", "Two.<|im_end|>"]) as (client, line, endpoint):
+        other = endpoint.open(seed=2)
+        async with openai.AsyncOpenAI(base_url=other.url, api_key="none") as second:
+            await client.chat.completions.create(model="any", messages=[TASK])
+            await second.chat.completions.create(model="any", messages=[TASK])
+        assert [len(one.streams.transcripts()) for one in (line, other)] == [1, 1]
+        assert other.streams.numbers()["tokens/breaks"] == 0

@@ -1,0 +1,130 @@
+"""mini-swe-agent, the real program, as the policy of real episodes. Its model is scripted."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip install 'rtl-agent-gym[agents]'")
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.policies import ModelOptions, heredoc, make_policy
+from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.problems import Problem, load_problems
+
+from .test_streams import Scripted, in_json, vocabulary
+
+pytestmark = pytest.mark.docker
+
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
+
+
+def solution(problem: Problem) -> str:
+    assert problem.golden is not None
+    return "\n".join(heredoc(path, text) for path, text in problem.golden.items())
+
+
+def policy(texts: list[str | Exception], **options: Any) -> HarnessPolicy:
+    sampler = Scripted(vocabulary("qwen3"), texts)
+    return HarnessPolicy(
+        "mini-swe-agent", TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
+    )
+
+
+async def play(problem: Problem, agent: HarnessPolicy, tmp_path: Path, **rules: Any) -> tuple[Any, list[HarnessPlayer]]:
+    """The result of one episode, and its player."""
+    players: list[HarnessPlayer] = []
+    made = agent.player
+
+    def noted(*arguments: Any, **options: Any) -> HarnessPlayer:
+        players.append(made(*arguments, **options))
+        return players[-1]
+
+    agent.player = noted  # type: ignore[method-assign]
+    config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=EpisodeConfig(**rules))
+    evaluation = await evaluate(config, agent)
+    return evaluation.results[0], [player for player in players if player.started]
+
+
+async def test_it_solves_a_problem_in_a_sandbox_without_a_network(problem: Problem, tmp_path: Path) -> None:
+    texts = [in_json("cat docs/specification.md; false"), in_json(solution(problem)), in_json(SUBMIT)]
+    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+    assert result.score is not None
+    assert result.score.passed, result.score.reason
+    assert result.score.reward == pytest.approx(1.4)
+    assert result.stop_reason == "completed"
+    assert player.streams.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
+    [transcript] = player.streams.transcripts()
+    tokenizer = vocabulary("qwen3")
+    sampled = [segment.ids for segment in transcript.segments if segment.sampled]
+    assert [tokenizer.decode(list(ids), skip_special_tokens=False) for ids in sampled] == texts
+    seen = tokenizer.decode(transcript.tokens, skip_special_tokens=False)
+    assert problem.prompt[:200] in seen
+    assert '"returncode": 1' in seen  # what mini-swe-agent makes of the first output
+
+
+async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path) -> None:
+    texts = ["I have no call.<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
+    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+    assert result.score is not None
+    assert result.score.passed
+    # mini-swe-agent leaves the malformed answer out of its history, which the stream cannot follow.
+    assert player.streams.numbers() == {"tokens/streams": 2.0, "tokens/breaks": 1.0, "tokens/breaks/answer": 1.0}
+    counts = [sum(segment.sampled for segment in one.segments) for one in player.streams.transcripts()]
+    assert counts == [1, 2]
+    assert vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens).endswith("I have no call.")
+
+
+async def test_the_limits_of_the_episode_hold_and_its_thread_ends(problem: Problem, tmp_path: Path) -> None:
+    before = threading.active_count()
+    result, players = await play(problem, policy([in_json(f"echo {n}") for n in range(9)]), tmp_path, max_turns=3)
+    assert result.stop_reason == "max_turns"
+    assert result.turns == 3
+    assert result.score is not None
+    assert not result.score.passed
+    players.clear()
+    for _ in range(100):
+        gc.collect()
+        if threading.active_count() <= before + 1:
+            break
+        await asyncio.sleep(0.05)
+    names = [thread.name for thread in threading.enumerate()]
+    assert not any("_run_mini" in name for name in names), names
+
+
+async def test_a_model_that_is_down_is_no_grade(problem: Problem, tmp_path: Path) -> None:
+    result, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
+    assert result.score is None
+    assert "no connection" in json.dumps(result.model_dump(mode="json"))
+
+
+async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem, tmp_path: Path) -> None:
+    texts: list[str | Exception] = [in_json(solution(problem)), in_json("seq 5000"), "never"]
+    result, _ = await play(problem, policy(texts, max_context=6000, max_tokens=2000), tmp_path)
+    assert result.stop_reason == "max_tokens"
+    assert result.score is not None
+    assert result.score.passed
+
+
+def test_names() -> None:
+    with pytest.raises(UsageError, match="mini-swe-agent"):
+        HarnessPolicy("clippy", policy([]).model)
+    with pytest.raises(UsageError, match="samples tokens"):
+        make_policy("harness:mini-swe-agent golden")
+    with pytest.raises(UsageError, match="needs a agent"):
+        make_policy("harness")
