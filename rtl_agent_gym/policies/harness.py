@@ -187,7 +187,7 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
             abort_exceptions = (*LitellmModel.abort_exceptions, openai.OpenAIError)
 
             def _query(self, messages: list[dict[str, Any]], **_: Any) -> Any:
-                return client.chat.completions.create(model="policy", messages=messages, tools=[BASH_TOOL])  # type: ignore[arg-type, list-item]
+                return client.chat.completions.create(model="policy", messages=messages, tools=[BASH_TOOL])  # type: ignore[arg-type]
 
         config = yaml.safe_load(resources.files("minisweagent.config").joinpath("mini.yaml").read_text())
         texts = {name: config["agent"][name] for name in ("system_template", "instance_template")}

@@ -23,7 +23,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = ["tutorial.md", "choose.md", "howto/problems.md", "howto/reward.md", "howto/failures.md", "families.md"]
+PAGES = [
+    "tutorial.md",
+    "choose.md",
+    "howto/problems.md",
+    "howto/reward.md",
+    "howto/failures.md",
+    "howto/agents.md",
+    "families.md",
+]
 _BLOCK = re.compile(
     r"(?P<slow><!-- slow: .*? -->\n+)?^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.DOTALL | re.MULTILINE
 )

@@ -22,7 +22,7 @@ from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, vocabul
 @asynccontextmanager
 async def served(texts: Sequence[str | Exception], **options: Any) -> AsyncIterator[tuple[Any, Line, ModelEndpoint]]:
     """OpenAI's client at an episode's address, whose model says these texts."""
-    sampler = Scripted(vocabulary("qwen3"), list(texts))
+    sampler: Any = Scripted(vocabulary("qwen3"), list(texts))
     policy = TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
     async with ModelEndpoint(policy, "qwen3") as endpoint:
         line = endpoint.open(seed=1)

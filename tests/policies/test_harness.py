@@ -40,7 +40,7 @@ def solution(problem: Problem) -> str:
 
 
 def policy(texts: list[str | Exception], **options: Any) -> HarnessPolicy:
-    sampler = Scripted(vocabulary("qwen3"), texts)
+    sampler: Any = Scripted(vocabulary("qwen3"), texts)
     return HarnessPolicy(
         "mini-swe-agent", TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
     )
@@ -57,7 +57,10 @@ async def play(problem: Problem, agent: HarnessPolicy, tmp_path: Path, **rules: 
 
     agent.player = noted  # type: ignore[method-assign]
     config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=EpisodeConfig(**rules))
-    evaluation = await evaluate(config, agent)
+    try:
+        evaluation = await evaluate(config, agent)
+    finally:
+        await agent.close()
     return evaluation.results[0], [player for player in players if player.started]
 
 

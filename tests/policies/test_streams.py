@@ -54,13 +54,16 @@ class Scripted:
     texts: list[str | Exception]
     prompts: list[list[int]] = field(default_factory=list)
     sampled: list[list[int]] = field(default_factory=list)
-    limit: int = 1 << 20
 
-    async def sample(self, prompt: tinker.ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
+    def sample(self, prompt: tinker.ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
+        assert sampling_params.max_tokens is not None
+        return self._answer(prompt, sampling_params.max_tokens)
+
+    async def _answer(self, prompt: tinker.ModelInput, most: int) -> Any:
         text = self.texts.pop(0)
         if isinstance(text, Exception):
             raise text
-        ids = self.tokenizer.encode(text, add_special_tokens=False).ids[: min(self.limit, sampling_params.max_tokens)]
+        ids = self.tokenizer.encode(text, add_special_tokens=False).ids[:most]
         self.prompts.append(prompt.to_ints())
         self.sampled.append(ids)
         return SimpleNamespace(sequences=[SimpleNamespace(tokens=ids, logprobs=[-0.5] * len(ids), stop_reason="stop")])
@@ -74,7 +77,7 @@ def vocabulary(dialect: str) -> Any:
 
 
 def streams(dialect: str, texts: Sequence[str | Exception], **options: Any) -> tuple[TokenStreams, Scripted]:
-    sampler = Scripted(vocabulary(dialect), list(texts))
+    sampler: Any = Scripted(vocabulary(dialect), list(texts))
     policy = TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
     return TokenStreams(policy, ChatDialect(dialect, sampler.tokenizer)), sampler
 
