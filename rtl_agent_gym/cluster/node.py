@@ -230,7 +230,8 @@ def _is_ours(pid: int) -> bool:
         stat, command = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    ours = b"--block" in command or Path(os.fsdecode(command.partition(b"\0")[0])).name == "srun"
+    words = os.fsdecode(command).split("\0")
+    ours = "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
     return ours and stat.rpartition(")")[2].split()[0] not in "ZX"
 
 

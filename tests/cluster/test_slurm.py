@@ -83,6 +83,30 @@ def test_up_needs_a_node_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "the nodes of a Slurm job" in in_process.call("cluster", "part", "127.0.0.1:1", "one").stderr
 
 
+SRUN = """#!/bin/sh
+while [ "$1" != --label ]; do echo "option $1" >&2; shift; done; shift
+for node in one two; do
+    SLURMD_NODENAME=$node "$@" 2>&1 | sed "s/^/$([ $node = one ] && echo 0 || echo 1): /" &
+done
+wait
+"""
+
+
+def test_what_the_nodes_lack_is_reported_at_once(job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "srun").write_text(SRUN)
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    values = {"SLURMD_NODENAME": "one", "SLURM_JOB_NUM_NODES": "2", "RTL_GYM_SANDBOX": "namespaces"}
+    for name, value in {**values, "RTL_GYM_ROOTS": str(tmp_path), "PYTHONPATH": str(ROOT)}.items():
+        monkeypatch.setenv(name, value)
+    done = in_process.call("cluster", "up")
+    assert done.returncode == 3
+    assert re.search(rf"Ray does not start: .*error: .*is not unpacked in {tmp_path}", done.stderr.replace("\n", " "))
+    given = [line.split()[1] for line in (job / "one.log").read_text().splitlines() if line.startswith("option ")]
+    assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--no-kill", "--overlap", "--wait=0"} <= set(given)
+
+
 def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     assert ray_cluster.job_head() == ""
