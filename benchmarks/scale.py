@@ -9,8 +9,8 @@ With ``--steps-only`` nothing is started, graded or ended while steps are measur
 for all others, and ends without a grading. Step latency that grows with the number of episodes does so because of
 steps alone; what it grows by without the option is also due to gradings and ends of episodes.
 
-With ``--idle`` there are no episodes: so many sandboxes are started at once, each runs a command that does nothing, and
-all stay until the last one has.
+With ``--idle`` there are no episodes: sandboxes are started one after another, then so many at once. Each runs a
+command that does nothing, and those stay until the last one has.
 
 Every size, and each kind of sandboxes in turn, is a process of its own. Its episodes start together, write the
 reference solution with a comment of their own, so that no grading is cached, and wait for each other. Then they pause
@@ -44,6 +44,7 @@ from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.options import SANDBOXES
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.sandboxes.admission import set_limits, usage
 from rtl_agent_gym.sandboxes.cgroups import free_memory
 from rtl_agent_gym.sandboxes.choice import make_provider, set_kind
@@ -201,11 +202,22 @@ class Crowd:
         }
 
 
+async def first_command(provider: SandboxProvider) -> float:
+    """Seconds until a new sandbox has run a command that does nothing."""
+    begun = time.monotonic()
+    sandbox = await provider.create()
+    await sandbox.run("true")
+    seconds = time.monotonic() - begun
+    await sandbox.close()
+    return seconds
+
+
 async def idle(size: int) -> dict[str, Any]:
     """Start sandboxes at once, and measure what they take when all are live."""
     set_limits(f"memory={max(size * 96, 4096)}M")  # more than they need, as none of them works
     async with make_provider() as provider:
         await (await provider.create()).close()
+        alone = [await first_command(provider) for _ in range(20)]
         before, free, begun = resident(), available(), time.monotonic()
         first: list[float] = []
         turn = asyncio.Semaphore(64)  # what is starting counts with more memory than it takes
@@ -223,6 +235,7 @@ async def idle(size: int) -> dict[str, Any]:
         taken = free - available() - client
         return {
             "live at once": size,
+            "ms to the first command, one at a time": 1e3 * statistics.median(alone),
             "starts/s": size / max(first),
             "MB a sandbox": taken / size / 1e6,
             "MB a sandbox of the client": client / size / 1e6,
