@@ -8,7 +8,7 @@
 # bundled 8-bit fixed-priority arbiter in real shells, in containers, is scored by the problem's hidden cocotb tests, and
 # learns from a teacher that judges each token it sampled:
 #
-#   with TINKER_API_KEY     Qwen3-8B learns from Qwen3-32B on Tinker's service; what it may cost is said first
+#   with TINKER_API_KEY     Qwen3.5-9B learns from Qwen3.6-27B on Tinker's service; what it may cost is said first
 #   without a key           the small student that comes with the package learns from its teacher, on this machine's CPU
 #
 # New episodes of this problem and of 32 other arbiters, never trained on, are evaluated before and after: train/pass_rate

@@ -12,7 +12,7 @@
 #   test/wordings/pass_rate   16 with other wordings
 #   test/names/pass_rate      16 with other names
 #
-# With TINKER_API_KEY it is Qwen3-8B, which learns from Qwen3-32B on Tinker's service; what it may cost is said first.
+# With TINKER_API_KEY it is Qwen3.5-9B, which learns from Qwen3.6-27B on Tinker's service; what it may cost is said first.
 # Without a key it is the small student that comes with the package.
 #
 # Arguments are options, name=value: seed=1 num_steps=20 cvdp_jsonl_path=mine.jsonl log_path=runs/mine, and for --help:

@@ -139,7 +139,7 @@ def in_gymnasium(problem: Problem, golden: dict[str, str]) -> None:
 
 async def in_tinker(problem: Problem, golden: dict[str, str]) -> None:
     """A group of two correct episodes, one of which takes an extra turn."""
-    group = ThriftyGroup(problem, TinkerEnvConfig(renderer_name="qwen3", reward=NOTHING), group_size=2)
+    group = ThriftyGroup(problem, TinkerEnvConfig(model_name="Qwen/Qwen3-8B", reward=NOTHING), group_size=2)
     played = await do_group_rollout(group, Script(turn(golden)))
     print("a group of two:")
     for trajectory, reward, metrics in zip(

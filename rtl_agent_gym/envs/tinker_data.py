@@ -10,6 +10,7 @@ from typing import Any
 import chz
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
+from ..engines.catalogue import DEFAULT_STUDENT
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
 from ..options import EpisodeRules, EvaluationOptions, Options, ProblemOptions
@@ -50,7 +51,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     """Builds the datasets to train on and to test with, for any trainer of the cookbook.
 
     Example:
-        builder = CVDPDatasetBuilder(problems="bundled", model_name="Qwen/Qwen3-8B", batch_size=4, group_size=8)
+        builder = CVDPDatasetBuilder(problems="bundled", model_name="Qwen/Qwen3.5-9B", batch_size=4, group_size=8)
         train, test = await builder()
     """
 
@@ -69,7 +70,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
     )
     seed: int = chz.field(default=0, doc="random seed of the shuffling and the split")
 
-    model_name: str = chz.field(default="Qwen/Qwen3-8B", doc="the model whose tokenizer is used")
+    model_name: str = chz.field(default=DEFAULT_STUDENT, doc="the model whose tokenizer is used")
     renderer_name: str | None = chz.field(default=None, doc="the dialect; None for the cookbook's choice for the model")
     single_turn: bool = chz.field(default=False, doc="one answer instead of work in a shell")
     max_turns: int = _field(EpisodeRules, "max_turns")

@@ -17,7 +17,7 @@ from ..errors import ServiceDown, UsageError
 from ..problems import Problem
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
-from ..renderers.vocabularies import qwen3_tokenizer
+from ..renderers.vocabularies import published_tokenizer
 from .protocol import Completion, ModelOptions, smallest_turn
 
 if TYPE_CHECKING:
@@ -166,8 +166,8 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
         client: Any = service.create_sampling_client(**place)
         base_model = str(client.get_base_model())
-        offline = base_model.startswith("Qwen/Qwen3-")  # the client downloads any other vocabulary
-        tokenizer = qwen3_tokenizer() if offline else client.get_tokenizer()
+        known = published_tokenizer(base_model)
+        tokenizer = client.get_tokenizer() if known is None else known  # the client downloads it
     name = f"tinker:{model}"
     return TokenSamplerPolicy(client, name=name, tokenizer=tokenizer, options=options, base_model=base_model)
 

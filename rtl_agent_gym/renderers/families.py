@@ -25,6 +25,8 @@ class Family:
     """What stands right before and after the argument of a call."""
     json: bool = False
     """Whether the argument is the JSON object of all arguments; otherwise it is the command as it is."""
+    compact: bool = False
+    """Whether that JSON is written without spaces."""
     think: tuple[str, str] = ("<think>", "</think>")
     """What opens and closes thinking; empty for families without it."""
     stops: tuple[str, str] = ("<|im_end|>", "<|im_end|>")
@@ -141,6 +143,22 @@ FAMILIES: dict[str, Family] = {
         stops=("<｜end▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
         result=("<tool_result>", "</tool_result>"),
     ),
+    "inkling": Family(
+        "inkling",
+        (
+            "<|message_user|>", "<|message_model|>", "<|message_system|>", "<|message_tool|>", "<|end_message|>",
+            "<|content_text|>", "<|content_thinking|>", "<|content_xml|>", "<|content_invoke_tool_json|>",
+            "<|content_invoke_tool_text|>", "<|content_image|>", "<|content_audio_input|>", "<|audio_end|>",
+            "<|content_model_end_sampling|>", "<|unused_200053|>", "<|unused_200054|>", "<|endoftext|>",
+        ),
+        call=("<|content_invoke_tool_json|>", "<|end_message|>"),
+        argument=('"args":', "}<|end_message|>"),
+        json=True,
+        compact=True,
+        think=("<|content_thinking|>", "<|end_message|>"),
+        stops=("<|content_model_end_sampling|>", "<|content_model_end_sampling|>"),
+        result=("<|message_tool|>execute_bash<|content_text|>", "<|end_message|>"),
+    ),
     "llama3": Family(
         "llama-3",
         (
@@ -234,6 +252,7 @@ VARIANTS: dict[str, Variant] = {
     "deepseekv4_1_disable_thinking": Variant("deepseekv4_1"),
     "deepseekv4": Variant("deepseekv4", _THINK),
     "deepseekv4_disable_thinking": Variant("deepseekv4", _NO_THINK),
+    "inkling": Variant("inkling"),
     "llama3": Variant("llama3"),
     "gemma4": Variant("gemma4", _NO_THINK),
 }

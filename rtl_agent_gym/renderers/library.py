@@ -1,10 +1,8 @@
-"""The dialects that the library ``renderers`` keeps, on its `render`, `parse_response` and `bridge_to_next_turn`.
+"""The dialects that the library ``renderers`` keeps, as a `Renderer`.
 
-The library gets a tokenizer whose ids are characters (`CharacterTokenizer`), and a model's own vocabulary encodes the
-result (`Codec`). Text with one character in place of each control token is called coded.
-
-What the library does not do is here: corrections, calls whose text was only read in part, truncated turns, the text
-side, and which part of a turn is thinking, text or a call.
+The library works on coded text (`coded`), and a model's own vocabulary encodes the result (`Codec`). What it does not
+do is here: corrections, calls whose text was only read in part, truncated turns, the text side, and which part of a
+turn is thinking, text or a call.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +28,8 @@ from .actions import (
     excerpt,
     with_text,
 )
-from .characters import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer, id_list
-from .cookbook import CookbookEngine, parse_tags, unreadable
+from .characters import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer
+from .coded import CodedDialect, call_id, coded_dialect
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import (
     ANSWERED,
@@ -50,26 +48,8 @@ from .vocabularies import Control, Piece, printable
 
 if TYPE_CHECKING:
     from renderers.base import ParsedResponse, ParsedToolCall
-    from renderers.base import Renderer as Engine
 
 LIBRARY_NAMES = tuple(VARIANTS)
-
-
-@cache
-def _engine(name: str) -> tuple[Engine, CharacterTokenizer]:
-    """The library's renderer of a variant, and the tokenizer it works with."""
-    try:
-        from renderers import configs
-        from renderers.base import create_renderer
-    except ImportError as error:
-        raise UsageError(f"renderer {name!r} needs the package renderers: pip install renderers") from error
-    variant = VARIANTS[name]
-    family = FAMILIES[variant.family]
-    tokenizer = CharacterTokenizer(family.controls, variant.model)
-    if family.config == "cookbook":
-        return CookbookEngine(name, tokenizer), tokenizer
-    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-    return create_renderer(tokenizer, kinds[family.config](**family.options, **variant.options)), tokenizer
 
 
 class LibraryRenderer(Renderer):
@@ -93,39 +73,25 @@ class LibraryRenderer(Renderer):
         return FAMILIES[VARIANTS[self._name].family]
 
     @property
-    def _library(self) -> Engine:
-        return _engine(self._name)[0]
+    def _coded(self) -> CodedDialect:
+        return coded_dialect(self._name)
 
     @property
     def _characters(self) -> CharacterTokenizer:
-        return _engine(self._name)[1]
+        return self._coded.characters
 
-    @cached_property
+    @property
     def thinks(self) -> bool:  # type: ignore[override]
         """Whether a turn may begin with thinking."""
-        options = VARIANTS[self._name].options
-        if self._prompt_thinks or not all(options.get(key, True) for key in ("enable_thinking", "thinking")):
-            return self._prompt_thinks
-        return chr(FIRST_BODY) in self._shape(thinking=True, text=False, calls=1)
-
-    @cached_property
-    def _stops(self) -> tuple[str, ...]:
-        return tuple(map(chr, self._library.get_stop_token_ids()))
+        return self._coded.thinks
 
     @property
     def stop(self) -> list[str] | list[int]:
-        names = self._characters.pieces("".join(self._stops))
+        names = self._characters.pieces("".join(self._coded.stops))
         if self._tokenizer is None:
             return names
         needed = (name for name in names if name in self.family.stops or name in self.codec)
         return [self.codec.control(name) for name in needed]
-
-    def _opening(self, system: str, user: str, *, tool: bool) -> str:
-        """The coded opening of a protected system message and request."""
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": user})
-        ids = self._library.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
-        return "".join(map(chr, ids))
 
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
         return self._protected_opening(system, user, tool=True)
@@ -135,7 +101,7 @@ class LibraryRenderer(Renderer):
 
     def _protected_opening(self, system: str, user: str, *, tool: bool) -> list[Piece]:
         hide = self._characters.protected
-        return self._characters.pieces(self._opening(hide(system), hide(user), tool=tool))
+        return self._characters.pieces(self._coded.opening(hide(system), hide(user), tool=tool))
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         begin, end = self.family.system
@@ -152,83 +118,23 @@ class LibraryRenderer(Renderer):
         """The tool's declaration as text, for families whose opening is more than one text."""
         return f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
 
-    @cached_property
-    def _prompt(self) -> str:
-        """An opening as coded text: what the library extends, where only its end matters."""
-        return self._opening("", "-", tool=True)
-
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
         if not outputs:
             raise UsageError("an observation needs one output per command, and there is none")
         turn = self._coded_ids(action_ids)
-        replies = self._results(turn, list(map(self._characters.protected, outputs)))
-        return self.codec.encode(self._characters.pieces(self._extension(turn, replies)))
+        replies = self._coded.result_messages(turn, list(map(self._characters.protected, outputs)))
+        return self.codec.encode(self._characters.pieces(self._coded.extension(turn, replies)))
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
         turn = self._coded_ids(action_ids)
         content = self._characters.from_pieces(self.correction_pieces(printable(message)))
-        calls = len(self._parse(self._until_stop(turn)[0]).tool_calls)
+        calls = len(self._coded.parse(self._coded.until_stop(turn)[0]).tool_calls)
         if calls or self.family.corrections == "tool":
             more = [ANSWERED] * (calls - 1) if calls <= MAX_CALLS_READ else []
-            replies = self._results(turn, [content, *more])
+            replies = self._coded.result_messages(turn, [content, *more])
         else:
             replies = [{"role": "user", "content": content}]
-        return self.codec.encode(self._characters.pieces(self._extension(turn, replies)))
-
-    def _results(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
-        """The contents as messages of the tool. They refer to the turn's calls by the ids that these have."""
-        calls = self._parse(self._until_stop(turn)[0]).tool_calls
-        ids = [self._characters.hidden(call.id or "") for call in calls]  # a model may sample a control token in one
-        names = [(ids[n] if n < len(ids) else "") or f"functions.{TOOL_NAME}:{n}" for n in range(len(contents))]
-        return [
-            {"role": "tool", "name": TOOL_NAME, "tool_call_id": name, "content": content}
-            for name, content in zip(names, contents, strict=True)
-        ]
-
-    def _extension(self, turn: str, replies: Sequence[dict[str, Any]]) -> str:
-        """What follows a turn, up to where the model writes next, as coded text.
-
-        The library refuses turns that its template could not have rendered, such as one that ends while thinking. What
-        was sampled stays as it is then too, followed by what follows a complete turn.
-        """
-        if (extension := self._bridge(turn, replies)) is not None:
-            return extension
-        stopped = bool(turn) and turn[-1] in self._stops
-        stop = turn[-1] if stopped else self._characters.coded(self.END)
-        extension = self._bridge(self._complete_turn(stop), replies)
-        if extension is None:
-            extension = self._rendered_extension(replies)
-        return extension if stopped else stop + extension
-
-    def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
-        before = self._prompt + turn
-        engine = _engine(VARIANTS[self._name].extends or self._name)[0]
-        found = engine.bridge_to_next_turn(id_list(self._prompt), id_list(turn), list(replies), tools=[TOOL])
-        if found is None:
-            return None
-        after = "".join(map(chr, found.token_ids))
-        return after[len(before) :] if after.startswith(before) else None
-
-    def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
-        """What a full rendering has behind a turn, which has as many calls as there are results."""
-        turn: dict[str, Any] = {"role": "assistant", "content": "-"}
-        if replies[0]["role"] == "tool":
-            calls = [_call({TOOL_ARGUMENT: "-"}, number) for number in range(len(replies))]
-            replies = [{**reply, "tool_call_id": call["id"]} for reply, call in zip(replies, calls, strict=True)]
-            turn["tool_calls"] = calls
-            if self._prompt_thinks:
-                turn["reasoning_content"] = "-"
-        messages: Any = [{"role": "user", "content": "-"}, turn, *replies]
-        rendered = "".join(map(chr, self._library.render_ids(messages, tools=[TOOL], add_generation_prompt=True)))
-        stop = self._characters.coded(self.family.stops[0 if "tool_calls" in turn else 1])
-        return rendered[rendered.rindex(stop) + 1 :]
-
-    def _complete_turn(self, stop: str) -> str:
-        """A turn that ends with this token and can be continued."""
-        if stop == self._characters.coded(self.family.stops[0]):
-            shape = self._shape(thinking=False, text=False, calls=1)
-            return BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
-        return BODIES.sub("-", self._shape(thinking=False, text=True, calls=0))[:-1] + stop
+        return self.codec.encode(self._characters.pieces(self._coded.extension(turn, replies)))
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         begin, end = (self._characters.pieces(self._characters.coded(text)) for text in self.family.result)
@@ -241,8 +147,8 @@ class LibraryRenderer(Renderer):
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
         content = self._characters.from_pieces(reply)
-        turn = self._complete_turn(self._characters.coded(self.END))
-        return self._characters.pieces(self._extension(turn, [{"role": "user", "content": content}]))
+        turn = self._coded.complete_turn(self._characters.coded(self.END))
+        return self._characters.pieces(self._coded.extension(turn, [{"role": "user", "content": content}]))
 
     def correction_pieces(self, message: str) -> list[Piece]:
         """The message, with the control tokens of the example at its end as the model should write them."""
@@ -253,7 +159,7 @@ class LibraryRenderer(Renderer):
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         begin, end = map(self._characters.coded, self.family.result)
-        begin = re.sub(r"\d+", r"\\d+", re.escape(begin))
+        begin = re.escape(begin).replace(re.escape(call_id(0)), r"[^\n]*")  # the id is what the model wrote
         coded = self._characters.from_pieces(pieces)
         found = map(self._characters.written, re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded))
         return [json.loads(f'"{text}"') if self.family.quoted else text for text in found]
@@ -269,12 +175,12 @@ class LibraryRenderer(Renderer):
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         coded = self._characters.coded(completion)
-        for stop in self._stops:  # inside a call, or it would have ended the turn
+        for stop in self._coded.stops:  # inside a call, or it would have ended the turn
             coded = coded.replace(stop, self._characters.protected(self._characters.written(stop)))
         return self._action(coded, truncated)
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        before_stop, stopped = self._until_stop(self._coded_ids(ids))
+        before_stop, stopped = self._coded.until_stop(self._coded_ids(ids))
         return self._action(before_stop, not stopped)
 
     def text_until_stop(self, text: str) -> tuple[str, bool]:
@@ -283,7 +189,7 @@ class LibraryRenderer(Renderer):
         begin, end = map(self._characters.coded, self.family.call)
         position = 0
         for _ in range(MAX_CALLS_READ):
-            found = self._until_stop(coded[position:])
+            found = self._coded.until_stop(coded[position:])
             if not found[1]:
                 return text, False
             stop = position + len(found[0])
@@ -296,7 +202,7 @@ class LibraryRenderer(Renderer):
                 break
             else:
                 position = close + len(end)
-        before, stopped = self._until_stop(coded[position:])
+        before, stopped = self._coded.until_stop(coded[position:])
         return self._characters.written(coded[:position] + before), stopped
 
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
@@ -304,26 +210,14 @@ class LibraryRenderer(Renderer):
         end = next((place for place, id_ in enumerate(ids) if id_ in stops), None)
         return list(ids[:end]), end is not None
 
-    def _until_stop(self, coded: str) -> tuple[str, bool]:
-        end = next((place for place, char in enumerate(coded) if char in self._stops), None)
-        return coded[:end], end is not None
-
     def _coded_ids(self, ids: Sequence[int]) -> str:
         return self._characters.from_pieces(self.codec.pieces(ids))
-
-    def _parse(self, coded: str) -> ParsedResponse:
-        if self.family.name:  # the library's time for a turn in DeepSeek's markup grows with the square of its length
-            return parse_tags(self.family, self._characters, coded, self._prompt)
-        try:
-            return self._library.parse_response(id_list(coded), tools=[TOOL], prompt_ids=id_list(self._prompt))
-        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
-            return unreadable(coded)
 
     @cached_property
     def _example(self) -> str:
         """A call in its right form, as text."""
         body = json.dumps({TOOL_ARGUMENT: EXAMPLE_COMMAND}) if self.family.json else EXAMPLE_COMMAND
-        turn = BODIES.sub(lambda _: body, self._shape(thinking=False, text=False, calls=1))[:-1]
+        turn = BODIES.sub(lambda _: body, self._coded.shape(thinking=False, text=False, calls=1))[:-1]
         closed = self._characters.coded(self.family.think[1])
         return self._characters.written(turn.rpartition(closed)[2] if closed else turn).strip()
 
@@ -332,7 +226,7 @@ class LibraryRenderer(Renderer):
         return TurnRules(f"The right form of a call:\n{self._example}")
 
     def _action(self, coded: str, truncated: bool) -> Action:
-        parsed = self._parse(coded)
+        parsed = self._coded.parse(coded)
         thinking = self._characters.written(parsed.reasoning_content or "")
         text = self._characters.written(parsed.content)
         return with_text(self._decide(coded, parsed, truncated), text, thinking)
@@ -387,7 +281,7 @@ class LibraryRenderer(Renderer):
         written = self._characters.written
         read = {written(key): written(text) if isinstance(text, str) else text for key, text in call.arguments.items()}
         command, notes = command_of_arguments(read)
-        if self._squeezed(block) != self._squeezed(self._rendered_call(read)):
+        if self._squeezed(block) != self._squeezed(self._coded.rendered_call(read)):
             raise CallError(
                 f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
                 "there is text that belongs to no argument"
@@ -400,53 +294,6 @@ class LibraryRenderer(Renderer):
     def _squeezed(self, coded: str) -> str:
         return "".join(self._characters.written(coded).split())
 
-    def _rendered_call(self, arguments: dict[str, Any]) -> str:
-        hide = self._characters.protected
-        shown = {hide(key): hide(value) if isinstance(value, str) else value for key, value in arguments.items()}
-        message: dict[str, Any] = {"content": "", "tool_calls": [_call(shown)]}
-        if self._prompt_thinks:
-            message["reasoning_content"] = "-"
-        turn = self._rendered_turn(message)
-        return turn[slice(*self._call_spans(turn)[0])]
-
-    def _call_spans(self, turn: str) -> list[tuple[int, int]]:
-        spans = (call.token_span for call in self._parse(self._until_stop(turn)[0]).tool_calls)
-        return [span if span is not None else (0, len(turn)) for span in spans]
-
-    def _rendered_turn(self, message: dict[str, Any]) -> str:
-        """A message of the assistant as the model writes it, with the token that ends the turn."""
-        request: dict[str, Any] = {"role": "user", "content": "-"}
-        messages: Any = [request, {"role": "assistant", **message}]
-        rendered = "".join(map(chr, self._library.render_ids(messages, tools=[TOOL])))
-        prompt = "".join(map(chr, self._library.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
-        if not rendered.startswith(prompt):
-            raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
-        turn = rendered[len(prompt) :]
-        stop = self._characters.coded(self.family.stops[0 if message.get("tool_calls") else 1])
-        return turn[: turn.rindex(stop) + 1] if stop in turn else turn + stop
-
-    @lru_cache(maxsize=64)  # noqa: B019  # renderers live as long as the process
-    def _shape(self, *, thinking: bool, text: bool, calls: int) -> str:
-        """A turn of these parts as coded text, with one character in place of each body."""
-        if self._prompt_thinks and not thinking:
-            shape = self._shape(thinking=True, text=text, calls=calls)[1:]
-            return BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
-        bodies = map(chr, range(FIRST_BODY, FIRST_BODY + 0x100))
-        message: dict[str, Any] = {"content": ""}
-        if thinking:
-            message["reasoning_content"] = thought = next(bodies)
-        if text:
-            message["content"] = next(bodies)
-        if calls:
-            message["tool_calls"] = [_call({TOOL_ARGUMENT: next(bodies)}, number) for number in range(calls)]
-        turn = self._rendered_turn(message)
-        if self.family.json:
-            first = FIRST_BODY + thinking + text
-            turn = re.sub(f'\\{{"{TOOL_ARGUMENT}": ?"([{chr(first)}-\udbff])"\\}}', r"\1", turn)
-        if thinking and self._prompt_thinks and not turn.startswith(thought):
-            return thought + turn  # a template may drop the thinking of a turn without calls
-        return turn
-
     def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
         kinds = [phrase.kind for phrase in phrases]
         thinking = kinds.index("thinking") if "thinking" in kinds and self.thinks else None
@@ -454,7 +301,7 @@ class LibraryRenderer(Renderer):
         limit = call_places[0] if call_places else len(kinds)
         text = next((n for n in range(limit) if kinds[n] == "text"), None)
         written = [n for n in (thinking, text, *call_places) if n is not None]
-        shape = self._shape(thinking=thinking is not None, text=text is not None, calls=len(call_places))
+        shape = self._coded.shape(thinking=thinking is not None, text=text is not None, calls=len(call_places))
         pieces: list[Piece] = []
         parts: list[Part | None] = [None] * len(phrases)
         begin = 0
@@ -484,12 +331,14 @@ class LibraryRenderer(Renderer):
         return part if end is None else replace(part, ends=end + 1)
 
     def _body(self, phrase: Phrase) -> str:
-        if phrase.kind != "call" or self.family.json:
+        if phrase.kind != "call" or (self.family.json and not self.family.compact):
             return phrase.text
         try:
             arguments = json.loads(phrase.text)
         except ValueError:
             return phrase.text
+        if self.family.json:
+            return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
         command = arguments.get(TOOL_ARGUMENT) if isinstance(arguments, dict) else None
         return command if isinstance(command, str) else phrase.text
 
@@ -502,19 +351,14 @@ class LibraryRenderer(Renderer):
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
         marks = [self.family.call[0]]
-        if first and self.thinks and not self._prompt_thinks:
+        if first and self.thinks and not self._coded.prompt_thinks:
             marks.append(self.family.think[0])
         found = (self._characters.pieces(self._characters.coded(mark))[:1] for mark in marks if mark)
         return [piece for pieces in found for piece in pieces if isinstance(piece, Control)]
 
-    @cached_property
-    def _prompt_thinks(self) -> bool:
-        """Whether the prompt has opened the thinking."""
-        return self._parse("-").reasoning_complete is False
-
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         coded = self._coded_ids(ids)
-        before, stopped = self._until_stop(coded)
+        before, stopped = self._coded.until_stop(coded)
         parts = list(self._parts(before))
         if trimmed:
             parts = [inner for part in parts for inner in self._trimmed(part)]
@@ -529,7 +373,7 @@ class LibraryRenderer(Renderer):
 
     def _parts(self, turn: str) -> Iterator[Part]:
         """The parts of a coded turn, everything between their tags; offsets are its characters."""
-        parsed = self._parse(turn)
+        parsed = self._coded.parse(turn)
         think_open, think_close = map(self._characters.coded, self.family.think)
         position = 0
         spans = [call.token_span or (0, len(turn)) for call in parsed.tool_calls]
@@ -593,8 +437,3 @@ class LibraryRenderer(Renderer):
         if stop < 0:
             return
         yield replace(part, body=part.body[start:stop], place=part.place + start, raw=not self.family.json)
-
-
-def _call(arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
-    function = {"name": TOOL_NAME, "arguments": arguments}
-    return {"type": "function", "id": f"functions.{TOOL_NAME}:{number}", "function": function}

@@ -19,6 +19,7 @@ import importlib.util
 import itertools
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -283,6 +284,22 @@ def qwen3_5_tokenizer() -> Any:
     if not cached.is_file():
         _keep(cached, build_qwen_tokenizer(data, _QWEN3_5_SPLIT, QWEN3_5_ADDED, whole_words=True))
     return Tokenizer.from_file(str(cached))
+
+
+def published_tokenizer(model: str) -> Any | None:
+    """The tokenizer of a published model by its name, without the model's own files; None for those not at hand.
+
+    Raises:
+        UsageError: It is Qwen3's, and no source is available.
+    """
+    if re.match(r"Qwen/Qwen3-\d", model):
+        return qwen3_tokenizer()
+    if (
+        re.match(r"Qwen/Qwen3\.[568]-", model)
+        and package_file("qwen_tokenizer", "resources/qwen3_6.tiktoken") is not None
+    ):
+        return qwen3_5_tokenizer()
+    return None
 
 
 def build_qwen_tokenizer(

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from ..engines.catalogue import DEFAULT_STUDENT, DEFAULT_TEACHER
 from ..engines.config import LocalEngineConfig
 from ..errors import UsageError
 from ..options import (
@@ -57,10 +58,10 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     model_config = ConfigDict(alias_generator=_older_name)
 
     # Models
-    student_model: str = "Qwen/Qwen3.5-9B"
+    student_model: str = DEFAULT_STUDENT
     """A model of the service, a folder or Hugging Face name for the local engine, or a model of this package: ``small``
     or ``smollm2``."""
-    teacher_model: OptionalText = "Qwen/Qwen3.6-27B"
+    teacher_model: OptionalText = DEFAULT_TEACHER
     """The model whose log-probabilities the student learns from, named like ``student_model``; None for no teacher;
     ``self`` for the student's own earlier weights."""
     teachers: Table = Field(default_factory=dict)

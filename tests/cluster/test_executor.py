@@ -63,7 +63,9 @@ async def test_groups_of_the_cookbook_are_played_again_when_their_node_is_lost_a
     nodes: TwoNodes, tmp_path: Path
 ) -> None:
     [arbiter] = load_problems("bundled", ids=[ARBITER])
-    config = TinkerEnvConfig(episode=EpisodeConfig(transcript_dir=tmp_path, command_timeout=60.0))
+    config = TinkerEnvConfig(
+        model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(transcript_dir=tmp_path, command_timeout=60.0)
+    )
     sampling = Sampling([call("echo begun; sleep 8"), solution(arbiter), f"Done.{END}"])
 
     async def group(number: int) -> TrajectoryGroup | None:

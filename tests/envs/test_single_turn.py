@@ -197,7 +197,9 @@ async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
     from tests.envs.scripted_tinker import END, Script, decode
 
     assert arbiter.golden
-    builder = CVDPDatasetBuilder(ids=[ARBITER], single_turn=True, group_size=2, transcript_dir=str(tmp_path))
+    builder = CVDPDatasetBuilder(
+        ids=[ARBITER], model_name="Qwen/Qwen3-8B", single_turn=True, group_size=2, transcript_dir=str(tmp_path)
+    )
     train, _ = await builder()
     (group,) = train.get_batch(0)
     script = Script([f"<think>\nhm\n</think>\n\n{fenced(arbiter.golden)}{END}"])
@@ -226,7 +228,11 @@ async def test_the_tinker_twin_shortens_files_and_says_when_an_answer_was_cut(ar
         update={"context": {**arbiter.context, "rtl/table.sv": f"module t;\n{table}\nendmodule\n"}}
     )
     config = TinkerEnvConfig(
-        single_turn=True, max_prompt_tokens=3_000, max_tokens=8, reward=RewardWeights(simulate=False)
+        model_name="Qwen/Qwen3-8B",
+        single_turn=True,
+        max_prompt_tokens=3_000,
+        max_tokens=8,
+        reward=RewardWeights(simulate=False),
     )
     script = Script([f"```verilog\nmodule fixed_priority_arbiter (input clk);\nendmodule\n```{END}"])
     done = await do_group_rollout(CVDPEnvGroupBuilder(problem, config), script)

@@ -54,7 +54,7 @@ def arbiter() -> Problem:
 
 @pytest.fixture
 def quick() -> TinkerEnvConfig:
-    return TinkerEnvConfig(reward=STATIC, episode=EpisodeConfig(command_timeout=5.0))
+    return TinkerEnvConfig(model_name="Qwen/Qwen3-8B", reward=STATIC, episode=EpisodeConfig(command_timeout=5.0))
 
 
 def containers() -> set[str]:
@@ -71,7 +71,7 @@ def only(group: TrajectoryGroup) -> Trajectory:
 
 @pytest.mark.docker
 async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Problem, tmp_path: Path) -> None:
-    config = TinkerEnvConfig(episode=EpisodeConfig(transcript_dir=tmp_path))
+    config = TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(transcript_dir=tmp_path))
     odd = (
         "<think>\nhm\n</think>\n<tool_call>\n"
         '{"name":"execute_bash",  "arguments":{"command":"echo \\u00e9 é"}}\n</tool_call>' + END
@@ -126,7 +126,9 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
         call("submit", "submit"),
         f"Done.{END}",
     ]
-    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, TinkerEnvConfig(episode=rules)), Script(texts))
+    group = await do_group_rollout(
+        CVDPEnvGroupBuilder(arbiter, TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=rules)), Script(texts)
+    )
     trajectory = only(group)
     rewards = [transition.reward for transition in trajectory.transitions]
     assert rewards == [0.0, pytest.approx(0.1), 0.0, pytest.approx(0.6), pytest.approx(1.4)]
@@ -155,7 +157,7 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
 async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
     arbiter: Problem,
 ) -> None:
-    config = TinkerEnvConfig(episode=EpisodeConfig(harness_feedback=1))
+    config = TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(harness_feedback=1))
     script = Script([solution(arbiter), call("submit", "seq 1 300"), f"Done.{END}"])
     free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
     config = replace(config, max_trajectory_tokens=free.transitions[2].ob.length + 10)

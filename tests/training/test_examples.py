@@ -70,8 +70,16 @@ def test_a_recipe_makes_a_plan(name: str, prices: Path) -> None:
     assert plan.engine == "tinker"
     assert plan.options.log_path == f"runs/{name}"
     shown = describe_run(plan) if name == "sft" else dry_run(plan).splitlines()
-    assert shown[0].startswith("student: ")
-    assert any(line.startswith("cost: ") for line in shown)
+    parts = dict(line.split(": ", 1) for line in shown)
+    teachers = {plan.teacher} - {None} if plan.options.distils else set()
+    tokens = {f"tokens of {model}" for model in (plan.student, *teachers)}
+    assert parts.keys() >= {"student", "data", "prompts", "limits", "steps", "cost", *tokens}, name
+    assert parts.keys() - tokens - {"student", "data", "prompts", "limits", "steps", "cost"} <= {"teacher", "warning"}
+    assert ("teacher" in parts) is bool(teachers)
+    assert f", dialect {plan.renderer}, " in parts["student"]
+    assert all(", dialect " in line for part, line in parts.items() if part == "teacher")
+    for limit in ("max_tokens", "max_trajectory_tokens"):
+        assert f"{getattr(plan.options, limit):,} " in parts["limits"]
 
 
 @pytest.mark.parametrize("name", PAIRS)

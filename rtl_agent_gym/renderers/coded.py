@@ -1,0 +1,211 @@
+"""A dialect of the library ``renderers`` in coded text, which needs no vocabulary: prompts, parsed turns, what follows.
+
+Coded text has one character in place of each control token. The library gets a tokenizer whose ids are its characters
+(`CharacterTokenizer`). `LibraryRenderer` makes a `Renderer` of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UsageError
+from .characters import BODIES, FIRST_BODY, CharacterTokenizer, id_list
+from .cookbook import CookbookEngine, parse_tags, unreadable
+from .families import FAMILIES, VARIANTS
+from .protocol import TOOL, TOOL_ARGUMENT, TOOL_NAME
+
+if TYPE_CHECKING:
+    from renderers.base import ParsedResponse
+    from renderers.base import Renderer as Engine
+
+
+@cache
+def coded_dialect(name: str) -> CodedDialect:
+    """The dialect of a variant, one object per process."""
+    return CodedDialect(name)
+
+
+class CodedDialect:
+    """One variant. Its texts are coded: one character in place of each control token.
+
+    Args:
+        name: A key of `families.VARIANTS`.
+
+    Raises:
+        UsageError: A package that the variant needs is not installed, or too old.
+    """
+
+    def __init__(self, name: str) -> None:
+        try:
+            from renderers import configs
+            from renderers.base import create_renderer
+        except ImportError as error:
+            raise UsageError(f"renderer {name!r} needs the package renderers: pip install renderers") from error
+        variant = VARIANTS[name]
+        self.family = FAMILIES[variant.family]
+        self.characters = CharacterTokenizer(self.family.controls, variant.model)
+        self._name, self._variant = name, variant
+        self._engine: Engine | CookbookEngine
+        if self.family.config == "cookbook":
+            self._engine = CookbookEngine(name, self.characters)
+        else:
+            kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
+            config = kinds[self.family.config](**self.family.options, **variant.options)
+            self._engine = create_renderer(self.characters, config)
+        self.stops = tuple(map(chr, self._engine.get_stop_token_ids()))
+
+    @cached_property
+    def prompt(self) -> str:
+        """An opening: what the library extends, where only its end matters."""
+        return self.opening("", "-", tool=True)
+
+    @cached_property
+    def prompt_thinks(self) -> bool:
+        """Whether the prompt has opened the thinking."""
+        return self.parse("-").reasoning_complete is False
+
+    @cached_property
+    def thinks(self) -> bool:
+        """Whether a turn may begin with thinking."""
+        options = self._variant.options
+        if self.prompt_thinks or not all(options.get(key, True) for key in ("enable_thinking", "thinking")):
+            return self.prompt_thinks
+        return chr(FIRST_BODY) in self.shape(thinking=True, text=False, calls=1)
+
+    def opening(self, system: str, user: str, *, tool: bool) -> str:
+        """The opening of a protected system message and request."""
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": user})
+        ids = self._engine.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
+        return "".join(map(chr, ids))
+
+    def parse(self, turn: str) -> ParsedResponse:
+        """The thinking, text and calls of a turn without its stop token."""
+        if self.family.name:  # the library's time for a turn in DeepSeek's markup grows with the square of its length
+            return parse_tags(self.family, self.characters, turn, self.prompt)
+        try:
+            return self._engine.parse_response(id_list(turn), tools=[TOOL], prompt_ids=id_list(self.prompt))
+        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
+            return unreadable(turn)
+
+    def until_stop(self, turn: str) -> tuple[str, bool]:
+        """A turn up to its first stop token, and whether it has one."""
+        end = next((place for place, char in enumerate(turn) if char in self.stops), None)
+        return turn[:end], end is not None
+
+    def result_messages(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
+        """The contents as messages of the tool, which refer to the turn's calls by the ids that these have."""
+        calls = self.parse(self.until_stop(turn)[0]).tool_calls
+        ids = [self.characters.hidden(call.id or "") for call in calls]  # a model may sample a control token in one
+        usable = [id_ if "\n" not in id_ else "" for id_ in ids]  # an id is one line of a result
+        names = [(usable[n] if n < len(ids) else "") or call_id(n) for n in range(len(contents))]
+        return [
+            {"role": "tool", "name": TOOL_NAME, "tool_call_id": name, "content": content}
+            for name, content in zip(names, contents, strict=True)
+        ]
+
+    def extension(self, turn: str, replies: Sequence[dict[str, Any]]) -> str:
+        """What follows a turn, up to where the model writes next.
+
+        The library refuses turns that its template could not have rendered, such as one that ends while thinking. What
+        was sampled stays as it is then too, followed by what follows a complete turn.
+        """
+        if (extension := self._bridge(turn, replies)) is not None:
+            return extension
+        stopped = bool(turn) and turn[-1] in self.stops
+        stop = turn[-1] if stopped else self.characters.coded(self.family.stops[1])
+        extension = self._bridge(self.complete_turn(stop), replies)
+        if extension is None:
+            extension = self._rendered_extension(replies)
+        return extension if stopped else stop + extension
+
+    def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
+        before = self.prompt + turn
+        engine = coded_dialect(self._variant.extends or self._name)._engine
+        found = engine.bridge_to_next_turn(id_list(self.prompt), id_list(turn), list(replies), tools=[TOOL])
+        if found is None:
+            return None
+        after = "".join(map(chr, found.token_ids))
+        return after[len(before) :] if after.startswith(before) else None
+
+    def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
+        """What a full rendering has behind a turn, which has as many calls as there are results."""
+        mark = chr(FIRST_BODY)
+        turn: dict[str, Any] = {"role": "assistant", "content": mark}
+        if replies[0]["role"] == "tool":
+            calls = [_call({TOOL_ARGUMENT: mark}, number) for number in range(len(replies))]
+            ids = [reply["tool_call_id"] for reply in replies]
+            turn["tool_calls"] = [call | {"id": id_} for call, id_ in zip(calls, ids, strict=True)]
+            # Without a text the cookbook leaves out DeepSeek's end token; Gemma's template moves it behind the results.
+            turn["content"] = "-" if self.family.config == "cookbook" else ""
+            if self.prompt_thinks:
+                turn["reasoning_content"] = "-"
+        messages: Any = [{"role": "user", "content": "-"}, turn, *replies]
+        rendered = "".join(map(chr, self._engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)))
+        stop = self.characters.coded(self.family.stops[0 if "tool_calls" in turn else 1])
+        return rendered[rendered.index(stop, rendered.rindex(mark)) + 1 :]
+
+    def complete_turn(self, stop: str) -> str:
+        """A turn that ends with this token and can be continued."""
+        if stop == self.characters.coded(self.family.stops[0]):
+            shape = self.shape(thinking=False, text=False, calls=1)
+            return BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
+        return BODIES.sub("-", self.shape(thinking=False, text=True, calls=0))[:-1] + stop
+
+    def rendered_call(self, arguments: dict[str, Any]) -> str:
+        """A call with these arguments as the template writes it."""
+        hide = self.characters.protected
+        shown = {hide(key): hide(value) if isinstance(value, str) else value for key, value in arguments.items()}
+        message: dict[str, Any] = {"content": "", "tool_calls": [_call(shown)]}
+        if self.prompt_thinks:
+            message["reasoning_content"] = "-"
+        turn = self._rendered_turn(message)
+        span = self.parse(self.until_stop(turn)[0]).tool_calls[0].token_span
+        return turn if span is None else turn[slice(*span)]
+
+    def _rendered_turn(self, message: dict[str, Any]) -> str:
+        """A message of the assistant as the model writes it, with the token that ends the turn."""
+        request: dict[str, Any] = {"role": "user", "content": "-"}
+        messages: Any = [request, {"role": "assistant", **message}]
+        rendered = "".join(map(chr, self._engine.render_ids(messages, tools=[TOOL])))
+        prompt = "".join(map(chr, self._engine.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
+        if not rendered.startswith(prompt):
+            raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
+        turn = rendered[len(prompt) :]
+        stop = self.characters.coded(self.family.stops[0 if message.get("tool_calls") else 1])
+        return turn[: turn.rindex(stop) + 1] if stop in turn else turn + stop
+
+    @lru_cache(maxsize=64)  # noqa: B019  # dialects live as long as the process
+    def shape(self, *, thinking: bool, text: bool, calls: int) -> str:
+        """A turn of these parts, with one character in place of each body."""
+        if self.prompt_thinks and not thinking:
+            shape = self.shape(thinking=True, text=text, calls=calls)[1:]
+            return BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
+        bodies = map(chr, range(FIRST_BODY, FIRST_BODY + 0x100))
+        message: dict[str, Any] = {"content": ""}
+        if thinking:
+            message["reasoning_content"] = thought = next(bodies)
+        if text:
+            message["content"] = next(bodies)
+        if calls:
+            message["tool_calls"] = [_call({TOOL_ARGUMENT: next(bodies)}, number) for number in range(calls)]
+        turn = self._rendered_turn(message)
+        if self.family.json:
+            first = FIRST_BODY + thinking + text
+            turn = re.sub(f'\\{{"{TOOL_ARGUMENT}": ?"([{chr(first)}-\udbff])"\\}}', r"\1", turn)
+        if thinking and self.prompt_thinks and not turn.startswith(thought):
+            return thought + turn  # a template may drop the thinking of a turn without calls
+        return turn
+
+
+def call_id(number: int) -> str:
+    """The id of a turn's call, from 0, as models of Kimi's family write it."""
+    return f"functions.{TOOL_NAME}:{number}"
+
+
+def _call(arguments: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    function = {"name": TOOL_NAME, "arguments": arguments}
+    return {"type": "function", "id": call_id(number), "function": function}
