@@ -218,8 +218,9 @@ class LibraryRenderer(Renderer):
         """A call in its right form, as text."""
         body = json.dumps({TOOL_ARGUMENT: EXAMPLE_COMMAND}) if self.family.json else EXAMPLE_COMMAND
         turn = BODIES.sub(lambda _: body, self._coded.shape(thinking=False, text=False, calls=1))[:-1]
-        closed = self._characters.coded(self.family.think[1])
-        return self._characters.written(turn.rpartition(closed)[2] if closed else turn).strip()
+        begin, closed = self._characters.coded(self.family.call[0]), self._characters.coded(self.family.think[1])
+        rest = turn.partition(closed)[2] if closed else ""
+        return self._characters.written(rest if rest and begin in rest else turn).strip()
 
     @cached_property
     def _rules(self) -> TurnRules:

@@ -82,5 +82,10 @@ def test_a_model_without_a_dialect_needs_a_name(model: str, kind: str) -> None:
 
 
 def test_a_dialect_that_is_not_here_is_named() -> None:
-    with pytest.raises(UsageError, match="is tml_v0, which this package does not have; name one of"):
-        renderer_for("thinkingmachines/Inkling", None)
+    with pytest.raises(
+        UsageError, match="is kimi_k31_pro_max_reasoning, which this package does not have; name one of"
+    ):
+        renderer_for("moonshotai/Kimi-K3.1-Pro", None)
+    assert (
+        renderer_for("thinkingmachines/Inkling-Small", None) == "inkling"
+    )  # by the library's name, not the cookbook's
