@@ -124,7 +124,7 @@ def test_what_is_held_back_is_documented_with_its_pin() -> None:
     assert rows
     for names, versions, newer, reason in rows:
         for name, version, new in zip(*(cell.split(", ") for cell in (names, versions, newer)), strict=True):
-            found = pins(ROOT / "constraints.txt").get(canonicalize_name(name))
+            found = pinned(name).get(canonicalize_name(name))
             assert str(found) == version, f"{name} is pinned to {found}"
             assert Version(version) < Version(new)
         assert reason
