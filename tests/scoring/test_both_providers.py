@@ -129,7 +129,7 @@ from tests.scoring.test_both_providers import hogs
 async def main():
     async with NamespaceSandboxes() as provider, Scorer(provider, cache=None) as scorer:
         try:
-            return (await scorer.score(hogs(), dict(hogs().golden))).reason
+            return (await scorer.score(hogs(), dict(hogs().golden or {}))).reason
         except SandboxError as error:
             return f"{type(error).__name__}: {error}"
 
@@ -145,7 +145,7 @@ def hogs() -> Problem:
 
 async def test_without_a_control_group_who_ran_out_of_memory_is_unknown() -> None:
     async with DockerSandboxes() as provider, Scorer(provider, cache=None) as scorer:
-        score = await scorer.score(hogs(), dict(hogs().golden))
+        score = await scorer.score(hogs(), dict(hogs().golden or {}))
     assert "needed more memory than a grading has" in score.reason
     found = await asyncio.to_thread(run_as, SINGLE, SCORE_HOGS)
     assert found.startswith("HarnessError: ")
