@@ -18,8 +18,8 @@ from rtl_agent_gym.episodes.runtime import LocalRuntime, using
 from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
-from rtl_agent_gym.sandboxes.choice import make_provider, resolved_kind
-from rtl_agent_gym.sandboxes.root_folder import unpack
+from rtl_agent_gym.sandboxes.choice import kind, make_provider, resolved_kind
+from rtl_agent_gym.sandboxes.root_folder import VARIABLE, roots_folder, unpack
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.scoring.options import GradingOptions
 from tests.faults.moments import Moment
@@ -31,6 +31,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Without a daemon, what needs one must fail instead of taking namespaces. Another word here runs the suite on those.
 os.environ.setdefault("RTL_GYM_SANDBOX", "docker")
+
+# Tests have caches of their own, and all use the one root of sandboxes without Docker.
+os.environ.setdefault(VARIABLE, str(roots_folder()))
 
 # A shell ignores Ctrl-C for what it starts in the background, and so would everything that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -74,14 +77,24 @@ def _place(item: pytest.Item) -> int:
     return next((place for place, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
 
 
+def _is_about_docker(item: pytest.Item) -> bool:
+    """Whether a test needs Docker itself: by its mark, or as one of the kinds of sandboxes that it is run with."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return item.get_closest_marker("daemon") is not None or "docker" in params.values()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and mark the property tests, so that they can be asked for.
+
+    With namespaces as sandboxes, what is about Docker itself is skipped.
 
     A test with containers that fails is run a second time, as a busy machine can make it miss a deadline. The summary
     names each that passed only then: that is a race to be mended, and the nightly run fails.
     """
     items.sort(key=_place)
     for item in items:
+        if kind() == "namespaces" and _is_about_docker(item):
+            item.add_marker(pytest.mark.skip(reason="Docker"))
         if item.get_closest_marker("docker"):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -218,7 +231,7 @@ class SharedSandbox:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def _shared(request: pytest.FixtureRequest) -> AsyncIterator[SharedSandbox]:
-    if getattr(request, "param", "docker") == "namespaces":
+    if getattr(request, "param", resolved_kind()) == "namespaces":
         request.getfixturevalue("root_folder")
         made: SandboxProvider = NamespaceSandboxes()
     else:

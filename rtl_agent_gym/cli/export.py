@@ -103,6 +103,7 @@ def _write(rows: Iterable[dict[str, Any]], file: TextIO | None) -> int:
     for row in rows:
         print(json.dumps(row), file=file)
         written += 1
+    print(end="", file=file, flush=True)  # a full disk is an error before anything is said to be written
     return written
 
 

@@ -85,6 +85,11 @@ class NamespaceSandbox(WardenSandbox):
         """The id of process 1 outside of the sandbox; 0 if it has not started."""
         return self._started.pid if self._started is not None else 0
 
+    @property
+    def image_id(self) -> str:
+        """What identifies its image."""
+        return self._host.root_of(self.spec).id
+
     async def open(self) -> None:
         async with self._starting:
             if self._closing is not None:

@@ -28,8 +28,12 @@ SUBORDINATE = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
 _READY = "ready"
 _HELPER = f"echo started && read go && {{}} echo {_READY} && read end"
 """Runs in the new namespace with all capabilities there."""
-_FORBID = "echo 0 > /proc/sys/user/max_user_namespaces &&"
-"""The limit holds for everything below the namespace."""
+_LIMITS = (
+    "echo 0 > /proc/sys/user/max_user_namespaces && "
+    "{ test ! -w /proc/sys/user/max_inotify_instances || echo 16 > /proc/sys/user/max_inotify_instances; } &&"
+)
+"""What holds for everything below the namespace. Instances of inotify count for each user in it and, all together, for
+its owner, who usually may have 128."""
 
 
 def bubblewrap() -> str:
@@ -118,7 +122,7 @@ def open_single(uid: int) -> UserNamespace:
     return UserNamespace(_open([f"--map-user={uid}", f"--map-group={uid}"], lambda pid: None, ""), (uid,))
 
 
-def _open(options: list[str], map_ids: Callable[[int], None], first: str = _FORBID) -> int:
+def _open(options: list[str], map_ids: Callable[[int], None], first: str = _LIMITS) -> int:
     command = ["unshare", "--user", "--keep-caps", *options, "--", "/bin/sh", "-c", _HELPER.format(first)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0

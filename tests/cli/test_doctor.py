@@ -25,11 +25,12 @@ def by_part(output: str) -> dict[str, dict[str, str]]:
 
 @pytest.fixture
 def no_daemon(tmp_path: Path) -> dict[str, str]:
-    return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "RTL_GYM_ROOTS": str(tmp_path)}
+    return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "RTL_GYM_ROOTS": str(tmp_path), "RTL_GYM_SANDBOX": "docker"}
 
 
 class TestDoctor:
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_a_machine_that_is_set_up(self) -> None:
         ensure_image()
         done = command("doctor", "--json", TINKER_API_KEY="secret-value")
@@ -46,6 +47,7 @@ class TestDoctor:
         assert expected | {"extra [train]", "Qwen3 vocabulary", "containers left behind"} <= set(parts)
 
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_a_daemon_whose_containers_are_not_limited_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
         systemd = find_daemon().model_copy(update={"cgroup_driver": "systemd"})
         monkeypatch.setattr(doctor, "find_daemon", lambda: systemd)
@@ -112,6 +114,7 @@ class TestDoctor:
         assert states["Harmony vocabulary"].found == "offline, from $TIKTOKEN_ENCODINGS_BASE"
 
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_containers_whose_owner_is_gone_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         # To every other process the owner lives, so that no sweep takes the container away meanwhile.
         owner = owner_label()
@@ -128,6 +131,7 @@ class TestDoctor:
 
 class TestImage:
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_build_is_done_at_once_when_the_image_is_there(self) -> None:
         ensure_image()
         done = command("image", "build", "--start-daemon")
@@ -136,6 +140,7 @@ class TestImage:
         assert "Step" not in done.stdout
 
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_show_and_verify_speak_json(self) -> None:
         built = ensure_image()
         shown = json.loads(command("image", "show", "--json").stdout)

@@ -310,6 +310,7 @@ def test_a_docker_host_that_is_none(
 def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
     assert ended("doctor") == 3
     said = " ".join(capsys.readouterr().out.split())
     assert "missing Docker daemon no Docker daemon: /nonexistent does not exist" in said

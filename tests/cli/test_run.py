@@ -114,6 +114,7 @@ def test_without_tools_the_dialect_is_taught(tmp_path: Path) -> None:
 
 def test_no_daemon_exits_with_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///tmp/no-such-daemon.sock")
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
     done = run("run", "--problem", ARBITER)
     assert done.returncode == 3
     assert "no Docker daemon" in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.daemon]
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "from rtl_agent_gym.cli import main; main()"

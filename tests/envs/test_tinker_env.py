@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import os
 import pickle
-import socket
-import subprocess
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,11 +33,11 @@ from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
-from rtl_agent_gym.sandboxes.container import OWNER_LABEL  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
+from tests.sandboxes.providers import kill, owned  # noqa: E402
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 STATIC = RewardWeights(simulate=False)
@@ -55,13 +52,6 @@ def arbiter() -> Problem:
 @pytest.fixture
 def quick() -> TinkerEnvConfig:
     return TinkerEnvConfig(model_name="Qwen/Qwen3-8B", reward=STATIC, episode=EpisodeConfig(command_timeout=5.0))
-
-
-def containers() -> set[str]:
-    """The containers of this very process."""
-    mine = f"label={OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
-    listed = subprocess.run(["docker", "ps", "-q", "--filter", mine], capture_output=True, text=True, check=True)
-    return set(listed.stdout.split())
 
 
 def only(group: TrajectoryGroup) -> Trajectory:
@@ -112,7 +102,7 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
     assert recorded.complete
     assert [turn.token_ids for turn in recorded.turns] == said
     assert recorded.turns[0].completion == odd
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -149,7 +139,7 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
     assert [one and (one.number, one.left, one.fraction) for one in found] == [
         None, (1, 2, pytest.approx(1 / 7)), None, (2, 1, 1.0), (3, 0, 1.0),
     ]  # fmt: skip
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -211,13 +201,13 @@ async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem,
     envs = list(itertools.chain(*await asyncio.gather(*(builder.make_envs() for builder in builders))))
     try:
         assert len({id(builder._lease.runtime.provider) for builder in builders if builder._lease}) == 1
-        assert containers() == set()  # an environment that nobody rolls out costs nothing
+        assert owned() == set()  # an environment that nobody rolls out costs nothing
         openings: list[Any] = await asyncio.gather(*(env.initial_observation() for env in envs))
-        assert len(containers()) == 6
+        assert len(owned()) == 6
         assert len({tuple(prompt.to_ints()) for prompt, _ in openings}) == 1
     finally:
         await asyncio.gather(*(builder.cleanup() for builder in builders))
-    assert containers() == set()
+    assert owned() == set()
     await builders[0].cleanup()  # idempotent
     with pytest.raises(SandboxLost, match="closed"):
         await envs[0].step(encode(call("true")))
@@ -392,8 +382,7 @@ class Breaking(Script):
         said = await super().__call__(*args, **kwargs)
         if self.times > 0:
             self.times -= 1
-            victims = list(await asyncio.to_thread(containers))
-            await asyncio.to_thread(subprocess.run, ["docker", "kill", *victims], check=True, capture_output=True)
+            kill(*owned())
         return said
 
 
@@ -402,7 +391,7 @@ async def test_a_machines_fault_is_raised_and_is_no_reward(arbiter: Problem, qui
     builder = CVDPEnvGroupBuilder(arbiter, quick)
     with pytest.raises(SandboxError):
         await do_group_rollout(builder, Breaking([call("true")], 1), FailFast())
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -412,7 +401,7 @@ async def test_the_cookbooks_strategies_retry_it(arbiter: Problem, quick: Tinker
     group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), script, strategy)
     assert group.get_total_rewards() == [pytest.approx(0.4)]
     assert [error.error_type for error in group.rollout_errors] == ["SandboxLost"]
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -435,7 +424,7 @@ async def test_a_fault_of_one_ends_the_others_of_its_group(arbiter: Problem, qui
     with pytest.raises(SandboxError, match="the sampler's machine"):
         await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config, group_size=3), OneFails([call("sleep 50")]))
     assert time.monotonic() - begun < 45
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -449,7 +438,7 @@ async def test_a_cancelled_rollout_leaves_nothing(arbiter: Problem, quick: Tinke
     rollout.cancel()  # impatient: the second one hits the cleaning up
     with pytest.raises(asyncio.CancelledError):
         await rollout
-    assert containers() == set()
+    assert owned() == set()
 
 
 @pytest.mark.docker
@@ -459,14 +448,14 @@ async def test_the_time_limit_of_a_rollout_frees_its_container(arbiter: Problem,
 
     class Watching(Script):
         async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            seen.append(len(await asyncio.to_thread(containers)))
+            seen.append(len(await asyncio.to_thread(owned)))
             return await super().__call__(*args, **kwargs)
 
     strategy = RetryOnFailure(max_retries=1, per_rollout_timeout=5.0)
     with pytest.raises(TimeoutError):
         await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Watching([call("sleep 30")]), strategy)
     assert seen == [1, 1]
-    assert containers() == set()
+    assert owned() == set()
 
 
 async def test_cleaning_up_is_finished_when_it_is_cancelled() -> None:
@@ -494,7 +483,7 @@ async def test_a_failed_start_is_raised(arbiter: Problem, quick: TinkerEnvConfig
     builder = CVDPEnvGroupBuilder(arbiter, replace(quick, episode=episode))
     with pytest.raises(SandboxError):
         await do_group_rollout(builder, Script(["x"]))
-    assert containers() == set()
+    assert owned() == set()
 
 
 def test_a_builder_refuses_what_cannot_be_scored(arbiter: Problem) -> None:

@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import docker
 import pytest
 
 from rtl_agent_gym.envs import Episode, EpisodeConfig
@@ -15,9 +14,11 @@ from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.warden_sandbox import WardenSandbox
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
+from tests.sandboxes.providers import kill
 
 pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -171,14 +172,14 @@ async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
     episode: Episode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await episode.step(golden_call(episode.problem))
-    run = DockerSandbox.run
+    run = WardenSandbox.run
 
-    async def broken(self: DockerSandbox, command: str, *, timeout: float = 30.0, **more: object) -> object:
+    async def broken(self: WardenSandbox, command: str, *, timeout: float = 30.0, **more: object) -> object:
         if command == "break":
             await self._ask(b"R", {}, patience=5.0)  # the warden cannot go on from this
         return await run(self, command, timeout=timeout, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DockerSandbox, "run", broken)
+    monkeypatch.setattr(WardenSandbox, "run", broken)
     turn = await episode.step(call("echo one", "break", "echo two"))
     assert turn.stop_reason == "sandbox_broken"
     assert turn.truncated
@@ -203,11 +204,7 @@ async def test_who_fills_the_memory_until_the_warden_is_killed_has_a_score(episo
 
 async def test_a_container_that_somebody_else_kills_has_none(episode: Episode) -> None:
     await episode.step(golden_call(episode.problem))
-    client = docker.from_env()
-    try:
-        client.api.kill(episode.sandbox.id)
-    finally:
-        client.close()
+    kill(episode.sandbox.id)
     with pytest.raises(SandboxLost):
         await episode.step(call("echo one"))
 
@@ -218,7 +215,7 @@ async def test_what_breaks_before_the_first_turn_is_the_machines_fault(
     async def broken(*_: object, **__: object) -> None:
         raise SandboxBroken("gone")
 
-    monkeypatch.setattr(DockerSandbox, "run", broken)
+    monkeypatch.setattr(WardenSandbox, "run", broken)
     async with Scorer(provider, weights=RewardWeights.preset("proxy")) as scorer:
         config = EpisodeConfig(start_attempts=1)
         episode = Episode(arbiter, provider=provider, grader=scorer, renderer=get_renderer("qwen3"), config=config)

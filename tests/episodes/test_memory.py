@@ -13,7 +13,7 @@ from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TURNS = 50
@@ -30,7 +30,7 @@ async def test_an_episode_with_much_output_and_many_files_takes_little_memory(tm
     renderer, config = get_renderer("qwen3"), EpisodeConfig(max_turns=TURNS + 2, transcript_dir=tmp_path)
     say = write_turn(renderer, "", [LONGEST])
     async with (
-        DockerSandboxes() as provider,
+        make_provider() as provider,
         Episode(problem, provider=provider, grader=grader, renderer=renderer, config=config) as episode,
     ):
         await episode.start()

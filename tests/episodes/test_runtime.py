@@ -20,18 +20,14 @@ from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.admission import set_limits
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.scoring import RewardWeights
+from tests.sandboxes.providers import containers, owned
 
 LEFT = """
-import asyncio, os, socket, subprocess, time
+import asyncio, time
 from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes.container import OWNER_LABEL
-
-def containers():
-    mine = f"label={OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
-    return subprocess.run(["docker", "ps", "-q", "--filter", mine], capture_output=True, text=True).stdout.split()
+from tests.sandboxes.providers import owned
 
 async def use(release):
     lease = runtime.acquire()
@@ -39,22 +35,16 @@ async def use(release):
         await lease.release()
     else:
         await lease.runtime.scorer(None, None).prepare(load_problems("bundled")[0])
-        print("waiting", len(containers()))
+        print("waiting", len(owned()))
 
 asyncio.run(use(False))
 asyncio.run(use(False))
 asyncio.run(use(True))
 end = time.monotonic() + 10
-while containers() and time.monotonic() < end:
+while owned() and time.monotonic() < end:
     time.sleep(0.1)
-print("left", len(containers()))
+print("left", len(owned()))
 """
-
-
-def containers() -> list[str]:
-    """The names of this process's containers."""
-    asked = ["docker", "ps", "--format", "{{.Names}}", "--filter", f"label={OWNER_LABEL}={owner_label()}"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.split()
 
 
 @pytest.mark.docker
@@ -194,7 +184,7 @@ async def test_episodes_get_sandboxes_that_were_started_before() -> None:
     try:
         agents = lease.runtime.agents
         await agents.prepare(SandboxSpec())
-        known = set(containers())
+        known = containers(f"rtl-gym-agent-{os.getpid()}-")
         assert len(known) == 2
         sandbox = await agents.create()
         assert sandbox.id in known
@@ -202,4 +192,4 @@ async def test_episodes_get_sandboxes_that_were_started_before() -> None:
     finally:
         set_limits("")
         await lease.release()
-    assert not containers()
+    assert not owned()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,12 @@ from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.scoring.scorer import scorable
 from rtl_agent_gym.transcripts import read_transcript
 from tests.policies.stub_server import ChatServer, call
-from tests.sandboxes.providers import ProviderAround
+from tests.sandboxes.providers import ProviderAround, kill
 
 pytestmark = pytest.mark.docker
 
 STATIC = RewardWeights.preset("proxy")
 """Scores without a simulation, where a test is not about scores."""
-
-
-@pytest.fixture
-async def provider() -> AsyncIterator[DockerSandboxes]:
-    async with DockerSandboxes() as made:
-        yield made
 
 
 def problems(count: int) -> list[Problem]:
@@ -123,8 +116,7 @@ class Flaky(ProviderAround):
 
             async def run(command: str, **options: Any) -> Any:
                 if command.startswith("ls -R"):
-                    client = self.provider.client()
-                    await asyncio.to_thread(client.kill, sandbox.id)
+                    kill(sandbox.id)
                 return await real(command, **options)
 
             sandbox.run = run  # type: ignore[method-assign]

@@ -24,6 +24,7 @@ HUNGRY = """python3 -c 'b"x" * (1 << 30)'"""
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # without a control group, so large a request is refused and ends nothing
 async def test_processes_that_ran_out_of_memory_are_counted_and_change_nothing(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=[ARBITER])
     solution = [heredoc(path, text) for path, text in (problem.golden or {}).items()]

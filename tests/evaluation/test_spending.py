@@ -21,8 +21,8 @@ from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
-from tests.integrations.drive import containers
 from tests.policies.stub_server import ChatServer, call
+from tests.sandboxes.providers import owned
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TURN = Completion("x", prompt_tokens=100, cached_tokens=40, output_tokens=20, cost=0.5)
@@ -191,8 +191,8 @@ def test_a_limit_stops_all_episodes_that_are_played_at_once(tmp_path: Path) -> N
         if any(message["role"] == "assistant" for message in messages):
             return {"content": "No."}
         if next(asked) >= 3 or together.wait(timeout=300) > 0:
-            return call("ls")
-        time.sleep(2)
+            return call("sleep 1")  # the other answer arrives before the next request
+        time.sleep(3)
         return {"content": "No."}
 
     with ChatServer(reply) as server:
@@ -209,7 +209,7 @@ def test_a_limit_stops_all_episodes_that_are_played_at_once(tmp_path: Path) -> N
         assert sorted(line["stop_reason"] for line in lines) == ["completed", "limit", "limit"]
         ends = [read_transcript(path).end for path in (folder / "transcripts").iterdir()]
         assert sorted(end.stop_reason for end in ends if end is not None) == ["completed", "error", "error"]
-        assert not containers()
+        assert not owned(every=True)
 
         more, found = evaluated(tmp_path, server, "-n", "3", "--concurrency", "3", "--max-cost", "100")
     assert more.returncode == 0, more.stderr

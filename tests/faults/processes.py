@@ -10,11 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from socket import gethostname
 
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
-from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
+from tests.sandboxes.providers import owned, running
 
 ROOT = Path(__file__).resolve().parents[2]
 EVAL = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", "eval"]
@@ -35,15 +33,6 @@ def started(command: list[str], log: Path, **environment: str) -> Iterator[subpr
         process.wait()
 
 
-def containers(pid: int, *, every: bool = False) -> list[str]:
-    """The containers of a process; with `every`, also those that were created and never started."""
-    every_one = ["-a"] if every else []
-    owner = f"label={OWNER_LABEL}={gethostname()}:{pid}"
-    command = ["docker", "-H", daemon_host(), "ps", "-q", *every_one, "--filter", owner]
-    listed = subprocess.run(command, capture_output=True, text=True, check=True)
-    return listed.stdout.split()
-
-
 def wait_for(condition: object, seconds: float = 120.0, process: subprocess.Popen[bytes] | None = None) -> None:
     """Wait for a condition, and fail if the process ends before it holds."""
     assert callable(condition)
@@ -55,10 +44,11 @@ def wait_for(condition: object, seconds: float = 120.0, process: subprocess.Pope
 
 
 def killed(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process; none of its containers may run a minute later."""
+    """Kill a process; none of its sandboxes may run a minute later."""
+    before = owned(process.pid)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, "it had ended by itself"
-    wait_for(lambda: not containers(process.pid), 60.0)
+    wait_for(lambda: not owned(process.pid) and not running(before), 60.0)
 
 
 def transcripts(folder: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from .moments import Moment, machine_faults
 
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.daemon,
     pytest.mark.slow,
     pytest.mark.timeout(1500),
     # The Docker SDK drops the sockets of a connection that breaks without closing them.

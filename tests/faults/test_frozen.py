@@ -20,7 +20,7 @@ from tests.sandboxes.providers import ProviderAround
 
 from .moments import Moment
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(1500)]
 STILL = 40.0
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 

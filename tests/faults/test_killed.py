@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.evaluation import read_results
+from tests.sandboxes.providers import owned, programs
 
 from .moments import Moment
-from .processes import EVAL, ROOT, containers, killed, lines, started, transcripts, wait_for
+from .processes import EVAL, ROOT, killed, lines, started, transcripts, wait_for
 
 pytestmark = pytest.mark.docker
 PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001")
@@ -36,9 +37,8 @@ def finished(folder: Path, log: Path, more: list[str]) -> dict[str, Any]:
 
 
 def simulates(owner: int) -> bool:
-    """Whether a simulation runs in one of a process's containers: the policy itself starts none."""
-    every = [subprocess.run(["docker", "top", name], capture_output=True, text=True) for name in containers(owner)]
-    return any("vvp" in one.stdout for one in every)
+    """Whether a simulation runs in one of a process's sandboxes: the policy itself starts none."""
+    return any("vvp" in program for program in programs(owner))
 
 
 def verdicts(folder: Path) -> list[tuple[Any, ...]]:
@@ -66,7 +66,7 @@ def test_an_evaluation_that_is_killed_goes_on_to_the_same_result(tmp_path: Path,
     assert transcripts(cut)
     found = finished(cut, log, more)
     assert f"{len(before)} of 6 episodes are saved already" in log.read_text() or not before
-    assert not containers(process.pid, every=True)
+    assert not owned(process.pid, every=True)
     assert verdicts(cut) == verdicts(whole)
     for name in ("pass_at", "overall", "by_category", "causes"):
         assert found[name] == expected[name]
@@ -108,14 +108,14 @@ def test_a_trainer_that_is_killed_goes_on_to_the_same_metrics(tmp_path: Path, mo
     assert done.returncode == 0, done.stderr[-3000:]
     steps, pause = moment.number(0, STEPS // 2), moment.within(0, 2)
     with started([*JOB, f"log_path={cut}"], log, PYTHONUNBUFFERED="1") as process:
-        wait_for(lambda: lines(cut / "metrics.jsonl") >= steps and bool(containers(process.pid)), 400, process)
+        wait_for(lambda: lines(cut / "metrics.jsonl") >= steps and bool(owned(process.pid)), 400, process)
         time.sleep(pause)
         killed(process)
     assert lines(cut / "metrics.jsonl") < STEPS
     transcripts(cut)
     done = subprocess.run([*JOB, f"log_path={cut}"], cwd=ROOT, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert not containers(process.pid, every=True)
+    assert not owned(process.pid, every=True)
     assert transcripts(cut)
     expected = [json.loads(line) for line in (whole / "metrics.jsonl").read_text().splitlines()]
     assert [{name: row[name] for name in METRICS} for row in expected] == rows(cut)

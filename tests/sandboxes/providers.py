@@ -1,16 +1,25 @@
-"""Providers that meddle with the sandboxes of a real one."""
+"""Providers that meddle with the sandboxes of a real one; sandboxes as they are seen from outside."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import os
+import signal
+import socket
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import docker
 import pytest
 
-from rtl_agent_gym.sandboxes import Process, Sandbox, SandboxProvider, SandboxSpec
+from rtl_agent_gym.sandboxes import NamespaceSandbox, Process, Sandbox, SandboxProvider, SandboxSpec
+from rtl_agent_gym.sandboxes.choice import resolved_kind
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.daemon import daemon_host
 
 
 def on_both_providers(metafunc: pytest.Metafunc) -> None:
@@ -27,9 +36,92 @@ def docker_api() -> Iterator[docker.APIClient]:
 
 
 def containers(name: str = "rtl-gym-", **options: Any) -> set[str]:
-    """The names of the containers whose name begins so."""
+    """The names of the sandboxes whose name begins so: all containers, or those of namespaces of this process."""
+    if resolved_kind() == "namespaces":
+        return {made.id for made in _of_namespaces() if made.id.startswith(name)}
     with docker_api() as api:
         return {item["Names"][0].lstrip("/") for item in api.containers(filters={"name": name}, **options)}
+
+
+def owned(pid: int | None = None, *, every: bool = False) -> set[str]:
+    """The sandboxes of a process (None: this one): ids of containers, or of the processes that are process 1 in them.
+
+    Args:
+        pid: The process.
+        every: Also containers that were created and never started.
+    """
+    owner = str(os.getpid() if pid is None else pid)
+    if resolved_kind() != "namespaces":
+        label = f"label={OWNER_LABEL}={socket.gethostname()}:{owner}"
+        command = ["docker", "-H", daemon_host(), "ps", "-q", *(["-a"] if every else []), "--filter", label]
+        return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    processes = _processes()
+    below = _descendants({owner}, processes)
+    firsts = {process for process in below if processes[process].first}
+    return {process for process in firsts if not _descendants({process}, processes) & firsts}
+
+
+def running(found: set[str]) -> set[str]:
+    """Those of `owned` that still run, when their owner does not."""
+    if resolved_kind() != "namespaces":
+        return set()  # a container's owner is its label, which stays
+    return {process for process, about in _processes().items() if process in found and about.first}
+
+
+def programs(owner: int) -> list[str]:
+    """The names of what runs in the sandboxes of a process."""
+    if resolved_kind() == "namespaces":
+        processes = _processes()
+        inside = owned(owner)
+        return [processes[process].name for process in inside | _descendants(inside, processes) if process in processes]
+    tops = [subprocess.run(["docker", "top", name], capture_output=True, text=True) for name in owned(owner)]
+    return [line for top in tops for line in top.stdout.splitlines()]
+
+
+class _Process(NamedTuple):
+    parent: str
+    name: str
+    first: bool
+    """Whether it is process 1 of a namespace, and no zombie."""
+
+
+def _processes() -> dict[str, _Process]:
+    """The machine's processes by id."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            lines = dict(line.split(":", 1) for line in path.read_text().splitlines())
+            numbers = lines.get("NSpid", "").split()
+            first = len(numbers) > 1 and numbers[-1] == "1" and "Z" not in lines["State"].split()[0]
+            found[path.parent.name] = _Process(lines["PPid"].strip(), lines["Name"].strip(), first)
+    return found
+
+
+def _descendants(ancestors: set[str], processes: Mapping[str, _Process]) -> set[str]:
+    found: set[str] = set()
+    ahead = set(ancestors)
+    while ahead:
+        ahead = {process for process, about in processes.items() if about.parent in ahead}
+        found |= ahead
+    return found
+
+
+def kill(*sandboxes: str) -> None:
+    """End sandboxes from outside, as the machine might: by their names, or as `owned` has them."""
+    if resolved_kind() == "namespaces":
+        pids = {made.id: made.pid for made in _of_namespaces()}
+        for sandbox in sandboxes:
+            os.kill(pids.get(sandbox) or int(sandbox), signal.SIGKILL)
+        return
+    with docker_api() as api:
+        for sandbox in sandboxes:
+            api.kill(sandbox)
+
+
+def _of_namespaces() -> list[NamespaceSandbox]:
+    """Those of this process that run."""
+    made = [found for found in gc.get_objects() if type(found) is NamespaceSandbox]  # `isinstance` runs others' code
+    return [found for found in made if found.pid and os.path.exists(f"/proc/{found.pid}")]
 
 
 class ProviderAround(SandboxProvider):

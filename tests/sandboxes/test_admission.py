@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, admission, cgroups
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, admission, cgroups, namespaces
 from rtl_agent_gym.sandboxes import client as client_module
 from rtl_agent_gym.sandboxes.admission import (
     MEMORY_SHARE,
@@ -32,6 +32,7 @@ from rtl_agent_gym.sandboxes.admission import (
     set_limits,
 )
 from rtl_agent_gym.sandboxes.cgroups import Groups
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.sandboxes.container import DockerSandbox
 from rtl_agent_gym.scoring import Scorer
 
@@ -407,10 +408,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Budget:
     made = Budget(Limits(memory=4 * 128 << 20, cpus=1, starts=4))
     for kind, amount in (("agent", 2 * RESERVED["agent"]), ("scoring", RESERVED["scoring"]), ("waiting", 0)):
         made.permits[kind] = Permits(amount)  # type: ignore[index]
-    monkeypatch.setattr(client_module, "budget_of", lambda *_, **__: made)
+    for module in (client_module, namespaces):
+        monkeypatch.setattr(module, "budget_of", lambda *_, **__: made)
     return made
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_as_many_containers_start_at_once_as_the_limits_say(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 20
@@ -429,7 +432,7 @@ async def test_as_many_containers_start_at_once_as_the_limits_say(monkeypatch: p
 
 @pytest.mark.docker
 async def test_a_sandbox_waits_for_room_and_returns_it_however_it_ends(small: Budget) -> None:
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         first, second = await asyncio.gather(provider.create(), provider.create())
         third = asyncio.ensure_future(provider.create())
         await asyncio.sleep(0.5)
@@ -455,7 +458,7 @@ async def test_a_sandbox_waits_for_room_and_returns_it_however_it_ends(small: Bu
 @pytest.mark.docker
 async def test_sandboxes_in_advance_are_only_started_where_there_is_room(small: Budget) -> None:
     spec = SandboxSpec(role="scoring")
-    async with DockerSandboxes() as provider, WaitingSandboxes(provider, size=2) as pool:
+    async with make_provider() as provider, WaitingSandboxes(provider, size=2) as pool:
         used = small.usage
         with pytest.raises(SandboxError, match="no room"):
             await pool.prepare(spec)
@@ -470,7 +473,7 @@ async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(sma
     """Otherwise episodes would take the place of those that could be started for the next ones."""
     small.permits["waiting"] = Permits(RESERVED["agent"])
     spec = SandboxSpec()
-    async with DockerSandboxes() as provider, WaitingSandboxes(provider, size=1) as pool:
+    async with make_provider() as provider, WaitingSandboxes(provider, size=1) as pool:
         await pool.prepare(spec)
         assert (small.usage()["agent/used"], small.usage()["waiting/used"]) == (0, RESERVED["agent"])
         sandbox = await pool.create(spec)
@@ -484,7 +487,7 @@ async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(sma
 @pytest.mark.docker
 async def test_gradings_wait_for_a_processor(small: Budget) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
-    async with DockerSandboxes() as provider, Scorer(provider, waiting=2) as scorer:
+    async with make_provider() as provider, Scorer(provider, waiting=2) as scorer:
         # Different files: each has a grading of its own.
         texts = [
             {path: f"{text}\n// {number}\n" for path, text in (problem.golden or {}).items()} for number in range(3)

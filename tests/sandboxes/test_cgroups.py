@@ -53,6 +53,7 @@ def highest(made: Groups) -> int:
 PEAKS = ("memory.max_usage_in_bytes", "memory.peak")
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gradings(small: Groups) -> None:
     async def fill(sandbox: Sandbox) -> bool:
@@ -74,6 +75,7 @@ async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gra
     assert (score.passed, score.retries) == (True, 0)
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
     small: Groups, monkeypatch: pytest.MonkeyPatch
@@ -93,6 +95,7 @@ async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
         assert (await provider.budget()).permits["agent"].usage().used == (await provider.budget()).memory(sandbox.spec)
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> None:
     async with DockerSandboxes() as provider:
@@ -103,6 +106,7 @@ async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> Non
         assert 0 < small.free("agent") < 300 * MIB
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_groups_that_do_not_hold_the_containers_are_given_up(
     small: Groups, monkeypatch: pytest.MonkeyPatch

@@ -43,6 +43,7 @@ def test_a_word_says_it(monkeypatch: pytest.MonkeyPatch, no_daemon: None) -> Non
     assert get_args(SandboxOptions.model_fields["sandbox"].annotation) == SANDBOXES
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 def test_auto_is_docker_where_a_daemon_answers() -> None:
     assert resolved_kind() == "docker"
@@ -64,6 +65,7 @@ def test_auto_says_what_each_lacks(no_daemon: None, monkeypatch: pytest.MonkeyPa
         make_provider()
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 def test_podman_must_be_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     set_kind("podman")

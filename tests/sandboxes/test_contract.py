@@ -21,6 +21,7 @@ from rtl_agent_gym.sandboxes import (
     SandboxSpec,
     WaitingSandboxes,
 )
+from rtl_agent_gym.sandboxes.choice import make_provider, resolved_kind
 from rtl_agent_gym.sandboxes.root_folder import remove_tree
 from tests.sandboxes.apptainer_stub import apptainer_stub
 
@@ -60,12 +61,14 @@ async def maker(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider
         async with NamespaceSandboxes() as namespaces:
             yield namespaces
         return
-    async with DockerSandboxes() as docker:
-        if request.param == "docker":
+    if request.param == "docker":
+        async with DockerSandboxes() as docker:
             yield docker
-        else:
-            async with WaitingSandboxes(docker, size=1) as pool:
-                yield pool
+        return
+    if resolved_kind() == "namespaces":
+        request.getfixturevalue("root_folder")
+    async with make_provider() as made, WaitingSandboxes(made, size=1) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -227,8 +230,9 @@ async def test_images_are_built_once(maker: SandboxProvider, monkeypatch: pytest
         with pytest.raises(ImageError, match="not found"):
             await maker.build_image({"Dockerfile": f"FROM {base}\nCOPY nothing /x\n".encode()})
     finally:
-        if isinstance(maker, NamespaceSandboxes):
-            remove_tree(maker._host.root_of(SandboxSpec(image=built)).folder.parent)
+        provider = maker._provider if isinstance(maker, WaitingSandboxes) else maker
+        if isinstance(provider, NamespaceSandboxes):
+            remove_tree(provider._host.root_of(SandboxSpec(image=built)).folder.parent)
         else:
             async with DockerSandboxes() as docker:
                 with contextlib.suppress(SandboxError):

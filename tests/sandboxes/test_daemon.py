@@ -32,6 +32,7 @@ from rtl_agent_gym.sandboxes.daemon import (
 
 starts_daemons = [
     pytest.mark.docker,
+    pytest.mark.daemon,
     pytest.mark.skipif(
         not (is_root() and is_debian_like() and find_program("dockerd")),
         reason="only root on Debian or Ubuntu starts daemons",
@@ -148,6 +149,7 @@ class TestStarting:
 
 class TestFinding:
     @pytest.mark.docker
+    @pytest.mark.daemon
     def test_describes_the_machines_daemon(self) -> None:
         info = find_daemon()
         assert info.cpus >= 1

@@ -21,10 +21,11 @@ import requests
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container, warden_sandbox
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
 from rtl_agent_gym.sandboxes.container import cpu_time, own_doing
-from rtl_agent_gym.sandboxes.warden_sandbox import CpuTime
-from tests.sandboxes.providers import containers, docker_api
+from rtl_agent_gym.sandboxes.warden_sandbox import CpuTime, WardenSandbox
+from tests.sandboxes.providers import containers, docker_api, kill, owned, running
 
 pytestmark = pytest.mark.docker
 shared = pytest.mark.asyncio(loop_scope="module")
@@ -40,6 +41,7 @@ async def gone(name: str, seconds: float, besides: Collection[str] = ()) -> bool
     return False
 
 
+@pytest.mark.daemon
 async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
     with docker_api() as api:
         found = api.inspect_container(sandbox.id)
@@ -94,7 +96,7 @@ print(errno.errorcode[ctypes.get_errno()])
         ("df -i /code | awk 'END { print $2 }'", str(MAX_INODES)),
         ("grep CapEff /proc/self/status | cut -f2", "0" * 16),
         ("grep NoNewPrivs /proc/self/status | cut -f2", "1"),
-        ("ls /sys/class/net", "lo"),
+        pytest.param("ls /sys/class/net", "lo", marks=pytest.mark.daemon),
         ("touch /etc/x /usr/x /venv/x 2>/dev/null; echo $?", "1"),
         ("ls /src /rundir | grep -c py", "0"),
         ("cat /proc/1/environ 2>/dev/null; ls /proc/1/fd 2>/dev/null; echo closed", "closed"),
@@ -290,13 +292,13 @@ async def test_many_at_once(provider: DockerSandboxes) -> None:
     "seconds", [0.0, *(pytest.param(time, marks=pytest.mark.slow) for time in (0.02, 0.05, 0.1, 0.2)), 0.15, 0.3]
 )
 async def test_a_provider_that_closes_while_one_starts_leaves_nothing(seconds: float) -> None:
-    provider = DockerSandboxes()
+    provider = make_provider()
     creating = asyncio.ensure_future(provider.create(SandboxSpec(role="scoring")))
     await asyncio.sleep(seconds)
     started = list(provider._sandboxes)
     await provider.close()
     (found,) = await asyncio.gather(creating, return_exceptions=True)
-    assert isinstance(found, SandboxLost | DockerSandbox), found
+    assert isinstance(found, SandboxLost | WardenSandbox), found
     for sandbox in started:
         assert await gone(sandbox.id, 3)
 
@@ -311,6 +313,7 @@ async def test_close_leaves_nothing(provider: DockerSandboxes) -> None:
         await sandbox.run("true")
 
 
+@pytest.mark.daemon
 async def test_close_waits_for_a_removal_in_progress(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,12 +342,12 @@ async def test_an_exception_and_a_cancellation_leave_nothing() -> None:
     names: list[str] = []
 
     async def work() -> None:
-        async with DockerSandboxes() as provider:
+        async with make_provider() as provider:
             names.append((await provider.create()).id)
             await asyncio.sleep(60)
 
     task = asyncio.create_task(work())
-    while not names:
+    while not names and not task.done():
         await asyncio.sleep(0.05)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -355,7 +358,7 @@ async def test_an_exception_and_a_cancellation_leave_nothing() -> None:
 async def test_cancelled_while_starting_leaves_nothing() -> None:
     mine = f"rtl-gym-agent-{os.getpid()}-"
     before = containers(mine, all=True)
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         for delay in (0.0, 0.01, 0.05, 0.1, 0.15, 0.2):
             task = asyncio.create_task(provider.create())
             await asyncio.sleep(delay)
@@ -383,6 +386,7 @@ async def test_what_one_container_uses_up_the_others_still_have(
     assert (await other.exec(["whoami"])).output == "agent\n"
 
 
+@pytest.mark.daemon
 def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     assert uid_range({"SecurityOptions": ["name=seccomp,profile=default"]}) == UIDS
     assert uid_range({}) == UIDS
@@ -397,6 +401,7 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     client.close()
 
 
+@pytest.mark.daemon
 async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.GRACE", 0.5)
     await sandbox.run("true")
@@ -409,6 +414,7 @@ async def test_a_paused_container_is_a_machine_fault(sandbox: DockerSandbox, mon
         await sandbox.read_files(["."])
 
 
+@pytest.mark.daemon
 async def test_a_silent_sandbox_is_judged_by_its_whole_silence(
     sandbox: DockerSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,8 +489,7 @@ async def test_a_memory_that_a_short_command_fills_is_reported(provider: DockerS
 async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:
     running = asyncio.create_task(sandbox.run("sleep 30"))
     await asyncio.sleep(0.3)
-    with docker_api() as api:
-        api.kill(sandbox.id)
+    kill(sandbox.id)
     with pytest.raises(SandboxLost, match="went away"):
         await running
     with pytest.raises(SandboxLost):
@@ -493,9 +498,9 @@ async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: Docke
 
 OWNER = """
 import asyncio, os, sys
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 async def main():
-    provider = DockerSandboxes()
+    provider = make_provider()
     sandbox = await provider.create()
     await sandbox.run("(while :; do sleep 1; done) &")
     if len(sys.argv) > 1 and os.fork() == 0:
@@ -519,17 +524,23 @@ async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool
     )  # fmt: skip
     try:
         assert owner.stdout is not None
-        name = owner.stdout.readline().strip()
-        assert containers(name, all=True)
+        assert owner.stdout.readline()
+        found = owned(owner.pid, every=True)
+        assert found
         owner.send_signal(number)
         owner.wait(60)
-        assert await gone(name, 60)
+        end = time.monotonic() + 60
+        while (owned(owner.pid, every=True) or running(found)) and time.monotonic() < end:
+            await asyncio.sleep(0.1)
+        assert not owned(owner.pid, every=True)
+        assert not running(found)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(owner.pid, signal.SIGKILL)
         owner.stdout.close()
 
 
+@pytest.mark.daemon
 async def test_no_daemon_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", "unix:///tmp/no-such-daemon.sock")
     async with DockerSandboxes() as provider:
@@ -537,6 +548,7 @@ async def test_no_daemon_is_said_clearly(monkeypatch: pytest.MonkeyPatch) -> Non
             await provider.create()
 
 
+@pytest.mark.daemon
 async def test_a_missing_image_is_said_clearly(provider: DockerSandboxes) -> None:
     with pytest.raises(ImageError, match="rtl-agent-gym image build"):
         await provider.create(SandboxSpec(image="rtl-agent-gym/sim:nowhere"))

@@ -152,6 +152,7 @@ def test_long_paths_take_little_memory(
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # runs a warden inside, for which a sandbox without a control group has too few system calls
 async def test_a_command_that_leaves_nothing_running_needs_no_look_at_all_processes(sandbox: DockerSandbox) -> None:
     *head, _ = program().rstrip().splitlines()
     result = await sandbox.exec(["python3", "-c", "\n".join(head) + IN_SANDBOX])

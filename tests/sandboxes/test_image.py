@@ -151,6 +151,7 @@ def derived(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 class TestImages:
     @pytest.mark.slow
     def test_the_digest_does_not_depend_on_times_and_ids(
@@ -220,6 +221,7 @@ class TestImages:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_saved_image_has_the_same_digest_on_another_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,6 +254,7 @@ def _change(host: str) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_registry_carries_the_image_between_daemons_and_a_changed_one_is_refused(
@@ -301,6 +304,7 @@ DAMAGED = gzip.compress(bytes(5000), mtime=0)[:12] + b"\xff" * 20
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.parametrize(
     "text", [b"", b"no archive", b"\x1f\x8bno gzip", DAMAGED], ids=["empty", "text", "header only", "damaged"]
 )
@@ -320,6 +324,7 @@ def test_a_repository_has_no_tag(name: str) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 def test_a_registry_that_does_not_answer_is_named() -> None:
     with pytest.raises(ImageError, match=r"cannot push 127\.0\.0\.1:9/rtl"):
         push_image("127.0.0.1:9/rtl")

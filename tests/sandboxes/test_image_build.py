@@ -146,6 +146,7 @@ class TestContext:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 class TestTheImage:
     def test_is_found_at_once_when_it_is_there(self) -> None:
         said: list[str] = []
@@ -182,6 +183,7 @@ class TestTheImage:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 class TestBuilding:
     @pytest.mark.slow
     def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
@@ -237,6 +239,7 @@ class TestBuilding:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
 def test_a_base_is_bootstrapped_where_no_registry_gives_one(
@@ -260,6 +263,7 @@ def test_a_base_is_bootstrapped_where_no_registry_gives_one(
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 class TestPins:

@@ -9,7 +9,7 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, WaitingSandboxes
-from tests.sandboxes.providers import containers, docker_api
+from tests.sandboxes.providers import containers, kill
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
@@ -50,8 +50,7 @@ async def test_one_that_died_in_waiting_is_not_handed_out(provider: DockerSandbo
         before = names()
         await pool.prepare(SCORING)
         (dead,) = names() - before
-        with docker_api() as api:
-            api.kill(dead)
+        kill(dead)
         await asyncio.sleep(0.2)
         sandbox = await pool.create(SCORING)
         assert sandbox.id != dead

@@ -32,6 +32,7 @@ from rtl_agent_gym.training.launch import _shared
 from tests.cli.in_process import call
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
@@ -52,6 +53,7 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
     assert admission.budget_of(daemon_host(), {}) is budget
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.START_PATIENCE", 0.5)
@@ -68,6 +70,7 @@ async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: p
     budget.start_worked()
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
@@ -85,6 +88,7 @@ async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch:
         assert subprocess.run(there, capture_output=True).returncode != 0
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 @pytest.mark.parametrize("then", ["create", "close"])
 async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works(
@@ -121,6 +125,7 @@ async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works
     assert not there()
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
@@ -234,6 +239,7 @@ def others(nothing_given: None) -> Iterator[None]:
                     api.remove_container(container["Id"], force=True)
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 @pytest.mark.usefixtures("others")
 def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +254,7 @@ def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytes
     assert warning_of_others("--this-option") == ""
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 @pytest.mark.usefixtures("others")
 def test_evaluations_and_trainings_say_so_unless_they_have_limits(

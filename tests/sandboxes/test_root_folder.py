@@ -122,6 +122,7 @@ def test_another_image_is_refused(roots: Path, tmp_path: Path) -> None:
         find_root()
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
     found = find_root()

@@ -118,6 +118,7 @@ SKIPPED = {
 """rt_sigreturn, clone, fork, vfork, exit, exit_group and clone3, which end the caller or make another one."""
 
 
+@pytest.mark.daemon
 @pytest.mark.docker
 async def test_what_docker_refuses_is_refused(root_folder: object) -> None:
     program = PROBE.replace("LAST", str(LAST)).replace("SKIPPED", str(SKIPPED[os.uname().machine]))

@@ -287,6 +287,7 @@ def frozen_for(seconds: float) -> Act:
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.daemon
 async def test_a_container_that_was_frozen_for_longer_than_its_time_costs_nobody_a_verdict(
     provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,6 +305,7 @@ async def test_a_container_that_was_frozen_for_longer_than_its_time_costs_nobody
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.daemon
 async def test_a_supervisor_that_answers_late_makes_nobody_a_forger(provider: DockerSandboxes) -> None:
     if os.geteuid() != 0:
         pytest.skip("to stop a container's process from outside takes root")
@@ -324,6 +326,7 @@ async def test_a_supervisor_that_answers_late_makes_nobody_a_forger(provider: Do
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.daemon
 async def test_a_container_that_gets_no_processor_is_the_machines_fault(
     provider: DockerSandboxes, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -435,6 +438,7 @@ async def test_a_design_that_never_ends_gets_its_verdict_on_a_busy_host_too(
 
 @pytest.mark.docker
 @pytest.mark.slow
+@pytest.mark.daemon
 async def test_a_container_that_stays_frozen_is_an_error(
     provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from tests.sandboxes.ordinary_user import SINGLE, run_as
 from tests.scoring.attacks.test_attacks import ATTACKS
 from tests.scoring.attacks.thieves import shell
 
-pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("root_folder")]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.usefixtures("root_folder")]
 
 PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
 QUICK = min(PROBLEMS)

@@ -19,7 +19,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring.compose import HarnessImages
-from tests.sandboxes.providers import ProviderAround
+from tests.sandboxes.providers import ProviderAround, kill
 
 from .conftest import GOLDEN, TARGET
 
@@ -149,7 +149,7 @@ async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: Docker
         assert pool is not None
         while not (waiting := [box.result() for shelf in pool._shelves for box in shelf.waiting if box.done()]):
             await asyncio.sleep(0.1)
-        await asyncio.to_thread(provider.client().kill, waiting[0].id)
+        kill(waiting[0].id)
         score = await scorer.score(adder, {TARGET: GOLDEN})
         assert score.passed
         assert score.retries == 0

@@ -31,7 +31,7 @@ from rtl_agent_gym.sources.families import FAMILIES
 from tests.integrations.compose import compose_variables
 from tests.sources.family_designs import designs, members
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow]
 
 PROBLEMS = {problem.id: problem for problem in load_problems("bundled")}
 FOLDERS = ("docs", "rundir", "rtl", "verif", "src")

@@ -23,7 +23,7 @@ from tests.podman_service import podman_service
 
 from .conftest import EMPTY, GOLDEN, TARGET
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", params=["rootful", "rootless"])

@@ -25,7 +25,7 @@ from tests.second_daemon import SecondDaemon, second_daemon
 
 from .conftest import EMPTY, GOLDEN, TARGET
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from rtl_agent_gym import retries
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, SandboxLost
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from tests.counters import counted
-from tests.sandboxes.providers import ProviderAround, act_beside
+from tests.sandboxes.providers import ProviderAround, act_beside, kill
 
 from .conftest import COMPOSE, EMPTY, GOLDEN, HEADER, TARGET, make_problem
 
@@ -249,6 +250,7 @@ async def test_a_command_that_does_not_exist_is_the_problems_fault(provider: Doc
 
 
 @pytest.mark.slow
+@pytest.mark.daemon
 async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
     text = COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: .")
     plain = {"docker-compose.yml": text, "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN pip3 install cocotb_bus\n"}
@@ -307,12 +309,7 @@ class Failing(ProviderAround):
 
 
 async def kill_container(sandbox: Sandbox) -> None:
-    def kill() -> None:
-        client = docker.from_env()
-        client.containers.get(sandbox.id).kill()
-        client.close()
-
-    await asyncio.to_thread(kill)
+    kill(sandbox.id)
 
 
 async def test_a_container_killed_from_outside_is_graded_again(
@@ -383,7 +380,7 @@ async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_dat
 
 
 async def test_sandboxes_wait_before_the_first_grading_where_they_were_asked_for(adder: Problem) -> None:
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         async with Scorer(provider, waiting=2) as scorer:
             await scorer.prepare(adder)
             waiting = {sandbox.id for sandbox in provider._sandboxes}

@@ -21,6 +21,7 @@ from .conftest import GOLDEN, TARGET
 
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.daemon,
     pytest.mark.slow,
     pytest.mark.timeout(600),
     # The Docker SDK drops the sockets of a connection that breaks without closing them.

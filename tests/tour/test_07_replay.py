@@ -11,14 +11,14 @@ from rtl_agent_gym import Episode, EpisodeConfig, Scorer, load_problems
 from rtl_agent_gym.evaluation import play, replay
 from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.transcripts import read_transcript
 
 
 @pytest.mark.docker
 async def test_a_replay(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
-    async with DockerSandboxes() as provider, Scorer(provider) as scorer:
+    async with make_provider() as provider, Scorer(provider) as scorer:
         machine = {"provider": provider, "grader": scorer, "renderer": get_renderer("qwen3")}
         episode = Episode(problem, config=EpisodeConfig(transcript_dir=tmp_path), seed=7, **machine)
         await play(episode, GoldenPolicy(), seed=7)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import docker
 import pytest
 
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.harness import Defences
 from rtl_agent_gym.scoring.submission import sift
+from tests.sandboxes.providers import docker_api
 
 from .file_attacks import FORGERIES
 from .other_attacks import GOLDEN, HARMLESS_FILES, LEFT_FILES
@@ -155,13 +155,9 @@ async def test_hidden_tests_are_nowhere_in_an_agents_container(provider: DockerS
     for place in ("/code/docs/leak.txt", "in a process", f"LEAK={mark}"):
         assert place in leaked.output, "the search finds what is there"
 
-    def settings() -> str:
-        client = docker.from_env()
-        try:
-            return str(client.api.inspect_container(sandbox.id))
-        finally:
-            client.close()
-
-    told = await asyncio.to_thread(settings)
+    if not isinstance(sandbox, DockerSandbox):
+        return
+    with docker_api() as api:
+        told = str(await asyncio.to_thread(api.inspect_container, sandbox.id))
     assert mark not in told
     assert "test_fixed_priority_arbiter" not in told
