@@ -44,6 +44,10 @@ DIRECTIVE = "`timescale 1ns/1ps"
 MARK = "<!-- {} of {}, by benchmarks/compatibility.py -->"
 
 
+SECONDS = 600
+"""For each service of a harness, as in the official runner."""
+
+
 class Untrue(RTLGymError):
     """A run contradicts what is written of a row."""
 
@@ -62,13 +66,16 @@ async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | 
     """
     statements, unshown, tests = [], [], None
     try:
-        right, how, tests = await try_right(problem, scorer)
+        right, how, tests = await try_right(problem, scorer, known)
     except Untrue as error:
         if known is not None and known.right != "unknown":
             raise
         right, how = "unknown", str(error)
         print(error, file=sys.stderr, flush=True)
     for written in written_statements().get(short(problem), []):
+        if right == "unknown" and not written.read_only:  # everything fails, so a failure shows nothing
+            unshown.append(written.name)
+            continue
         try:
             statements.append(await try_statement(problem, written, scorer))
         except Untrue as error:
@@ -89,16 +96,22 @@ async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | 
     )
 
 
-async def try_right(problem: Problem, scorer: Scorer) -> tuple[Right, str, int | None]:
-    """What is known of right designs, how it was shown, and how many tests one passes."""
+async def try_right(problem: Problem, scorer: Scorer, known: Note | None) -> tuple[Right, str, int | None]:
+    """What is known of right designs, how it was shown, and how many tests one passes. Raises as `measure`."""
     if reason := why_unscorable(problem):
         return "unknown", f"cannot be run here: {reason}", None
     if (IMPOSSIBLE / short(problem)).is_dir():
-        return "impossible", await disprove(problem, scorer), None
+        proved = {path: text for path, text in files_below(IMPOSSIBLE / short(problem)).items() if path != "proof.json"}
+        score = await scorer.score(problem, proved, timeout=SECONDS)
+        if not score.passed:
+            return "impossible", await disprove(problem, scorer), None
+        if known is not None and known.right == "impossible":
+            raise Untrue(f"{problem.id}: a design passes although the row is called impossible")
+        return "passes", "a design of this project's passes", score.tests_passed
     files = right_design(problem)
     if files is None:
         return "unknown", "no right design is written, and the row has no solution", None
-    score = await scorer.score(problem, files, timeout=600)
+    score = await scorer.score(problem, files, timeout=SECONDS)
     if not score.passed:
         raise Untrue(f"{problem.id}: the right design fails: {score.reason}")
     own = files == problem.golden
@@ -112,9 +125,7 @@ async def disprove(problem: Problem, scorer: Scorer) -> str:
     proof = json.loads(files.pop("proof.json"))
     text = problem.harness[proof["file"]]
     tests = {**problem.harness, proof["file"]: text.replace(proof["from"], proof["to"])}
-    if (await scorer.score(problem, files, timeout=600)).passed:
-        raise Untrue(f"{problem.id}: a design passes although the row is called impossible")
-    mended = await scorer.score(problem.model_copy(update={"harness": tests}), files, timeout=600)
+    mended = await scorer.score(problem.model_copy(update={"harness": tests}), files, timeout=SECONDS)
     if not mended.passed:
         raise Untrue(f"{problem.id}: even with its tests mended, the design fails: {mended.reason}")
     return str(proof["why"])
@@ -125,7 +136,7 @@ async def try_statement(problem: Problem, written: Written, scorer: Scorer) -> S
     if written.read_only:
         return written.statement(None)
     files = written.design(problem)
-    score = await scorer.score(problem, files, timeout=600)
+    score = await scorer.score(problem, files, timeout=SECONDS)
     if score.passed != written.passes:
         verdict = "passes" if score.passed else f"fails ({score.reason})"
         raise Untrue(f"{problem.id}: {written.name!r} is not so: its design {verdict}")
