@@ -120,7 +120,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             problem = self._choose(options or {})
             self._end_episode()
             if self._lease is None:
-                self._lease = acquire(background_loop())
+                self._lease = acquire(background_loop(), self.config.sandbox.kind)
             runtime = self._lease.runtime
             scorer = runtime.scorer(self._weights, waiting=1, options=self.config.grading)
             self._episode = Episode(

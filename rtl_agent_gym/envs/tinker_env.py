@@ -209,7 +209,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         """Environments of one group. May be called again, as the cookbook does to retry an environment."""
         renderer = await asyncio.to_thread(load_renderer, self.config)
         if self._lease is None:
-            self._lease = acquire()
+            self._lease = acquire(sandbox=self.config.episode.sandbox.kind)
         provider = self._lease.runtime.agents
         options = self.config.episode.grading
         grader = self._lease.runtime.scorer(self.config.reward, self.config.score_cache, options=options)

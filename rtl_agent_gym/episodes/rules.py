@@ -11,7 +11,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ConfigDict, Field, SkipValidation, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
 from ..options import EpisodeRules
@@ -19,6 +19,7 @@ from ..policies.judge import read_judge
 from ..policies.protocol import smallest_turn
 from ..problems import Problem
 from ..sandboxes import SandboxSpec
+from ..sandboxes.choice import AnySpec
 from ..scoring import PRESETS, RewardWeights
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
@@ -59,8 +60,9 @@ class EpisodeConfig(EpisodeRules):
     model_config = ConfigDict(strict=True)
     kind = "the rules of an episode"
 
-    sandbox: SkipValidation[SandboxSpec] = Field(default_factory=SandboxSpec)
-    """Image and limits of the agent's sandbox."""
+    sandbox: AnySpec = Field(default_factory=SandboxSpec)
+    """Image and limits of the agent's sandbox; or a word for how sandboxes are made here, as in the option ``sandbox``
+    of evaluations: ``auto``, ``docker``, ``podman`` or ``namespaces``, short for ``SandboxSpec(kind=WORD)``."""
 
     @field_validator("judge")
     @classmethod

@@ -25,7 +25,7 @@ from ..policies.judge import NamedJudges
 from ..sandboxes import SandboxProvider, WaitingSandboxes
 from ..sandboxes.admission import given_limits
 from ..sandboxes.budgeted import BudgetedSandboxes
-from ..sandboxes.choice import make_provider
+from ..sandboxes.choice import kind, make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
@@ -37,7 +37,7 @@ WAITING = 4
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()
+_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Runtime]] = WeakKeyDictionary()
 _background: asyncio.AbstractEventLoop | None = None
 
 
@@ -115,11 +115,11 @@ class Runtime(ABC):
 
 
 class LocalRuntime(Runtime):
-    """With sandboxes on this machine, or of the Docker daemon that this process talks to."""
+    """With sandboxes of a kind on this machine, or of the Docker daemon that this process talks to."""
 
-    def __init__(self) -> None:
+    def __init__(self, sandbox: str = "auto") -> None:
         super().__init__()
-        self._provider = make_provider()
+        self._provider = make_provider(option=sandbox)
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
         self._scorers: list[Scorer] = []
@@ -156,7 +156,7 @@ class LocalRuntime(Runtime):
         self.provider.abandon()
 
 
-_make: Callable[[], Runtime] = LocalRuntime
+_make: Callable[[], Runtime] | None = None  # for `LocalRuntime`
 
 
 @contextlib.contextmanager
@@ -173,8 +173,8 @@ def using(make: Callable[[], Runtime]) -> Iterator[None]:
 class Lease:
     """The right to use a loop's runtime, until `release`."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+    def __init__(self, runtime: Runtime, kind: str) -> None:
+        self.runtime, self._kind = runtime, kind
         self._held = True
 
     async def release(self) -> None:
@@ -184,22 +184,27 @@ class Lease:
             self.runtime.users -= held
             last = held and self.runtime.users == 0
             if last:
-                _runtimes.pop(asyncio.get_running_loop(), None)
+                _runtimes.get(asyncio.get_running_loop(), {}).pop(self._kind, None)
         if last:
             await self.runtime.close()
 
 
-def acquire(loop: asyncio.AbstractEventLoop | None = None) -> Lease:
-    """Lease the runtime of a loop (None: the running one). The first lease creates it."""
-    loop = loop or asyncio.get_running_loop()
+def acquire(loop: asyncio.AbstractEventLoop | None = None, sandbox: str = "auto") -> Lease:
+    """Lease the runtime of a loop (None: the running one) for sandboxes of this kind (`SandboxSpec.kind`).
+
+    The first lease creates it. What `using` makes, such as a cluster, has a kind of its own.
+    """
+    loop, word = loop or asyncio.get_running_loop(), "" if _make is not None else kind(sandbox)
     with _lock:
         for dead in [known for known in _runtimes if known.is_closed()]:
-            _runtimes.pop(dead).abandon()
-        if loop not in _runtimes:
-            _runtimes[loop] = _make()
-        runtime = _runtimes[loop]
+            for runtime in _runtimes.pop(dead).values():
+                runtime.abandon()
+        known = _runtimes.setdefault(loop, {})
+        if word not in known:
+            known[word] = LocalRuntime(word) if _make is None else _make()
+        runtime = known[word]
         runtime.users += 1
-    return Lease(runtime)
+    return Lease(runtime, word)
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

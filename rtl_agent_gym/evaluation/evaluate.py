@@ -163,7 +163,7 @@ async def evaluate(
             player.player(problem, episode_renderer(config.episode, renderer), 0)
         runtime: Runtime | None = None
         if provider is None:
-            lease = acquire()
+            lease = acquire(sandbox=config.episode.sandbox.kind)
             owned.push_async_callback(lease.release)
             runtime = lease.runtime
             provider = runtime.agents

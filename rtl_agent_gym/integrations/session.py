@@ -121,7 +121,7 @@ class ToolSession:
         options = self.config.grading
         require_scorable(self.problem, options, texts=False)
         opening = tool_opening(self.problem, self.config)
-        self._lease = acquire()
+        self._lease = acquire(sandbox=self.config.sandbox.kind)
         try:
             runtime = self._lease.runtime
             scorer = runtime.scorer(self._weights, self._cache, options=options)

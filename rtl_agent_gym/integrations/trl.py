@@ -167,7 +167,7 @@ class RTLEnvironment:
 async def _sandboxes_at_once(config: EpisodeConfig) -> float:
     """The number of agents' sandboxes that the machine has memory for; infinite if that is not known."""
     if not usage():  # unknown until this process has connected to the daemon
-        lease = acquire()
+        lease = acquire(sandbox=config.sandbox.kind)
         try:
             provider = lease.runtime.provider
             if isinstance(provider, BudgetedSandboxes):

@@ -11,7 +11,9 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SkipValidation
 
 from ..errors import DaemonError, SandboxError, UsageError
 from ..options import SANDBOXES, WITHOUT_DAEMON
@@ -19,6 +21,7 @@ from .apptainer import ApptainerSandboxes, check_apptainer
 from .budgeted import BudgetedSandboxes
 from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
+from .protocol import SandboxSpec
 from .provider import DockerSandboxes
 
 VARIABLE = "RTL_GYM_SANDBOX"
@@ -50,11 +53,24 @@ def kind(option: str = "auto") -> str:
     return word
 
 
-def make_provider(image: str | None = None) -> BudgetedSandboxes[Any]:
+def read_spec(sandbox: object) -> SandboxSpec:
+    """A spec, or the one that a word for the kind of sandboxes stands for. Raises `UsageError` for anything else."""
+    spec = SandboxSpec(kind=sandbox) if isinstance(sandbox, str) else sandbox
+    if not isinstance(spec, SandboxSpec) or spec.kind not in SANDBOXES:
+        raise UsageError(f"sandbox must be a SandboxSpec or one of {', '.join(SANDBOXES)}, got {sandbox!r}")
+    return spec
+
+
+AnySpec = Annotated[SandboxSpec, SkipValidation, BeforeValidator(read_spec)]
+"""A field with a spec, or a word for the kind of sandboxes."""
+
+
+def make_provider(image: str | None = None, option: str = "auto") -> BudgetedSandboxes[Any]:
     """A provider of the chosen kind. May wait for the daemon's answer, once in a process.
 
     Args:
         image: A Docker image for specs that name none; None for the package's own simulation image.
+        option: The kind; ``auto`` for the word that `kind` finds.
 
     Raises:
         UsageError: As from `kind`.
@@ -65,14 +81,14 @@ def make_provider(image: str | None = None) -> BudgetedSandboxes[Any]:
         "namespaces": NamespaceSandboxes,
         "apptainer": ApptainerSandboxes,
     }
-    found = resolved_kind()
+    found = resolved_kind(option)
     return without_daemon[found]() if found in without_daemon else DockerSandboxes(image)
 
 
-def resolved_kind() -> str:
+def resolved_kind(option: str = "auto") -> str:
     """``docker``, ``podman``, ``namespaces`` or ``apptainer``. Raises as `make_provider` does."""
     global _found
-    word = kind()
+    word = kind(option)
     if word == "podman":
         _find_podman()
     if word != "auto":

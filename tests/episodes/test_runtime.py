@@ -17,8 +17,8 @@ import pytest
 
 from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.episodes.rules import EpisodeConfig
-from rtl_agent_gym.errors import SandboxLost
-from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.errors import SandboxLost, UsageError
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxSpec
 from rtl_agent_gym.sandboxes.admission import set_limits
 from rtl_agent_gym.scoring import RewardWeights
 from tests.sandboxes.providers import containers, owned
@@ -193,3 +193,26 @@ async def test_episodes_get_sandboxes_that_were_started_before() -> None:
         set_limits("")
         await lease.release()
     assert not owned()
+
+
+async def test_a_loop_has_a_runtime_for_each_kind_of_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
+    leases = [runtime.acquire(sandbox=kind) for kind in ("auto", "docker", "namespaces", "namespaces")]
+    usual, docker, namespaces, again = [lease.runtime for lease in leases]
+    assert usual is docker is not namespaces is again
+    assert isinstance(usual.provider, DockerSandboxes)
+    assert isinstance(namespaces.provider, NamespaceSandboxes)
+    for lease in leases[:3]:
+        await lease.release()
+    assert runtime.acquire(sandbox="namespaces").runtime is again
+    await again.close()
+
+
+def test_an_episodes_sandboxes_are_named_by_a_word_or_a_spec() -> None:
+    for given in ("namespaces", SandboxSpec(kind="namespaces")):
+        assert EpisodeConfig(sandbox=given).sandbox.kind == "namespaces"
+    assert EpisodeConfig().sandbox.kind == "auto"
+    assert EpisodeConfig(sandbox="docker").with_options(max_turns=3).sandbox.kind == "docker"
+    for wrong in ("vm", SandboxSpec(kind="vm"), 3):
+        with pytest.raises(UsageError, match="sandbox must be a SandboxSpec or one of auto, docker, podman"):
+            EpisodeConfig(sandbox=wrong)

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.grader.messages import ServiceReport
 from rtl_agent_gym.scoring.harness import run_harness
@@ -101,7 +102,7 @@ async def seen() -> dict[tuple[str, str], ServiceReport]:
     """What `SHOW` sees, by command and options."""
     env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
     keys = [(command, options) for options in OPTIONS for pair in PAIRS for command in pair]
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         found = await run_cases(provider, [Case(command.format(options), SHOW, env) for command, options in keys])
     return dict(zip(keys, found, strict=True))
 
@@ -142,7 +143,7 @@ async def ended() -> dict[str, list[ServiceReport]]:
     """How each of `ENDS` ends as a fork, and with an interpreter of its own."""
     options = "-s -p no:cacheprovider /src/test_it.py"
     cases = [Case(command.format(options), source) for source in ENDS.values() for command in (FORKED, NEW)]
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         found = await run_cases(provider, cases)
     return dict(zip(ENDS.values(), map(list, zip(found[::2], found[1::2], strict=True)), strict=True))
 
@@ -182,7 +183,7 @@ PROMISES = [
 async def promised() -> dict[tuple[str, str], ServiceReport]:
     """The services of `PROMISES`."""
     cases = [Case(command.format("-s /src/test_it.py"), USES, env) for command, env in PROMISES]
-    async with DockerSandboxes() as provider:
+    async with make_provider() as provider:
         return dict(zip(PROMISES, await run_cases(provider, cases), strict=True))
 
 
