@@ -168,12 +168,17 @@ class ChatPolicy:
         users.remove(self)
         if users:
             return
-        cache = self._library.in_memory_llm_clients_cache
-        for key in [key for key in cache.cache_dict if key.endswith(f"-{id(loop)}")]:
-            client = cache.cache_dict[key]
-            cache.delete_cache(key)  # otherwise the closed client is reused
+        for client in self._take_clients(loop):  # otherwise a closed client is reused
             if iscoroutinefunction(close := getattr(client, "close", None)):
                 await close()
+
+    def _take_clients(self, loop: asyncio.AbstractEventLoop) -> list[Any]:
+        """Remove litellm's clients of a loop from its cache, which knows loops by their ids, and return them."""
+        cache = self._library.in_memory_llm_clients_cache
+        taken = {key: client for key, client in cache.cache_dict.items() if key.endswith(f"-{id(loop)}")}
+        for key in taken:
+            cache.delete_cache(key)
+        return list(taken.values())
 
     async def request(
         self,
@@ -236,7 +241,10 @@ class ChatPolicy:
     async def _attempt(self, request: dict[str, Any], received: Received) -> ChatAnswer:
         import openai  # installed with litellm, whose exceptions are subclasses of openai's
 
-        _connected.setdefault(asyncio.get_running_loop(), WeakSet()).add(self)
+        loop = asyncio.get_running_loop()
+        if loop not in _connected:
+            self._take_clients(loop)  # those of a loop that has ended and had the same id
+        _connected.setdefault(loop, WeakSet()).add(self)
         try:
             # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
             async with asyncio.timeout(self.options.request_timeout):

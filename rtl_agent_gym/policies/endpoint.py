@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -195,7 +194,7 @@ def completion(answer: Answer) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{secrets.token_hex(12)}",
         "object": "chat.completion",
-        "created": int(time.time()),
+        "created": 0,
         "model": NAME,
         "choices": [{"index": 0, "message": answer.message, "finish_reason": answer.finish, "logprobs": None}],
         "usage": usage | {"total_tokens": sum(usage.values())},

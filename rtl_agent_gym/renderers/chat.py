@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .characters import CharacterTokenizer, id_list
+from .coded import library_engine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .vocabularies import Codec
 
@@ -223,17 +224,10 @@ def _arguments(text: Any) -> Any:
 
 @cache
 def _made(name: str) -> tuple[Engine, CharacterTokenizer, Family]:
-    try:
-        from renderers import configs
-        from renderers.base import create_renderer
-    except ImportError as error:
-        raise UsageError(f"dialect {name!r} needs the package renderers: pip install renderers") from error
     variant = VARIANTS.get(name)
     family = _OWN.get(name) or (FAMILIES[variant.family] if variant is not None else None)
     if family is None or family.config == "cookbook" or family.name:
         known = ", ".join(sorted({*_OWN, *(one for one in VARIANTS if FAMILIES[VARIANTS[one].family].name == "")}))
         raise UsageError(f"renderer {name!r} cannot hold conversations of other agents; choose one of {known}")
     tokenizer = CharacterTokenizer(family.controls, variant.model if variant is not None else "")
-    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-    options = {**family.options, **(variant.options if variant is not None else {})}
-    return create_renderer(tokenizer, kinds[family.config](**options)), tokenizer, family
+    return library_engine(family, variant.options if variant is not None else {}, tokenizer), tokenizer, family

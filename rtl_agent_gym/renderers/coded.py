@@ -7,19 +7,30 @@ Coded text has one character in place of each control token. The library gets a 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .characters import BODIES, FIRST_BODY, CharacterTokenizer, id_list
 from .cookbook import CookbookEngine, parse_tags, unreadable
-from .families import FAMILIES, VARIANTS
+from .families import FAMILIES, VARIANTS, Family
 from .protocol import TOOL, TOOL_ARGUMENT, TOOL_NAME
 
 if TYPE_CHECKING:
     from renderers.base import ParsedResponse
     from renderers.base import Renderer as Engine
+
+
+def library_engine(family: Family, options: Mapping[str, Any], characters: CharacterTokenizer) -> Engine:
+    """The library's renderer of a family. Raises `UsageError` if the library is not installed."""
+    try:
+        from renderers import configs
+        from renderers.base import create_renderer
+    except ImportError as error:
+        raise UsageError(f"dialect {family.config!r} needs the package renderers: pip install renderers") from error
+    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
+    return create_renderer(characters, kinds[family.config](**family.options, **options))
 
 
 @cache
@@ -39,11 +50,6 @@ class CodedDialect:
     """
 
     def __init__(self, name: str) -> None:
-        try:
-            from renderers import configs
-            from renderers.base import create_renderer
-        except ImportError as error:
-            raise UsageError(f"renderer {name!r} needs the package renderers: pip install renderers") from error
         variant = VARIANTS[name]
         self.family = FAMILIES[variant.family]
         self.characters = CharacterTokenizer(self.family.controls, variant.model)
@@ -52,9 +58,7 @@ class CodedDialect:
         if self.family.config == "cookbook":
             self._engine = CookbookEngine(name, self.characters)
         else:
-            kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-            config = kinds[self.family.config](**self.family.options, **variant.options)
-            self._engine = create_renderer(self.characters, config)
+            self._engine = library_engine(self.family, variant.options, self.characters)
         self.stops = tuple(map(chr, self._engine.get_stop_token_ids()))
 
     @cached_property

@@ -123,7 +123,9 @@ def test_the_example_of_the_documentation(service: Service, tmp_path: Path, monk
     text = (Path(__file__).parents[2] / "docs" / "tinker.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     monkeypatch.chdir(tmp_path)
-    exec(compile(example.replace("group_size=8", "group_size=2"), "docs/tinker.md", "exec"), {})
+    # The scripted service has Qwen3's vocabulary.
+    example = example.replace("group_size=8", "group_size=2").replace("Qwen3.5-9B", "Qwen3-8B")
+    exec(compile(example, "docs/tinker.md", "exec"), {})
     assert last_metrics(tmp_path / "runs" / "arbiter")["env/all/tests_passed"] == 1.0
     assert len(list((tmp_path / "runs" / "arbiter" / "transcripts").iterdir())) == 2
 

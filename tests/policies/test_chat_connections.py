@@ -131,6 +131,16 @@ async def test_the_last_policy_closes_the_connections_that_it_shares(policies: M
         assert set(cache) == before
 
 
+async def test_connections_of_an_ended_loop_with_the_same_id_are_not_used(policies: MakePolicy) -> None:
+    with ChatServer([{"content": "hi"}]) as server:
+        policy = policies(server)
+        cache: dict[str, Any] = policy._library.in_memory_llm_clients_cache.cache_dict
+        stale = f"left-{id(asyncio.get_running_loop())}"
+        cache[stale] = object()
+        assert native(await next_turn(opened(policy))).text == "hi"
+        assert stale not in cache
+
+
 async def test_a_policy_closes_no_connection_while_another_waits_for_its_answer(policies: MakePolicy) -> None:
     slow = [head(content_length=len(ANSWER)), ANSWER[:40], 1.0, ANSWER[40:]]
     with ChatServer([{"content": "hi"}]) as server, ChatServer([{"raw": slow}]) as elsewhere:
