@@ -39,7 +39,8 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
         raise UsageError(f"no policy {name!r}; choose one of: {', '.join(POLICIES)}")
     if (argument := _split(forms[kind])[1]) and not rest:
         what = argument.partition("[")[0].lower().replace("_", " ")
-        raise UsageError(f'{kind!r} needs a {what}: --policy "{forms[kind]}"')
+        article = "an" if what[0] in "aeiou" else "a"
+        raise UsageError(f'{kind!r} needs {article} {what}: --policy "{forms[kind]}"')
     if rest and not argument:
         raise UsageError(f"{kind!r} takes nothing after its name, got {rest!r}")
     match kind:

@@ -128,5 +128,5 @@ def test_names() -> None:
         HarnessPolicy("clippy", policy([]).model)
     with pytest.raises(UsageError, match="samples tokens"):
         make_policy("harness:mini-swe-agent golden")
-    with pytest.raises(UsageError, match="needs a agent"):
+    with pytest.raises(UsageError, match="needs an agent"):
         make_policy("harness")
