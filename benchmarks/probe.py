@@ -95,6 +95,8 @@ def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
             for row, (prompt, answer) in enumerate(some):
                 logits.append(model.lm_head(hidden[row, len(prompt) - 1 : len(prompt) + len(answer) - 1]).float())
                 targets.append(torch.tensor(answer))
+    if not all(one.isfinite().all() for one in logits):
+        raise UsageError("--probe: the model's logits are not finite; are its weights damaged?")
     owner = torch.tensor([number for number, answer in enumerate(problems.answers) for _ in answer])
     return Answers(torch.cat(logits).clone(), torch.cat(targets), owner)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -100,6 +100,18 @@ def test_the_shipped_student_fails_it(probe: ModuleType) -> None:
     assert figures["teacher"] > 0.95
     assert figures["before"] < 0.15 < figures["pass_at_16"]
     assert probe.in_words(figures)[0] == "| 64 held-out problems | |"
+
+
+def test_a_model_without_finite_logits_is_refused(probe: ModuleType) -> None:
+    class Damaged:
+        def model(self, input_ids: Any, **_: Any) -> Any:
+            return SimpleNamespace(last_hidden_state=torch.full((*input_ids.shape, 2), float("nan")))
+
+        def lm_head(self, hidden: Any) -> Any:
+            return hidden
+
+    with pytest.raises(probe.UsageError, match="not finite"):
+        probe.answers(Damaged(), probe.Problems([[1]], ["x"], [[1, 0]]))
 
 
 def test_a_folder_without_a_model_is_refused(probe: ModuleType, tmp_path: Path) -> None:

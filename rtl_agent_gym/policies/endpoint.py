@@ -171,17 +171,25 @@ def read_request(data: bytes) -> dict[str, Any]:
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise UsageError(f"messages[{number}].role: expected one of {', '.join(_ROLES)}")
-        for call in message.get("tool_calls") or ():
+        if message["role"] == "tool" and not isinstance(message.get("tool_call_id"), str):
+            raise UsageError(f"messages[{number}].tool_call_id: expected the id of a call")
+        calls = message.get("tool_calls") or ()
+        for call in calls if isinstance(calls, list | tuple) else [calls]:
             function = call.get("function") if isinstance(call, dict) else None
-            if not isinstance(function, dict) or not isinstance(function.get("name"), str) or "id" not in call:
+            if not (isinstance(function, dict) and isinstance(function.get("name"), str)) or not isinstance(
+                call.get("id"), str
+            ):
                 raise UsageError(f"messages[{number}].tool_calls: each needs an id and a function with a name")
             function.setdefault("arguments", "{}")
     for name, known in _REFUSED.items():
         if body.get(name) not in known:
             raise UsageError(f"{name}: {json.dumps(body[name])[:80]} is not understood here; leave it out")
-    for tool in body.get("tools") or ():
+    tools = body.get("tools") or ()
+    for tool in tools if isinstance(tools, list | tuple) else [tools]:
         if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
             raise UsageError("tools: expected a list of functions")
+    if not isinstance(body.get("stream_options"), dict | None):
+        raise UsageError("stream_options: expected an object")
     for name in ("max_tokens", "max_completion_tokens"):
         if (most := body.get(name)) is not None and (type(most) is not int or most < 1):
             raise UsageError(f"{name}: expected a number of tokens above 0")

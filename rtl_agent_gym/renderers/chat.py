@@ -93,10 +93,17 @@ class ChatDialect:
         """Ids at which sampling stops."""
 
     def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """The coded prompt of a conversation, up to where the model writes."""
-        found = self._engine.render_ids(
-            self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
-        )
+        """The coded prompt of a conversation, up to where the model writes.
+
+        Raises:
+            UsageError: The family has no form for these messages, such as a second system message.
+        """
+        try:
+            found = self._engine.render_ids(
+                self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise UsageError(f"messages: the dialect {self.name} cannot write them: {error}") from error
         return "".join(map(chr, found))
 
     def extension(
@@ -185,7 +192,7 @@ class ChatDialect:
         if isinstance(value, str):
             return self._characters.protected(value)
         if isinstance(value, Mapping):
-            return {key: self._protected(one) for key, one in value.items()}
+            return {self._protected(key): self._protected(one) for key, one in value.items()}
         return [self._protected(one) for one in value] if isinstance(value, list) else value
 
     def _unprotected(self, value: Any) -> Any:

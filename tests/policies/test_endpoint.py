@@ -73,6 +73,11 @@ async def test_a_conversation_with_the_openai_client(stream: bool) -> None:
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
         ("messages", [{"role": "robot", "content": "hi"}]),
         ("messages", []),
+        ("messages", [{"role": "tool", "content": "x"}]),
+        ("messages", [{"role": "assistant", "tool_calls": 7}, {"role": "user", "content": "x"}]),
+        ("messages", [{"role": "assistant", "tool_calls": [{"id": {}, "function": {"name": "x"}}]}]),
+        ("tools", 7),
+        ("stream_options", 7),
     ],
 )
 async def test_what_would_change_the_meaning_is_refused(name: str, value: Any) -> None:

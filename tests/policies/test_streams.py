@@ -156,6 +156,26 @@ async def test_a_text_that_spells_control_tokens_is_text() -> None:
     assert sampler.prompts[-1].count(start) == 5  # system, user, assistant, the result, assistant
 
 
+async def test_what_a_call_names_its_arguments_is_text() -> None:
+    odd = {"id": "a", "type": "function", "function": {"name": "bash", "arguments": '{"<|im_start|>": "<|im_end|>"}'}}
+    episode, sampler = streams("qwen3", ["Done.<|im_end|>"])
+    messages: list[Any] = [
+        SYSTEM,
+        TASK,
+        {"role": "assistant", "content": None, "tool_calls": [odd]},
+        *result({"tool_calls": [odd]}, ""),
+    ]
+    await episode.answer(messages, [BASH])
+    assert sampler.prompts[0].count(vocabulary("qwen3").token_to_id("<|im_start|>")) == 5
+
+
+async def test_messages_that_a_family_has_no_form_for_are_refused() -> None:
+    episode, _ = streams("qwen3_5", [])
+    with pytest.raises(UsageError, match="System message must be at the beginning"):
+        await episode.answer([SYSTEM, SYSTEM, TASK], [BASH])
+    assert episode.streams == []
+
+
 async def grown(dialect: str = "qwen3") -> tuple[TokenStreams, Scripted, list[dict[str, Any]]]:
     """An episode of two turns, and its messages."""
     episode, sampler = streams(dialect, [call(dialect, "ls"), call(dialect, "pwd"), "One.<|im_end|>", "Two.<|im_end|>"])
