@@ -4,8 +4,8 @@
 #   ./run_distillation_1problem_agentic.sh
 #   TINKER_API_KEY=... ./run_distillation_1problem_agentic.sh
 #
-# Sets up what is missing (the Python environment, the Docker daemon, the simulation image). Then a student works on the
-# bundled 8-bit fixed-priority arbiter in real shells, in containers, is scored by the problem's hidden cocotb tests, and
+# Sets up what is missing (the Python environment, sandboxes with or without Docker, the image). Then a student works on the
+# bundled 8-bit fixed-priority arbiter in real shells, in sandboxes, is scored by the problem's hidden cocotb tests, and
 # learns from a teacher that judges each token it sampled:
 #
 #   with TINKER_API_KEY     Qwen3.5-9B learns from Qwen3.6-27B on Tinker's service; what it may cost is said first

@@ -141,7 +141,7 @@ def test_it_serves_where_there_is_no_checkout(wheel: Path, tmp_path: Path, extra
     pip = [str(bin_ / "pip"), "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
     run(*pip, f"rtl-agent-gym{extra} @ {wheel.as_uri()}")
     command = str(bin_ / "rtl-agent-gym")
-    run(command, "image", "build", "--start-daemon")
+    run(command, "image", "build")
     problem = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
     played = run(command, "run", "--problem", problem, "--policy", "golden", "--json")
     assert json.loads(played.splitlines()[-1])["score"]["passed"] is True

@@ -131,6 +131,16 @@ class TestSetup:
         assert ".venv was not made by this script" in done.stderr
         assert (checkout / ".venv" / "mine").exists()
 
+    def test_an_environment_of_another_folder_is_refused_and_stays_set_up(self, checkout: Path, tmp_path: Path) -> None:
+        (tmp_path / "other").mkdir()
+        stamp = tmp_path / "other/setup-stamp"
+        stamp.write_text("dev 0\n")
+        (checkout / ".venv").symlink_to(tmp_path / "other")
+        done = run(checkout, "scripts/setup", "--venv-only")
+        assert done.returncode == 3
+        assert f".venv is a link to {tmp_path / 'other'}" in done.stderr
+        assert stamp.read_text() == "dev 0\n"
+
     def test_another_python_than_that_of_the_environment_is_refused(self, checkout: Path) -> None:
         (checkout / ".venv/bin").mkdir(parents=True)
         (checkout / ".venv/bin/python").symlink_to(sys.executable)

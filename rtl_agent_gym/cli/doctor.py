@@ -157,7 +157,7 @@ def _docker() -> Iterator[Check]:
     except SandboxError as error:
         what, _, todo = str(error).partition(". ")
         yield _check("Docker daemon", False, what, todo, required=required)
-        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup", required=required)
+        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup --docker", required=required)
         return
     name = "Podman " if daemon.podman else ""
     yield _check("Docker daemon", True, f"{name}{daemon.version} (API {daemon.api_version}) at {daemon.host}")

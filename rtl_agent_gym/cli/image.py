@@ -1,4 +1,4 @@
-"""``rtl-agent-gym image``: build, show, verify, move and prune the simulation image."""
+"""``rtl-agent-gym image``: build, show, verify, move and prune the simulation image, Docker's or that of namespaces."""
 
 from __future__ import annotations
 
@@ -6,18 +6,28 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..sandboxes import image, image_build, root_folder
+from ..errors import ImageError
+from ..sandboxes import image, image_build, root_folder, root_image
+from ..sandboxes.choice import image_kind
 from ..sandboxes.daemon import ensure_daemon
 from .options import JsonOption
 
-image_app = typer.Typer(help="The Docker image with the simulators, for agents and hidden tests.")
+image_app = typer.Typer(help="The image with the simulators, for agents and hidden tests.")
+KindOption = Annotated[
+    Literal["auto", "docker", "podman", "namespaces", "apptainer"],
+    typer.Option("--sandbox", help="Whose image: Docker's, or the root folder of sandboxes without a daemon."),
+]
+
+
+def _without_docker(sandbox: str) -> bool:
+    return image_kind(sandbox) == "namespaces"
 
 
 @image_app.command("build")
@@ -28,8 +38,9 @@ def build_command(
     start_daemon: Annotated[
         bool, typer.Option("--start-daemon", help="If no Docker daemon is running, install and start one.")
     ] = False,
+    sandbox: KindOption = "auto",
 ) -> None:
-    """Build the image of this version if it does not exist."""
+    """Build the image of this version if it does not exist. Without Docker, as a folder; needs no root."""
     console = Console()
     started = time.monotonic()
 
@@ -39,21 +50,30 @@ def build_command(
     if start_daemon:
         daemon = ensure_daemon(report)
         console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)
-    image_build.ensure_image(report, rebuild=no_cache)
-    console.print(f"image {image.image_tag()} is ready", highlight=False)
+    where = ""
+    if not start_daemon and _without_docker(sandbox):
+        where = f" in {root_image.build_image(report, rebuild=no_cache).folder.parent}"
+    else:
+        image_build.ensure_image(report, rebuild=no_cache)
+    console.print(f"image {image.image_tag()} is ready{escape(where)}", highlight=False)
 
 
 @image_app.command("show")
-def show_command(as_json: JsonOption = False) -> None:
-    """Show the image's name, content digest, id, age and size."""
+def show_command(as_json: JsonOption = False, sandbox: KindOption = "auto") -> None:
+    """Show the image's name, content digest, id, age and size; of a root folder, its name, digest and place."""
+    if _without_docker(sandbox):
+        root = root_folder.find_root()
+        found = {"tag": root.tag, "digest": root.digest, "remark": root.remark, "folder": str(root.folder)}
+        _print(found, found, as_json)
+        return
     facts = image.inspect()
     _print(facts, facts | {"size": f"{facts['size'] / 1e9:.2f} GB"}, as_json)
 
 
 @image_app.command("verify")
-def verify_command(as_json: JsonOption = False) -> None:
+def verify_command(as_json: JsonOption = False, sandbox: KindOption = "auto") -> None:
     """Run every tool of the image in a container and show the versions."""
-    versions = image_build.verify()
+    versions = root_image.verify() if _without_docker(sandbox) else image_build.verify()
     _print(versions, versions, as_json)
 
 
@@ -77,22 +97,41 @@ RepositoryArgument = Annotated[
 
 
 @image_app.command("save")
-def save_command(file: FileArgument) -> None:
-    """Write the image to a file, for other machines. Prints the digest of its content."""
-    typer.echo(f"{file}: {image.save_image(file)}")
+def save_command(file: FileArgument, sandbox: KindOption = "auto") -> None:
+    """Write the image to a file, for other machines with or without Docker. Prints the digest of its content."""
+    typer.echo(f"{file}: {root_image.save_root(file) if _without_docker(sandbox) else image.save_image(file)}")
 
 
 @image_app.command("load")
-def load_command(file: FileArgument, digest: DigestOption = None) -> None:
-    """Read the image from a file, and check its content."""
+def load_command(file: FileArgument, digest: DigestOption = None, sandbox: KindOption = "auto") -> None:
+    """Read the image from a file, and check its content. Without Docker, the same as `unpack`."""
+    if _without_docker(sandbox):
+        unpack_command(file, digest)
+        return
     typer.echo(f"{image.image_tag()}: {image.load_image(file, digest)}")
+
+
+@image_app.command("export")
+def export_command(
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="A folder, or a file whose name ends with .sqsh or .squashfs.")
+    ],
+) -> None:
+    """Copy the unpacked image: into a folder for RTL_GYM_ROOTS, or into a squashfs file. Prints its digest."""
+    try:
+        root_folder.find_root()
+    except ImageError:
+        if _without_docker("auto"):
+            raise
+        unpack_command()
+    typer.echo(f"{target}: {root_image.export_root(target).digest}")
 
 
 @image_app.command("unpack")
 def unpack_command(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="From `image save`; without it, the Docker image is unpacked."),
+        typer.Argument(metavar="[FILE]", help="From `save` or `export`; without it, Docker's image is unpacked."),
     ] = None,
     digest: DigestOption = None,
 ) -> None:
@@ -116,7 +155,9 @@ def pull_command(repository: RepositoryArgument, digest: DigestOption = None) ->
 
 
 @image_app.command("prune")
-def prune_command() -> None:
-    """Remove images of earlier versions and leftovers of builds; keep the current image."""
-    removed = image_build.prune()
+def prune_command(sandbox: KindOption = "auto") -> None:
+    """Remove images and root folders of earlier versions and leftovers of builds; keep the current ones."""
+    removed = root_folder.prune()
+    if not _without_docker(sandbox):
+        removed += image_build.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

@@ -23,6 +23,7 @@ from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
 from .protocol import SandboxSpec
 from .provider import DockerSandboxes
+from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_SANDBOX"
 """The environment variable with the word."""
@@ -130,6 +131,29 @@ def _find() -> str:
     raise DaemonError(
         "no sandbox can be made here. " + ". ".join(f"{word.capitalize()}: {why}" for word, why in lacks.items())
     )
+
+
+def image_kind(option: str = "auto") -> str:
+    """Whose image a command is about, ``docker`` or ``namespaces``; here, ``auto`` asks for no image.
+
+    Raises:
+        UsageError: As from `kind`.
+        SandboxError: With ``auto``, no daemon answers and bubblewrap is missing. With ``podman``, it does not answer.
+    """
+    word = kind(option)
+    if word == "podman":
+        _find_podman()
+    if word != "auto":
+        return "namespaces" if word in WITHOUT_DAEMON else "docker"
+    try:
+        find_daemon()
+    except DaemonError as error:
+        try:
+            bubblewrap()
+        except SandboxError as lacking:
+            raise DaemonError(f"{error}. Without Docker: {lacking}") from error
+        return "namespaces"
+    return "docker"
 
 
 def _find_podman() -> None:

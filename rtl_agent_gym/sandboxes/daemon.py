@@ -147,7 +147,8 @@ def docker_errors() -> Iterator[None]:
         raise DaemonError(f"Docker refused: {error.explanation or error}") from error
     except (DockerException, OSError) as error:  # requests' exceptions are OSErrors
         raise DaemonError(
-            f"no Docker daemon answers ({error}); start one with ./scripts/setup, then see: rtl-agent-gym doctor"
+            f"no Docker daemon answers ({error}); start one with ./scripts/setup --docker, then see: rtl-agent-gym "
+            f"doctor"
         ) from error
 
 
@@ -370,7 +371,7 @@ def _how_to_get_one() -> str:
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST names it: start it there, or unset DOCKER_HOST"
     install = (
-        "As root, ./scripts/setup installs and starts one; or: apt-get install docker.io iptables"
+        "As root, ./scripts/setup --docker installs and starts one; or: apt-get install docker.io iptables"
         if is_debian_like()
         else "Install and start Docker (Linux: your distribution's docker package; macOS: Docker Desktop or colima)"
     )
@@ -439,12 +440,17 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
 
 
 @contextmanager
-def exclusive(work: str, progress: Progress) -> Iterator[None]:
-    """Let one process of this user on this machine do `work` (a word) at a time; the others wait.
+def exclusive(work: str, progress: Progress, path: Path | None = None) -> Iterator[None]:
+    """Let one process do `work` (a word) at a time; the others wait.
 
     The lock ends with the process, and children do not inherit it.
+
+    Args:
+        work: What is done.
+        progress: Called with a line if another process does it.
+        path: The lock's file; None for one of this user on this machine.
     """
-    path = Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
+    path = path or Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,6 +12,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import threading
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from ..errors import ImageError
 from .daemon import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
+from .dockerfile import Stage, build_stages, file_mode, read_stages
 from .image import (
     CONTENT_LABEL,
     REPOSITORY,
@@ -47,7 +49,8 @@ _CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 PULLED_BASE = "debian:trixie-slim"
 BOOTSTRAPPED_BASE = "rtl-agent-gym/base:trixie"
 
-_RELEASE = "trixie"
+RELEASE = "trixie"
+"""Debian's, of the image."""
 _EXCLUDED = ("--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*")
 
 
@@ -70,8 +73,7 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
                 return found
             base, tag = ensure_base(client, progress), image_tag()
             progress(f"building {tag} on {base}; about four minutes when no step is cached")
-            arguments = {"BASE": base} | {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
-            built = _build(client, tag, _context_tar(context_files()), progress, buildargs=arguments, nocache=rebuild)
+            built = _build_stages(client, tag, base, progress, rebuild)
             content = content_of(client, built)
             progress(content.remark)
             recording = f"FROM {built}\nLABEL {CONTENT_LABEL}={content.digest}\n"
@@ -80,10 +82,30 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
             return recorded
 
 
-def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress: Progress, **options: Any) -> str:
+def _build_stages(client: docker.DockerClient, tag: str, base: str, progress: Progress, rebuild: bool) -> str:
+    """Build the image's stages, at once where they need nothing of each other. Returns the last one's id."""
+    files, stopped = build_context(), threading.Event()
+    stages = read_stages(files["Dockerfile"].decode(), {"BASE": base})
+
+    def build(stage: Stage, built: Mapping[str, str]) -> str:
+        def report(line: str) -> None:
+            if stopped.is_set():
+                raise ImageError("another stage has failed")
+            progress(f"{stage.name}: {line}")
+
+        context = _tar({**files, "Dockerfile": stage.text(built).encode()})
+        name = tag if stage is stages[-1] else None
+        return _build(client, name, context, report, buildargs=proxies(), nocache=rebuild)
+
+    return build_stages(stages, build, stopped.set)
+
+
+def _build(
+    client: docker.DockerClient, tag: str | None, context: io.BytesIO, progress: Progress, **options: Any
+) -> str:
     """Build an image from a tar archive and return its id."""
-    last: deque[str] = deque(maxlen=200)
-    failure = None
+    last, what = deque[str](maxlen=200), tag or "a stage of the image"
+    failure, built = None, ""
     try:
         events = client.api.build(
             fileobj=context,
@@ -97,15 +119,16 @@ def _build(client: docker.DockerClient, tag: str, context: io.BytesIO, progress:
         )
         for event in events:  # to the end, also after an error, so that the connection can be closed
             failure = event.get("error", failure)
+            built = event.get("aux", {}).get("ID", built)
             for line in str(event.get("stream", "")).splitlines():
                 last.append(line)
                 if re.match(r"Step \d+/\d+ :", line):
                     progress(line if len(line) <= 110 else f"{line[:109]}…")
     except (DockerException, requests.RequestException) as error:
-        raise ImageError(f"the build of {tag} broke off: {error}\n{tail(last)}") from error
-    found = image_id(client, tag)
-    if failure is not None or found is None:
-        raise ImageError(f"building {tag} failed: {failure or 'it ended without an image'}\n{tail(last)}")
+        raise ImageError(f"the build of {what} broke off: {error}\n{tail(last)}") from error
+    found = image_id(client, tag) if tag else built
+    if failure is not None or not found:
+        raise ImageError(f"building {what} failed: {failure or 'it ended without an image'}\n{tail(last)}")
     return found
 
 
@@ -120,14 +143,19 @@ def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfi
     return image_id(client, tag) or _build(client, tag, _tar(files), silent, **options)
 
 
-def _context_tar(files: Mapping[str, bytes]) -> io.BytesIO:
-    """The build context and the host's certificates as a tar archive.
+def build_context() -> dict[str, bytes]:
+    """The files of the build context and the host's certificates.
 
-    The certificates belong to the machine that builds: only the build stage uses them, and the tag ignores them.
+    The certificates belong to the machine that builds: only an early stage uses them, and the tag ignores them.
     """
     bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
     certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
-    return _tar({**files, "host-ca.crt": certificates})
+    return {**context_files(), "host-ca.crt": certificates}
+
+
+def proxies() -> dict[str, str]:
+    """The variables with which a build reaches the network through a proxy."""
+    return {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
 
 
 def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
@@ -136,8 +164,7 @@ def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
         for path, content in files.items():
             entry = tarfile.TarInfo(path)
             entry.size = len(content)
-            # Not the mode on disk: it changes with the umask, and a wheel does not keep it.
-            entry.mode = 0o755 if content.startswith(b"#!") else 0o644
+            entry.mode = file_mode(content)
             tar.addfile(entry, io.BytesIO(content))
     archive.seek(0)
     return archive
@@ -157,9 +184,13 @@ def verify() -> dict[str, str]:
     Raises:
         ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
     """
-    pins = pinned_versions()
     with connected() as client:
-        output = run_once(client, find_image(client), ["/bin/sh", "-c", _version_script(pins)])
+        return checked_versions(run_once(client, find_image(client), ["/bin/sh", "-c", version_script()]))
+
+
+def checked_versions(output: str) -> dict[str, str]:
+    """The versions in the output of `version_script`. Raises `ImageError` as `verify` does."""
+    pins = pinned_versions()
     versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
     wrong = [
         f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
@@ -175,10 +206,10 @@ def verify() -> dict[str, str]:
     return versions
 
 
-def _version_script(pins: dict[str, str]) -> str:
+def version_script() -> str:
     """A shell script that prints a line ``name<TAB>version`` for every tool; vvp's after it has run a simulation."""
     design = 'module t; initial $display("alive"); endmodule'
-    packages = [name for name in pins if name != "iverilog"]
+    packages = [name for name in pinned_versions() if name != "iverilog"]
     return f"""
         report() {{ printf '%s\\t%s\\n' "$1" "$(printf '%s' "$2" | grep -oE '[0-9]+([.][0-9]+)+' | head -n 1)"; }}
         report iverilog "$(iverilog -V)"
@@ -229,7 +260,7 @@ def ensure_base(client: docker.DockerClient, progress: Progress) -> str:
         client.images.pull(PULLED_BASE)
     except (DockerException, requests.RequestException) as error:
         refusal = _first_line(getattr(error, "explanation", None) or error)
-        progress(f"{PULLED_BASE} cannot be pulled ({refusal}); bootstrapping Debian {_RELEASE} instead")
+        progress(f"{PULLED_BASE} cannot be pulled ({refusal}); bootstrapping Debian {RELEASE} instead")
         _bootstrap(client, progress)
         return BOOTSTRAPPED_BASE
     return PULLED_BASE
@@ -273,15 +304,21 @@ def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def debian_mirror() -> list[str]:
+    """The address of the mirror that this machine's apt uses, if it is Debian; else nothing."""
+    if platform.freedesktop_os_release().get("ID") != "debian":
+        return []
+    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    mirrors = run_program(targets, error=ImageError).split()
+    return [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
+
+
 def _debootstrap_command(root: Path) -> list[str]:
     command = [find_program("debootstrap") or "debootstrap", "--variant=minbase", "--include=ca-certificates"]
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if keyring.exists():  # on Ubuntu, debootstrap would use Ubuntu's keys
         command.append(f"--keyring={keyring}")
-    command += [_RELEASE, str(root)]
-    if platform.freedesktop_os_release().get("ID") == "debian":  # use the mirror of this machine's apt
-        targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-        mirrors = run_program(targets, error=ImageError).split()
-        command += [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
+    command += [RELEASE, str(root)]
+    command += debian_mirror()
     # debootstrap's mounts end with its mount namespace, even if it is killed.
     return [unshare, "--mount", *command] if (unshare := find_program("unshare")) else command

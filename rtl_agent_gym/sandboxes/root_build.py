@@ -1,33 +1,38 @@
-"""Roots for problems whose harness builds an image of its own: a copy of the simulation image's root, changed by the
-steps of a Dockerfile.
+"""Builds a root folder by the steps of a Dockerfile, without Docker.
 
-Only a Dockerfile of one stage on the simulation image, with the instructions that harnesses use, and steps without a
-network. Anything else is an error that says so: such a problem needs Docker.
+`RootSteps` runs the steps of one stage. The steps of a harness's Dockerfile change a copy of the simulation image's
+root (`build_root`): one stage on that image, with the instructions that harnesses use, and steps without a network.
+Anything else is an error that says so: such a problem needs Docker. `root_image` builds the simulation image itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import posixpath
-import re
 import shlex
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from ..errors import ImageError
-from .daemon import exclusive, silent, tail
-from .root_folder import RECORD, Root, remove_tree, roots_folder
-from .userns import bubblewrap
+from .daemon import silent, tail
+from .dockerfile import Instruction, file_mode, read_stages, variables
+from .root_folder import RECORD, Root, in_scratch, locked, roots_folder
+from .userns import UserNamespace, as_builder, bubblewrap
 
 _STEP_SECONDS = 600.0
-_CONTINUED = re.compile(r"\\[ \t]*\n")
+_RESOLVER = "/etc/resolv.conf"
 _IGNORED = ("LABEL", "EXPOSE", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "CMD", "ENTRYPOINT")
 """Instructions that change nothing of a sandbox."""
+_LOGGER = logging.getLogger(__name__)
 
 
 def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
@@ -43,7 +48,7 @@ def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
     """
     key = hashlib.sha256(repr((base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
     place = roots_folder() / f"harness-{key[:24]}"
-    with exclusive("root", silent):
+    with locked(silent):
         if (known := find_built(place)) is None:
             try:
                 known = _build(base, files, dockerfile, place, f"sha256:{key}")
@@ -62,71 +67,166 @@ def find_built(place: Path) -> Root | None:
 
 
 def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path, digest: str) -> Root:
-    scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=place.parent))
-    try:
-        root, environment, folder = scratch / "root", dict(base.environment), "/"
-        copy = ["cp", "--archive", "--reflink=auto", str(base.folder), str(root)]
-        subprocess.run(copy, check=True, capture_output=True)
-        for keyword, rest in _instructions(files[dockerfile].decode(errors="replace")):
-            if keyword == "FROM":
-                if rest.split() != [base.id]:
-                    raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {rest}")
-            elif keyword == "ENV":
-                environment |= _variables(rest)
-            elif keyword == "RUN":
-                _run(root, rest, environment, folder)
-            elif keyword in ("COPY", "ADD"):
-                _copy(root, rest, files, folder)
-            elif keyword == "WORKDIR":
-                folder = posixpath.join(folder, rest)
-                _run(root, f"mkdir -p -- {shlex.quote(folder)}", environment, "/")
-            elif keyword not in _IGNORED:
-                raise ImageError(f"without Docker, a harness cannot use {keyword}")
-        made = base.model_copy(update={"digest": digest, "environment": environment})
+    stages = read_stages(files[dockerfile].decode(errors="replace"))
+    if len(stages) != 1 or stages[0].base != base.id:
+        found = ", ".join(stage.base for stage in stages) or "none"
+        raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {found}")
+    with in_scratch(".building-", place) as scratch:
+        steps = RootSteps(scratch / "root", dict(base.environment))
+        copy = ["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)]
+        try:
+            subprocess.run(copy, check=True, capture_output=True)
+        except subprocess.CalledProcessError as error:
+            raise ImageError(f"copying the root failed: {error.stderr.decode(errors='replace').strip()}") from error
+        for step in stages[0].steps:
+            steps.take(step, files)
+        made = base.model_copy(update={"digest": digest, "environment": steps.environment})
         (scratch / RECORD).write_text(made.model_dump_json(exclude={"folder"}), encoding="utf-8")
-        scratch.chmod(0o755)
-        os.rename(scratch, place)
-    except subprocess.CalledProcessError as error:
-        raise ImageError(f"copying the root failed: {error.stderr.decode(errors='replace').strip()}") from error
-    finally:
-        remove_tree(scratch)
     return made.model_copy(update={"folder": place / "root"})
 
 
-def _instructions(text: str) -> Iterator[tuple[str, str]]:
-    """The instructions of a Dockerfile: keyword and the rest."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for line in _CONTINUED.sub(" ", "\n".join(lines)).splitlines():
-        if line.strip():
-            keyword, _, rest = line.strip().partition(" ")
-            yield keyword.upper(), rest.strip()
+class RootSteps:
+    """Runs the steps of a stage in a root folder.
+
+    Args:
+        root: The folder.
+        environment: Variables of the steps, to which ENV adds.
+        runner: Runs their commands.
+        inputs: The roots of other stages, by name, in the same folder as this one.
+        folder: Where they run, until a WORKDIR.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        environment: dict[str, str],
+        runner: StepRunner | None = None,
+        inputs: Mapping[str, Path] | None = None,
+        folder: str = "/",
+    ) -> None:
+        self.root, self.environment = root, environment
+        self._runner, self._inputs = runner or StepRunner(), inputs or {}
+        self._declared: dict[str, str] = {}
+        self.folder = folder
+
+    def take(self, step: Instruction, files: Mapping[str, bytes]) -> None:
+        """Run one step, with these files as the build context. Raises `ImageError`, with the end of its output."""
+        keyword, rest = step.keyword, step.rest
+        if keyword == "ENV":
+            self.environment |= variables(rest)
+        elif keyword == "ARG":
+            self._declared |= variables(rest)
+        elif keyword == "RUN":
+            self._run(rest, self.folder)
+        elif keyword == "COPY" and step.source in self._inputs:
+            _, *sources, target = rest.split()
+            for path in sources:
+                self._runner.link(self._inputs[step.source], path, self.root, posixpath.join(self.folder, target))
+        elif keyword in ("COPY", "ADD"):
+            _copy(self.root, rest, files, self.folder)
+        elif keyword == "WORKDIR":
+            self.folder = posixpath.join(self.folder, rest)
+            self._run(f"mkdir -p -- {shlex.quote(self.folder)}", "/")
+        elif keyword not in _IGNORED and str(step) != "USER root":
+            raise ImageError(f"without Docker, a harness cannot use {keyword}")
+
+    def _run(self, command: str, folder: str) -> None:
+        if command.startswith(("[", "--")):
+            raise ImageError(f"without Docker, a harness's step is a command of the shell, not: RUN {command}")
+        self._runner.run(self.root, command, {**self._declared, **self.environment}, folder)
 
 
-def _variables(rest: str) -> dict[str, str]:
-    words = shlex.split(rest)
-    if "=" not in words[0]:  # the older form, NAME VALUE
-        return {words[0]: rest.partition(" ")[2].strip()}
-    return dict(word.split("=", 1) for word in words if "=" in word)
+class StepRunner:
+    """Runs commands as root of a user namespace, with nothing of this machine but a root folder.
 
+    Args:
+        users: The namespace of a build, which has a network and all users of a system. None for one user, without a
+            network and with a time limit.
+    """
 
-def _run(root: Path, command: str, environment: Mapping[str, str], folder: str) -> None:
-    """Run a step as root of a user namespace, without a network and with nothing of this machine but the root."""
-    if command.startswith(("[", "--")):
-        raise ImageError(f"without Docker, a harness's step is a command of the shell, not: RUN {command}")
-    words = [bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
-    words += ["--die-with-parent", "--new-session", "--clearenv", "--bind", str(root), "/", "--dev", "/dev"]
-    words += ["--proc", "/proc", "--tmpfs", "/tmp", "--chdir", folder]
-    for name, value in environment.items():
-        words += ["--setenv", name, value]
-    try:
-        done = subprocess.run(
-            [*words, "--", "/bin/sh", "-c", command], capture_output=True, timeout=_STEP_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ImageError(f"the step took more than {_STEP_SECONDS:g} s: RUN {command}") from error
-    if done.returncode:
-        lines = (done.stdout + done.stderr).decode(errors="replace").splitlines()
-        raise ImageError(f"RUN {command}: exit status {done.returncode}, without a network:\n{tail(lines)}")
+    def __init__(self, users: UserNamespace | None = None) -> None:
+        self.users = users
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def run(self, root: Path, command: str, environment: Mapping[str, str], folder: str) -> None:
+        """Run a command of the shell in a root. Raises `ImageError` if it fails, with its last lines."""
+        if self.users is None:
+            words = [bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
+            words += ["--die-with-parent", "--new-session"]
+        else:
+            words = as_builder(self.users, network=True)
+            environment = {"HOME": "/root", **environment}
+        words += [
+            "--clearenv",
+            "--bind",
+            str(root),
+            "/",
+            "--dev",
+            "/dev",
+            "--proc",
+            "/proc",
+            "--perms",
+            "1777",
+            "--tmpfs",
+            "/tmp",
+        ]
+        if self.users is not None and os.path.exists(_RESOLVER):
+            words += ["--ro-bind", _RESOLVER, _RESOLVER]
+        for name, value in environment.items():
+            words += ["--setenv", name, value]
+        self._finish([*words, "--chdir", folder, "--", "/bin/sh", "-c", command], f"RUN {command}")
+
+    def link(self, source_root: Path, source: str, root: Path, target: str) -> None:
+        """Link what a finished root has at `source` into another one of the same folder, as root's files."""
+        assert self.users is not None
+        script = """
+            if [ -d "$1" ]; then mkdir -p "$2"; set -- "$1/." "$2"; fi
+            cp --archive --link "$1" "$2"; chown -Rh 0:0 "$2"
+        """
+        self.on_host(root.parent, ["/bin/sh", "-ec", script, "sh", f"{source_root}{source}", f"{root}{target}"])
+
+    def on_host(self, folder: Path, command: list[str]) -> None:
+        """Run a program of this machine that can write to one folder. Raises `ImageError` as `run` does."""
+        assert self.users is not None
+        words = [*as_builder(self.users, network=True), "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+        words += ["--perms", "1777", "--tmpfs", "/tmp", "--bind", str(folder), str(folder), "--"]
+        self._finish([*words, *command], shlex.join(command))
+
+    def stop(self) -> None:
+        """End the commands that run, and those that begin."""
+        self._stopped = True
+        for process in list(self._running):
+            process.kill()
+
+    def _finish(self, words: list[str], what: str) -> None:
+        last: deque[str] = deque(maxlen=200)
+        shared = () if self.users is None else (self.users.descriptor,)
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        begun = time.monotonic()
+        with subprocess.Popen(words, pass_fds=shared, **pipes) as process:
+            self._running.add(process)
+            late = threading.Timer(_STEP_SECONDS, process.kill)
+            try:
+                if self._stopped:
+                    process.kill()
+                if self.users is None:
+                    late.start()
+                assert process.stdout is not None
+                for line in process.stdout:
+                    last.append(line.decode(errors="replace"))
+                    _LOGGER.debug("%s", last[-1].rstrip())
+                process.wait()
+            finally:
+                self._running.discard(process)
+                process.kill()
+                if late.ident is not None:
+                    late.cancel()
+        if self.users is None and time.monotonic() - begun >= _STEP_SECONDS:
+            raise ImageError(f"the step took more than {_STEP_SECONDS:g} s: {what}")
+        if process.returncode:
+            alone = ", without a network" if self.users is None else ""
+            raise ImageError(f"{what}: exit status {process.returncode}{alone}:\n{tail(last)}")
 
 
 def _copy(root: Path, rest: str, files: Mapping[str, bytes], folder: str) -> None:
@@ -146,10 +246,19 @@ def _copy(root: Path, rest: str, files: Mapping[str, bytes], folder: str) -> Non
         for path, below in inside.items():
             to = posixpath.normpath(posixpath.join(folder, target, below))
             place = root / to.lstrip("/")
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(place.parent)
             if not place.parent.resolve().is_relative_to(root.resolve()) or place.is_symlink():
                 raise ImageError(f"{to} is behind a link of the image")
             place.write_bytes(files[path])
+            place.chmod(file_mode(files[path]))
+
+
+def _make_folders(folder: Path) -> None:
+    """Make missing folders with the mode that a build gives them, whatever the umask."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
 
 
 def _below(path: str, folder: str) -> bool:

@@ -12,6 +12,8 @@ left out; the record has the modes, which count for the digest.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import gzip
 import json
 import os
@@ -21,7 +23,7 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -31,16 +33,18 @@ from pydantic import ValidationError
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from . import image_program
 from .client import OWNER_LABEL, owner_label
-from .daemon import Progress, exclusive, silent, tail
+from .daemon import Progress, exclusive, find_program, silent, tail
 from .image import CONTENT_LABEL, Content, checked_content, connected, find_image, image_tag
-from .userns import bubblewrap
+from .userns import as_builder, bubblewrap, open_full, why_not_ranged
 
 VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
 RECORD = "image.json"
 _DELETED, _EMPTIED = ".wh.", ".wh..wh..opq"
 """What the names of a layer's entries begin with that delete a file, or all earlier ones of a folder."""
-_SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
+_SCRATCH = (".unpacking-", ".building-")
+"""What the names of folders begin with that are not complete."""
+SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
 
 
 class Root(Content):
@@ -68,30 +72,53 @@ def roots_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "roots"
 
 
-def _place() -> Path:
+def root_place() -> Path:
+    """The folder of this version's root and its record."""
     return roots_folder() / image_tag().rpartition(":")[2]
 
 
 def find_root() -> Root:
-    """The root of this version's image. Raises `ImageError` if it has not been unpacked."""
-    place = _place()
+    """The root of this version's image, which no `prune` removes while this process lives.
+
+    Raises:
+        ImageError: It has not been unpacked or built.
+    """
+    place = root_place()
     try:
-        root = Root.model_validate_json((place / RECORD).read_bytes())
+        root = Root.model_validate_json(_held(place / RECORD))
     except FileNotFoundError as error:
         raise ImageError(
-            f"the simulation image {image_tag()} is not unpacked in {place}; unpack it with: rtl-agent-gym image "
-            f"unpack, or name the folder of an unpacked one in {VARIABLE}"
+            f"the simulation image {image_tag()} is not in {place}; build it with: rtl-agent-gym image build --sandbox "
+            f"namespaces, unpack one with: rtl-agent-gym image unpack, or name the folder of another in {VARIABLE}"
         ) from error
     except (OSError, ValidationError) as error:
         raise ImageError(f"{place / RECORD} cannot be read: {error}; unpack the image again") from error
     return root.model_copy(update={"folder": place / "root"})
 
 
+_records: dict[Path, int] = {}
+"""Descriptors of the records of roots that this process uses: `prune` leaves what is locked."""
+
+
+def _held(record: Path) -> bytes:
+    """Read a record and lock it, shared, until this process ends."""
+    content, known = record.read_bytes(), _records.get(record)
+    if known is not None and not os.path.samestat(os.fstat(known), record.stat()):  # it was built again
+        os.close(_records.pop(record))
+        known = None
+    if known is None:
+        _records[record] = known = os.open(record, os.O_RDONLY | os.O_CLOEXEC)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(known, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return content
+
+
 def unpack(source: Path | None = None, progress: Progress = silent, *, digest: str | None = None) -> Root:
     """Unpack the simulation image, unless it has been.
 
     Args:
-        source: A file of ``image save`` or ``docker save``; None for the image of the Docker daemon.
+        source: A file of ``image save`` or ``docker save``, or of ``image export``; None for the image of the Docker
+            daemon.
         progress: Called with one line per step.
         digest: Of the content that it must have; None for what its build recorded.
 
@@ -100,38 +127,46 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
         UsageError: The file cannot be read, or the folder cannot be written.
         DaemonError: No daemon answers.
     """
-    place = _place()
-    with exclusive("root", progress):
-        try:
-            found = find_root()
-        except ImageError:
-            pass
-        else:
-            return _checked(found, digest, str(place))
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            scratch = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=place.parent))
-        except OSError as error:
-            raise cannot_write("the root folder", place, error) from error
-        try:
+    place = root_place()
+    if not (place / RECORD).exists():
+        with locked(progress):
+            _unpack(source, place, progress, digest)
+    return _checked(find_root(), digest, str(place))
+
+
+def _unpack(source: Path | None, place: Path, progress: Progress, digest: str | None) -> None:
+    if not (place / RECORD).exists():  # another process has just unpacked it
+        with in_scratch(".unpacking-", place) as scratch:
             progress(f"unpacking {image_tag()} into {place}")
             tree = _Tree(scratch / "root")
             config = _from_docker(tree) if source is None else _from_file(source, tree)
             tree.finish()
-            progress("computing the digest of its content")
-            content = _read(tree.root, tree.modes)
-            environment = dict(text.split("=", 1) for text in config.get("Env") or [])
-            root = Root(**content, tag=image_tag(), environment=environment, modes=tree.modes)
-            recorded = (config.get("Labels") or {}).get(CONTENT_LABEL)
-            _checked(root, digest or recorded, str(source or "the daemon"))
-            (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
-            scratch.chmod(0o755)
-            os.rename(scratch, place)
-        except OSError as error:
-            raise cannot_write("the root folder", place, error) from error
-        finally:
-            remove_tree(scratch)
-    return find_root()
+            record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
+
+
+def record(
+    scratch: Path, config: Mapping[str, Any], modes: dict[str, int], digest: str | None, source: str, progress: Progress
+) -> Root:
+    """Write the record of a root that is complete, in the folder `root` of `scratch`.
+
+    Args:
+        scratch: The folder.
+        config: The image's configuration: ``Env`` and ``Labels``.
+        modes: As in `Root.modes`.
+        digest: Of the content that it must have; None for what its build recorded.
+        source: Where it is from, for messages.
+        progress: Called with one line per step.
+
+    Raises:
+        ImageError: It has another content.
+    """
+    progress("computing the digest of its content")
+    content = _read(scratch / "root", modes)
+    environment = dict(text.split("=", 1) for text in config.get("Env") or [])
+    root = Root(**content, tag=image_tag(), environment=environment, modes=modes)
+    _checked(root, digest or (config.get("Labels") or {}).get(CONTENT_LABEL), source)
+    (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
+    return root
 
 
 def _checked(root: Root, digest: str | None, source: str) -> Root:
@@ -140,12 +175,85 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
     return root
 
 
+@contextlib.contextmanager
+def locked(progress: Progress) -> Iterator[None]:
+    """Let one process at a time write into the folder of roots. What a killed one has left there is removed.
+
+    Raises:
+        UsageError: The folder cannot be written.
+    """
+    folder = roots_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = folder / ".lock" if _has_locks(folder) else None
+        with exclusive("root", progress, lock):
+            if lock is not None:
+                remove_leftovers()
+            yield
+    except OSError as error:
+        raise cannot_write("the root folder", folder, error) from error
+
+
+def _has_locks(folder: Path) -> bool:
+    """Whether a lock there counts for all machines that share the folder."""
+    try:
+        with (folder / ".lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError as error:
+        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            return False
+        raise
+    return True
+
+
+def remove_leftovers() -> list[str]:
+    """Remove what killed processes have left in the folder of roots, which must be `locked`; return what it was."""
+    left = [path for prefix in _SCRATCH for path in roots_folder().glob(f"{prefix}*")]
+    for path in left:
+        remove_tree(path)
+    return [str(path) for path in left if not path.exists()]
+
+
+@contextlib.contextmanager
+def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
+    """A new folder that becomes `place` at the end of the context, or is removed if there is an error."""
+    scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    try:
+        yield scratch
+        scratch.chmod(0o755)
+        os.rename(scratch, place)
+    finally:
+        remove_tree(scratch)
+
+
+def prune(progress: Progress = silent) -> list[str]:
+    """Remove the roots of other versions that no process uses, and leftovers. Returns what was removed."""
+    if not roots_folder().is_dir():
+        return []
+    with locked(progress):
+        removed = remove_leftovers()
+        for path in sorted(roots_folder().glob(f"*/{RECORD}")):
+            with contextlib.suppress(OSError, ValidationError), path.open("rb") as file:
+                if Root.model_validate_json(file.read()).tag == image_tag():
+                    continue
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
+                remove_tree(path.parent)
+                removed.append(str(path.parent))
+    return removed
+
+
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, also folders in it that their owner may not change."""
+    """Remove a folder, also folders in it that their owner may not change, and what the steps of a build own."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists() and not why_not_ranged():
+        with contextlib.closing(open_full()) as users:
+            words = [*as_builder(users, network=False), "--bind", "/", "/", "--", "rm", "-rf", "--", str(folder)]
+            subprocess.run(words, pass_fds=(users.descriptor,), capture_output=True, check=False)
 
 
 class _Tree:
@@ -212,9 +320,9 @@ class _Tree:
         self._set_mode(path, inside, entry.mode)
 
     def _set_mode(self, path: Path, inside: str, mode: int) -> None:
-        if mode & _SPECIAL_BITS:
+        if mode & SPECIAL_BITS:
             self.modes[inside] = mode
-        path.chmod(mode & ~_SPECIAL_BITS)
+        path.chmod(mode & ~SPECIAL_BITS)
 
     def finish(self) -> None:
         """Give the folders their modes. Sandboxes of one user see the root's files as that user's own."""
@@ -274,8 +382,11 @@ class _Pieces:
 
 
 def _from_file(source: Path, tree: _Tree) -> dict[str, Any]:
-    """Write the files of an image that ``docker save`` wrote; return its configuration."""
+    """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration."""
     try:
+        with source.open("rb") as file:
+            if file.read(4) == b"hsqs":
+                return _from_squashfs(source, tree)
         with tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
             with source.open("rb") as file:
                 packed = file.read(2) == b"\x1f\x8b"
@@ -297,6 +408,26 @@ def _from_file(source: Path, tree: _Tree) -> dict[str, Any]:
         raise UsageError(f"{source} is not a file of `rtl-agent-gym image save`: {error}") from error
     except FileNotFoundError as error:
         raise UsageError(f"cannot read the image in {source}: {error}") from error
+
+
+def _from_squashfs(source: Path, tree: _Tree) -> dict[str, Any]:
+    """Unpack a root that `root_image.export_root` wrote; return its configuration."""
+    if (program := find_program("unsquashfs")) is None:
+        raise SandboxError(f"{source} is unpacked by unsquashfs; install the package squashfs-tools (Debian, Ubuntu)")
+    name, there = root_place().name, tree.root.parent / "squashfs"
+    words = [program, "-no-progress", "-quiet", "-dest", str(there), str(source), name]
+    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    try:
+        known = Root.model_validate_json((there / name / RECORD).read_bytes())
+    except (OSError, ValidationError) as error:
+        said = tail((done.stdout + done.stderr).splitlines())
+        raise ImageError(f"{source} holds no root of {image_tag()}:\n{said}") from error
+    tree.root.rmdir()
+    (there / name / "root").rename(tree.root)
+    remove_tree(there)
+    tree.modes |= known.modes
+    environment = [f"{variable}={value}" for variable, value in known.environment.items()]
+    return {"Env": environment, "Labels": {CONTENT_LABEL: known.digest}}
 
 
 def _read(root: Path, modes: dict[str, int]) -> dict[str, Any]:

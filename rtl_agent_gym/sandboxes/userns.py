@@ -1,11 +1,12 @@
 """The user namespaces of sandboxes without a daemon, which bubblewrap joins.
 
-A namespace is made by a helper process and is kept by an open descriptor once that process has ended. There are two
+A namespace is made by a helper process and is kept by an open descriptor once that process has ended. There are three
 kinds:
 
 - `open_ranged` maps a range of user ids, so that each sandbox has users of its own. It needs root, or a range in
   /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one, below
   which there can be none.
+- `open_full` maps all usual ids, 0 to 65535, for builds of images. It needs the same.
 - `open_single` maps one id to the caller's own, which every kernel with unprivileged user namespaces allows. Such a
   sandbox has one user, and a namespace of its own below this one, which forbids further ones.
 """
@@ -98,16 +99,25 @@ def _subordinate(path: Path) -> int | None:
 
 def open_ranged() -> UserNamespace:
     """A namespace with root and a range of users. Raises `SandboxError` if this process may not have one."""
+    return _open_mapped(f"0 0 1\n{UIDS.start} {UIDS.start} {UIDS.stop - UIDS.start}\n", UIDS)
+
+
+def open_full() -> UserNamespace:
+    """A namespace with root and the ids that packages use. Raises `SandboxError` if this process may not have one."""
+    return _open_mapped(f"0 0 {1 << 16}\n", MAPPED_UIDS)
+
+
+def _open_mapped(ids: str, uids: Sequence[int]) -> UserNamespace:
+    """A namespace with these ids, mapped to themselves; for a user without root, with all ids of its range."""
     if why := why_not_ranged():
         raise SandboxError(f"this user cannot map a range of user ids: {why}")
     if os.geteuid() == 0:
-        ids = f"0 0 1\n{UIDS.start} {UIDS.start} {UIDS.stop - UIDS.start}\n"
 
         def allow(pid: int) -> None:
             for kind in SUBORDINATE:
                 Path(f"/proc/{pid}/{kind}_map").write_text(ids, encoding="ascii")
 
-        return UserNamespace(_open([], allow), UIDS)
+        return UserNamespace(_open([], allow), uids)
 
     def map_range(pid: int) -> None:
         for (kind, path), own in zip(SUBORDINATE.items(), (os.geteuid(), os.getegid()), strict=True):
@@ -120,6 +130,27 @@ def open_ranged() -> UserNamespace:
 def open_single(uid: int) -> UserNamespace:
     """A namespace in which this process's user has the id `uid`. Raises `SandboxError` if the kernel refuses."""
     return UserNamespace(_open([f"--map-user={uid}", f"--map-group={uid}"], lambda pid: None, ""), (uid,))
+
+
+_BUILDER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "SETFCAP", "SETGID", "SETPCAP", "SETUID")
+"""With SYS_CHROOT, what steps of a build may do: what they may with Docker, as far as packages need it."""
+
+
+def as_builder(users: UserNamespace, *, network: bool) -> list[str]:
+    """The beginning of bubblewrap's command for root of a namespace that `open_full` has made.
+
+    The caller adds what is mounted, ``--`` and the program, and lets bubblewrap inherit `users.descriptor`.
+
+    Args:
+        users: The namespace.
+        network: Whether it has this machine's network.
+    """
+    words = [bubblewrap(), "--userns", str(users.descriptor), "--die-with-parent", "--new-session"]
+    words += [f"--unshare-{name}" for name in ("pid", "ipc", "uts", "cgroup", *(() if network else ("net",)))]
+    words += ["--cap-drop", "ALL"]
+    for name in (*_BUILDER, "SYS_CHROOT"):
+        words += ["--cap-add", f"CAP_{name}"]
+    return words
 
 
 def _open(options: list[str], map_ids: Callable[[int], None], first: str = _LIMITS) -> int:

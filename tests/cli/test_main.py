@@ -303,6 +303,7 @@ def test_a_docker_host_that_is_none(
     address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", address)
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
     assert ended("image", "show") == 3
     assert capsys.readouterr().err.startswith("error: ")
 

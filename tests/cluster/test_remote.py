@@ -64,7 +64,7 @@ async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
     result = await sandbox.run("echo more >> a.sv; pwd", then_read=ReadRequest(["rtl"]))
     assert (result.output, result.files) == ("/code/rtl\n", {"rtl/a.sv": b"text\nmore\n"})
     assert await sandbox.read_files(["rtl", "docs"], max_file=2) == {"docs/b": b"\xff"}
-    assert await sandbox.oom_kills() == 0
+    assert await sandbox.oom_kills() in (0, None)
     assert sandbox.image_id.startswith("sha256:")
     await sandbox.close()
     await sandbox.close()

@@ -142,7 +142,7 @@ class TestStarting:
         self, launch: DaemonLaunch, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "is_root", lambda: False)
-        with pytest.raises(DaemonError, match=r"does not exist.*As root, \./scripts/setup"):
+        with pytest.raises(DaemonError, match=r"does not exist.*As root, \./scripts/setup --docker"):
             ensure_daemon(launch=launch)
         assert not launch.pidfile.exists()
 

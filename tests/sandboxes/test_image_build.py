@@ -111,11 +111,11 @@ class TestContext:
         for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
             monkeypatch.delenv(name, raising=False)
         before = image.image_tag()
-        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+        with tarfile.open(fileobj=image_build._tar(image_build.build_context())) as tar:
             assert tar.getmember("host-ca.crt").size == 0
         (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
         monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
-        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+        with tarfile.open(fileobj=image_build._tar(image_build.build_context())) as tar:
             member = tar.extractfile("host-ca.crt")
             assert member is not None
             assert member.read() == b"-----BEGIN CERTIFICATE-----\n"
@@ -128,7 +128,7 @@ class TestContext:
     def test_scripts_are_executable_whatever_the_checkout_made_of_them(self, context: Path) -> None:
         (context / "tool").write_text("#!/bin/sh\n")
         (context / "tool").chmod(0o600)
-        with tarfile.open(fileobj=image_build._context_tar(image.context_files())) as tar:
+        with tarfile.open(fileobj=image_build._tar(image_build.build_context())) as tar:
             assert tar.getmember("tool").mode == 0o755
             assert tar.getmember("Dockerfile").mode == 0o644
 
@@ -190,7 +190,18 @@ class TestBuilding:
         said: list[str] = []
         built = image_build.ensure_image(said.append)
         assert api.inspect_image(image.image_tag())["Id"] == built
-        assert any(line.startswith("Step 4/5 : RUN echo hello") for line in said)
+        assert any(line.startswith("0: Step 3/4 : RUN echo hello") for line in said)
+
+    def test_stages_are_built_apart_and_put_together(self, own_images: Path, client: docker.DockerClient) -> None:
+        label = f"LABEL {image_build.IMAGE_LABEL}=sim"
+        lines = (
+            *(f"FROM {BASE} AS first", "WORKDIR /made", "ENV A=1", label),
+            *("FROM first AS left", "RUN echo left $A > l", "FROM first AS right", "RUN echo right $A > r"),
+            *(f"FROM {BASE}", "COPY --from=left /made /", "COPY --from=right /made /", label),
+        )
+        (own_images / "Dockerfile").write_text("\n".join(lines) + "\n")
+        built = image_build.ensure_image()
+        assert run_once(client, built, ["cat", "/l", "/r"]) == "left 1\nright 1\n"
 
     def test_a_failing_step_is_reported_with_its_last_lines(self, own_images: Path, api: docker.APIClient) -> None:
         before = len(api.containers(all=True, filters={"status": "exited"}))

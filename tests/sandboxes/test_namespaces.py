@@ -288,6 +288,7 @@ async def main():
         found["uid"] = str(sandbox.uid)
         found["status"] = await run("cat /proc/[0-9]*/status | grep -E '^Cap|^NoNew' | sort -u | tr -d '\\t'")
         found["alone"] = await run("python3 -c 'x = bytearray(1 << 30)'")
+        found["refused"] = await sandbox.oom_kills()
         await run(HOGS)
         found["kills"] = await sandbox.oom_kills()
         found["uncounted"] = await run("python3 -c 'import os; os.memfd_create(\\"x\\")'")
@@ -312,6 +313,7 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["who"] == ["agent", found["uid"], "agent"]
     assert found["status"].split() == [f"{name}:0000000000000000" for name in sorted(SETS)] + ["NoNewPrivs:1"]
     assert "MemoryError" in found["alone"]
+    assert found["refused"] is None  # not 0: the warden does not see it
     assert found["kills"] >= 1
     assert found["uncounted"].endswith("PermissionError: [Errno 1] Operation not permitted")
     assert found["processes"] == ["60\n", "60\n"]  # two sandboxes of one user do not share a limit

@@ -8,7 +8,7 @@ keys=/usr/share/keyrings/debian-archive-keyring.gpg
 # A build without the right to make device files (rootless Docker) gets plain files that the packages' scripts can use.
 mmdebstrap --mode=root --variant=minbase --include="$list" --dpkgopt=force-unsafe-io \
     --setup-hook='mkdir -p "$1/etc/apt/preferences.d" && cp /build/pins "$1/etc/apt/preferences.d/rtl-agent-gym"' \
-    --setup-hook='cd "$1/dev" && for n in null zero random urandom; do [ -e $n ] || { : > $n && chmod 666 $n; }; done' \
+    --setup-hook='mkdir -p "$1/dev" && cd "$1/dev" && for n in null zero random urandom; do [ -e $n ] || { : > $n && chmod 666 $n; }; done' \
     trixie /rootfs - <<END
 deb [check-valid-until=no signed-by=$keys] $(cat /build/debian) trixie main
 END

@@ -31,7 +31,7 @@ from .files import read_files, write_files
 from .frames import LARGE, Watcher, reply, reply_error, split, unpack
 from .memory import MemoryWatch
 from .output import Job
-from .processes import Process, refuse, watch_ends_of_children
+from .processes import ChildWatch, Process, refuse
 from .relay import Relay, become, divide, name_users
 from .setup import finish
 from .shell import Shell
@@ -49,8 +49,10 @@ class Warden:
         self.watcher, self.received = Watcher(), bytearray()
         self.running: dict[int, Process] = {}
         """The processes beside the shell, by process id."""
-        self.shell = Shell(self.watcher, self.on_child, self.running) if has_shell else None
         self.relay = Relay(line, self.watcher) if line is not None else None
+        self.watcher.watch(0, self.on_input)
+        children = ChildWatch(self.watcher, self.on_end)
+        self.shell = Shell(self.watcher, children.reap, self.running) if has_shell else None
         self.memory = MemoryWatch(memory)
 
     def on_input(self) -> None:
@@ -130,23 +132,15 @@ class Warden:
         else:
             process.kill()
 
-    def on_child(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.wake, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            code = os.waitstatus_to_exitcode(status)
-            code = 128 - code if code < 0 else code
-            if self.shell is not None and pid == self.shell.pid:
-                self.shell.on_death(code)
-            elif pid in self.running:
-                process = self.running.pop(pid)
-                process.on_death(code, alone=self.shell is None and not self.running)
+    def on_end(self, pid: int, status: int) -> None:
+        """Report the end of a child."""
+        code = os.waitstatus_to_exitcode(status)
+        code = 128 - code if code < 0 else code
+        if self.shell is not None and pid == self.shell.pid:
+            self.shell.on_death(code)
+        elif pid in self.running:
+            process = self.running.pop(pid)
+            process.on_death(code, alone=self.shell is None and not self.running)
 
     def wait_seconds(self) -> float | None:
         """Seconds until the shell's next time-out or the next look at the memory; None for no limit."""
@@ -158,13 +152,6 @@ class Warden:
 
     def loop(self) -> None:
         """Serve until the client is gone."""
-        self.wake, wake_write = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(wake_write, False)
-        watch_ends_of_children()
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        self.watcher.watch(0, self.on_input)
-        self.watcher.watch(self.wake, self.on_child)
         if self.shell is not None:
             self.shell.restart()
         reply(b"d", {"id": 0})

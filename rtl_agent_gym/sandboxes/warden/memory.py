@@ -70,8 +70,8 @@ class MemoryWatch:
         """Processes of the sandbox that ran out of memory so far; None if unknown."""
         if not self.limit:
             return next((kills for kills in map(_oom_kills, _COUNTERS) if kills is not None), None)
-        # The kernel's victims may be this sandbox's or another's.
-        return self.kills if _oom_kills(_MACHINE_COUNTER) == self.machine_kills else None
+        # The kernel's victims may be this sandbox's or another's, and a process that was refused memory goes unseen.
+        return self.kills or None if _oom_kills(_MACHINE_COUNTER) == self.machine_kills else None
 
     def _share(self) -> float:
         if self.limit:

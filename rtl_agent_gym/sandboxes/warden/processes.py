@@ -62,7 +62,38 @@ def folder_of_last_sharer(known: str) -> str:
     return known
 
 
-def watch_ends_of_children() -> None:
+class ChildWatch:
+    """Reaps the children of this process when they end.
+
+    Args:
+        watcher: Of its loop, which they wake.
+        on_end: Called with the process id and the status, as `os.waitpid` returns them.
+    """
+
+    def __init__(self, watcher: Watcher, on_end: Callable[[int, int], None]) -> None:
+        self._on_end = on_end
+        self._wake, wake_write = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(wake_write, False)
+        _wake_for_ends_alone()
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        watcher.watch(self._wake, self.reap)
+
+    def reap(self) -> None:
+        """Reap those that have ended by now."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._on_end(pid, status)
+
+
+def _wake_for_ends_alone() -> None:
     """Make SIGCHLD wake the loop when a child ends, but not each time that bash is stopped and continued."""
     signal.signal(signal.SIGCHLD, lambda *_: None)
     libc = ctypes.CDLL(None)

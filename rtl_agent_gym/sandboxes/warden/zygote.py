@@ -14,7 +14,6 @@ It ends when its control socket does. As process 1 of a PID namespace it then ta
 from __future__ import annotations
 
 import codecs
-import contextlib
 import gc
 import json
 import os
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .frames import Watcher
-from .processes import fork_into, watch_ends_of_children
+from .processes import ChildWatch, fork_into
 from .setup import CLONE_NEWNS, CLONE_NEWPID, enter_user_namespace, set_up
 
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x4000000 | 0x8000000 | 0x40000000
@@ -53,13 +52,8 @@ class Zygote:
     def serve(self) -> None:
         """Serve until the client is gone."""
         watcher = Watcher()
-        self.wake, wake_write = os.pipe()
-        os.set_blocking(self.wake, False)
-        os.set_blocking(wake_write, False)
-        watch_ends_of_children()
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         watcher.watch(0, self.on_request)
-        watcher.watch(self.wake, self.on_child)
+        ChildWatch(watcher, self.on_end)
         codecs.lookup("ascii")  # what each sandbox needs is loaded once
         gc.collect()
         gc.freeze()  # a collection would write to memory that is shared with the sandboxes
@@ -88,19 +82,10 @@ class Zygote:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def on_child(self) -> None:
-        """Report the sandboxes that have ended."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.wake, 4096)
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            if (number := self.sandboxes.pop(pid, None)) is not None:
-                self.control.send(b"ended %d %d" % (number, status))
+    def on_end(self, pid: int, status: int) -> None:
+        """Report a sandbox that has ended."""
+        if (number := self.sandboxes.pop(pid, None)) is not None:
+            self.control.send(b"ended %d %d" % (number, status))
 
     def become(self, line: int, errors: int, request: int) -> None:
         """Be process 1 of a new sandbox. Never returns."""

@@ -1,0 +1,132 @@
+"""Dockerfiles: their stages, and the order in which these are built.
+
+The simulation image's Dockerfile is built by Docker (`image_build`) or in namespaces (`root_image`), and a harness's in
+namespaces (`root_build`). All read it here, so that one recipe serves both.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TypeVar
+
+_CONTINUED = re.compile(r"\\[ \t]*\n")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+BuiltT = TypeVar("BuiltT")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A step, such as ``RUN make``."""
+
+    keyword: str
+    """In capitals."""
+    rest: str
+
+    @property
+    def source(self) -> str:
+        """The stage or image of a ``COPY --from``; empty for another step."""
+        found = re.match(r"--from=(\S+)", self.rest) if self.keyword == "COPY" else None
+        return found[1] if found else ""
+
+    def __str__(self) -> str:
+        return f"{self.keyword} {self.rest}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one FROM begins."""
+
+    name: str
+    """Its name, or its number from 0."""
+    base: str
+    """The image or the stage that it begins with."""
+    steps: tuple[Instruction, ...]
+
+    @property
+    def needs(self) -> set[str]:
+        """What it begins with and copies from: stages and images."""
+        return {self.base} | {step.source for step in self.steps if step.source}
+
+    def text(self, built: Mapping[str, str]) -> str:
+        """A Dockerfile of this stage alone, in which stages are images, by name."""
+        lines = [f"FROM {built.get(self.base, self.base)}"]
+        for step in self.steps:
+            line = str(step)
+            if step.source in built:
+                line = line.replace(f"--from={step.source}", f"--from={built[step.source]}", 1)
+            lines.append(line)
+        return "\n".join(lines) + "\n"
+
+
+def read_stages(text: str, arguments: Mapping[str, str] | None = None) -> list[Stage]:
+    """The stages of a Dockerfile, in its order.
+
+    Args:
+        text: Its content.
+        arguments: Values of the ARGs before the first FROM, in place of their defaults.
+    """
+    values: dict[str, str] = {}
+    stages: list[tuple[str, str, list[Instruction]]] = []
+    for instruction in _instructions(text):
+        if instruction.keyword == "FROM":
+            words = _VARIABLE.sub(lambda found: values.get(found[1], ""), instruction.rest).split()
+            named = words[2] if len(words) == 3 and words[1].upper() == "AS" else str(len(stages))
+            stages.append((named, words[0] if len(words) in (1, 3) else instruction.rest, []))
+        elif stages:
+            stages[-1][2].append(instruction)
+        elif instruction.keyword == "ARG":
+            name, _, default = instruction.rest.partition("=")
+            values[name] = (arguments or {}).get(name, default)
+    return [Stage(name, base, tuple(steps)) for name, base, steps in stages]
+
+
+def _instructions(text: str) -> Iterator[Instruction]:
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
+    for line in _CONTINUED.sub(" ", "\n".join(lines)).splitlines():
+        if line.strip():
+            keyword, _, rest = line.strip().partition(" ")
+            yield Instruction(keyword.upper(), rest.strip())
+
+
+def variables(rest: str) -> dict[str, str]:
+    """The variables of an ENV or ARG instruction."""
+    words = shlex.split(rest)
+    if words and "=" not in words[0]:  # the older form, NAME VALUE
+        return {words[0]: rest.partition(" ")[2].strip()}
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def file_mode(content: bytes) -> int:
+    """The mode of a file of the build context; the one on disk changes with the umask, and a wheel does not keep it."""
+    return 0o755 if content.startswith(b"#!") else 0o644
+
+
+def build_stages(
+    stages: Sequence[Stage], build: Callable[[Stage, Mapping[str, BuiltT]], BuiltT], stop: Callable[[], object]
+) -> BuiltT:
+    """Build each stage, in a thread, as soon as those that it needs are there. Returns what the last one became.
+
+    Args:
+        stages: Of one Dockerfile.
+        build: Builds one; gets what the others have become, by name.
+        stop: Called when one has failed, or on Ctrl-C: ends the builds that are under way.
+    """
+    names = {stage.name for stage in stages}
+    waiting, built = list(stages), dict[str, BuiltT]()
+    running: dict[Future[BuiltT], Stage] = {}
+    with ThreadPoolExecutor(len(stages)) as pool:
+        try:
+            while waiting or running:
+                for stage in [stage for stage in waiting if stage.needs & names <= built.keys()]:
+                    waiting.remove(stage)
+                    running[pool.submit(build, stage, dict(built))] = stage
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    built[running.pop(done).name] = done.result()
+        except BaseException:  # such as Ctrl-C; the pool waits for its threads
+            stop()
+            raise
+    return built[stages[-1].name]

@@ -1,0 +1,296 @@
+"""The simulation image without Docker: built as a root folder, checked, and written to files for other machines.
+
+`build_image` runs the steps of the image's own Dockerfile in namespaces, so that its content has the digest that a
+build with Docker has. The first steps run in a Debian that mmdebstrap makes. A build needs a range of user ids, since
+packages have files of several users; the finished root belongs to its builder alone.
+
+`save_root` writes what ``docker load`` and `unpack` read: one archive, in the layout of OCI with Docker's own index.
+`export_root` copies a root into a folder that RTL_GYM_ROOTS can name, or packs that folder into a squashfs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import gzip
+import hashlib
+import io
+import json
+import os
+import platform
+import stat
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SandboxError, UsageError, cannot_write
+from .daemon import Progress, find_program, silent, tail
+from .dockerfile import Stage, build_stages, read_stages
+from .image import CONTENT_LABEL, context_files, image_tag
+from .image_build import IMAGE_LABEL, RELEASE, build_context, checked_versions, debian_mirror, proxies, version_script
+from .root_build import RootSteps, StepRunner
+from .root_folder import RECORD, SPECIAL_BITS, Root, find_root, in_scratch, locked, record, remove_tree, root_place
+from .userns import bubblewrap, open_full, why_not_ranged
+
+SQUASHFS = (".sqsh", ".squashfs", ".sfs")
+"""What the names of squashfs files end with."""
+_BASE = "debian-base"
+_WORK_DIR = "/code"
+
+
+def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
+    """The root of the simulation image, built (minutes) if it is missing.
+
+    Args:
+        progress: Called with one line per step.
+        rebuild: Build it in any case.
+
+    Raises:
+        SandboxError: A program is missing, or this user has no range of user ids.
+        ImageError: A step failed; the message ends with its last lines.
+    """
+    place = root_place()
+    if (place / RECORD).exists() and not rebuild:
+        return find_root()
+    bubblewrap()
+    if why := why_not_ranged():
+        raise SandboxError(f"an image is built only with a range of user ids, since its packages have several: {why}")
+    if find_program("mmdebstrap") is None:
+        raise SandboxError("a build without Docker needs mmdebstrap; install the package mmdebstrap (Debian, Ubuntu)")
+    with locked(progress):
+        if not (place / RECORD).exists() or rebuild:  # no other process has just built it
+            with in_scratch(".building-", place) as scratch:
+                progress(f"building {image_tag()} in {place.parent}")
+                _build(scratch, progress)
+                if place.exists():
+                    place.rename(scratch.with_name(f"{scratch.name}-old"))  # a leftover, which is removed at the end
+    return find_root()
+
+
+def _build(scratch: Path, progress: Progress) -> None:
+    files, stages = build_context(), read_stages(context_files()["Dockerfile"].decode(), {"BASE": _BASE})
+    with contextlib.closing(open_full()) as users:
+        runner = StepRunner(users)
+        _make_base(runner, scratch / _BASE, progress)
+        done: dict[str, RootSteps] = {}
+
+        def build(stage: Stage, built: Mapping[str, Path]) -> Path:
+            begun, root = time.monotonic(), scratch / stage.name
+            if stage.base == "scratch":
+                root.mkdir(mode=0o755)
+            else:
+                base = built.get(stage.base, scratch / stage.base)
+                runner.on_host(scratch, ["cp", "--archive", "--reflink=auto", str(base), str(root)])
+            environment = {**proxies(), "PATH": _PATH}
+            if (before := done.get(stage.base)) is not None:
+                environment |= before.environment
+            steps = RootSteps(root, environment, runner, built, before.folder if before is not None else "/")
+            for number, step in enumerate(stage.steps, 1):
+                progress(_short(f"{stage.name}: step {number}/{len(stage.steps)}: {step}"))
+                steps.take(step, files)
+            done[stage.name] = steps
+            progress(f"{stage.name}: built in {time.monotonic() - begun:.0f} s")
+            return root
+
+        last = build_stages(stages, build, runner.stop)
+        last.rename(scratch / "root")
+        for path in scratch.iterdir():
+            if path.name != "root":
+                remove_tree(path)
+    environment = {name: value for name, value in done[stages[-1].name].environment.items() if name not in proxies()}
+    config = {"Env": [f"{name}={value}" for name, value in environment.items()]}
+    found = record(scratch, config, take_special_bits(scratch / "root"), None, "the build", progress)
+    progress(found.remark)
+
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 110 else f"{line[:109]}…"
+
+
+def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
+    """Make the Debian in which the first steps run."""
+    begun = time.monotonic()
+    progress(f"making a Debian {RELEASE} with mmdebstrap")
+    # Without the right to make device files, packages' scripts write to these.
+    devices = 'mkdir -p "$1/dev" && cd "$1/dev" && touch null zero random urandom && chmod 666 *'
+    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    command = ["env", *(f"{name}={value}" for name, value in proxies().items()), "mmdebstrap", "--mode=root"]
+    command += [
+        "--variant=minbase",
+        "--include=ca-certificates",
+        "--dpkgopt=force-unsafe-io",
+        f"--setup-hook={devices}",
+    ]
+    command += [RELEASE, str(root), *(f"deb [signed-by={keys}] {mirror} {RELEASE} main" for mirror in debian_mirror())]
+    runner.on_host(root.parent, command)
+    progress(f"base: built in {time.monotonic() - begun:.0f} s")
+
+
+def take_special_bits(root: Path) -> dict[str, int]:
+    """Remove set-user-id and set-group-id bits, which would be those of the root's owner; return the modes by path."""
+    modes = {}
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            mode = os.lstat(path := os.path.join(folder, name)).st_mode
+            if mode & SPECIAL_BITS and not stat.S_ISLNK(mode):
+                modes[path.removeprefix(str(root))] = stat.S_IMODE(mode)
+                os.chmod(path, stat.S_IMODE(mode) & ~SPECIAL_BITS)
+    return modes
+
+
+def verify() -> dict[str, str]:
+    """Run every tool in the root and return the versions they report, by name. Raises `ImageError` as for an image."""
+    root = find_root()
+    words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--ro-bind"]
+    words += [str(root.folder), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for name, value in root.environment.items():
+        words += ["--setenv", name, value]
+    done = subprocess.run(
+        [*words, "--", "/bin/sh", "-c", version_script()], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    return checked_versions(done.stdout + done.stderr)
+
+
+def save_root(path: Path) -> str:
+    """Write the root to a file that ``image load`` and ``image unpack`` read. Returns the digest of its content.
+
+    Raises:
+        ImageError: There is no root.
+        UsageError: The file cannot be written.
+    """
+    root = find_root()
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            layer = Path(folder, "layer.tar")
+            with tarfile.open(layer, "w") as archive:
+                archive.add(root.folder, ".", filter=lambda entry: _as_root(entry, root.modes))
+            packed = Path(folder, "packed")
+            with gzip.open(packed, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w") as archive:
+                _add_image(archive, layer, root)
+            packed.chmod(0o666 & ~_umask())
+            os.replace(packed, path)
+    except OSError as error:
+        raise cannot_write("the image", path, error) from error
+    return root.digest
+
+
+def _as_root(entry: tarfile.TarInfo, modes: Mapping[str, int]) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    entry.mode = modes.get(f"/{entry.name.removeprefix('./')}", entry.mode)
+    return entry
+
+
+def _umask() -> int:
+    found = os.umask(0o077)
+    os.umask(found)
+    return found
+
+
+def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
+    """Add an image of one layer: as OCI's layout, and with the index that ``docker load`` reads."""
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    with layer.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    config = {
+        "architecture": machine,
+        "os": "linux",
+        "created": datetime.datetime.fromtimestamp(0, datetime.UTC).isoformat(),
+        "config": {
+            "Env": [f"{name}={value}" for name, value in root.environment.items()],
+            "WorkingDir": _WORK_DIR,
+            "Labels": {IMAGE_LABEL: "sim", CONTENT_LABEL: root.digest},
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        "history": [{"created_by": "rtl-agent-gym image build"}],
+    }
+    kinds = "application/vnd.oci.image"
+    configuration = _add_blob(archive, json.dumps(config).encode(), f"{kinds}.config.v1+json")
+    size = layer.stat().st_size
+    layers = [{"mediaType": f"{kinds}.layer.v1.tar", "digest": f"sha256:{digest}", "size": size}]
+    manifest = {"schemaVersion": 2, "config": configuration, "layers": layers}
+    described = _add_blob(archive, json.dumps(manifest).encode(), f"{kinds}.manifest.v1+json")
+    index = {"schemaVersion": 2, "manifests": [described | {"annotations": {"io.containerd.image.name": root.tag}}]}
+    names = {"Config": f"blobs/sha256/{configuration['digest'].removeprefix('sha256:')}"}
+    docker = [{**names, "RepoTags": [root.tag], "Layers": [f"blobs/sha256/{digest}"]}]
+    archive.add(layer, f"blobs/sha256/{digest}", filter=lambda entry: _as_root(entry, {}))
+    for name, content in {
+        "oci-layout": {"imageLayoutVersion": "1.0.0"},
+        "index.json": index,
+        "manifest.json": docker,
+    }.items():
+        _add_bytes(archive, name, json.dumps(content).encode())
+
+
+def _add_blob(archive: tarfile.TarFile, data: bytes, kind: str) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    _add_bytes(archive, f"blobs/sha256/{digest}", data)
+    return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o644
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def export_root(target: Path) -> Root:
+    """Copy the root for other machines. Returns what was copied.
+
+    Args:
+        target: A folder for RTL_GYM_ROOTS, in which other versions may be; or a new file whose name ends with .sqsh,
+            .squashfs or .sfs, which holds such a folder.
+
+    Raises:
+        ImageError: There is no root.
+        SandboxError: mksquashfs is missing or fails.
+        UsageError: The target cannot be written, or has this version.
+    """
+    root = find_root()
+    name = root.folder.parent.name
+    try:
+        if target.suffix in SQUASHFS:
+            _squash(root.folder.parent, target)
+            return root
+        place = target / name
+        if place.exists():
+            raise UsageError(f"{place} exists already")
+        target.mkdir(parents=True, exist_ok=True)
+        with in_scratch(".unpacking-", place) as scratch:
+            copy = ["cp", "--archive", "--reflink=auto", f"{root.folder.parent}/.", str(scratch)]
+            done = subprocess.run(copy, capture_output=True, text=True)
+            if done.returncode:
+                raise UsageError(f"{target} cannot be written: {done.stderr.strip()}")
+    except OSError as error:
+        raise cannot_write("the image", target, error) from error
+    return root.model_copy(update={"folder": place / "root"})
+
+
+def _squash(folder: Path, target: Path) -> None:
+    if (program := find_program("mksquashfs")) is None:
+        raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
+    new = target.with_name(f".{target.name}.new")
+    words = [
+        program,
+        str(folder),
+        str(new),
+        "-noappend",
+        "-no-progress",
+        "-quiet",
+        "-all-root",
+    ]
+    words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise SandboxError(f"mksquashfs failed:\n{tail((done.stdout + done.stderr).splitlines())}")
+        os.replace(new, target)
+    finally:
+        new.unlink(missing_ok=True)

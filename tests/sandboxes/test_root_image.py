@@ -1,0 +1,149 @@
+"""The simulation image without Docker: its build, its files for other machines, and what is left of killed runs."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
+from rtl_agent_gym.sandboxes import image, root_folder, root_image
+from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, prune, remove_tree, unpack
+from rtl_agent_gym.sandboxes.userns import why_not_ranged
+from tests.sandboxes.test_root_folder import layer, roots, saved, tree
+
+__all__ = ["roots"]
+squashfs = pytest.mark.skipif(not shutil.which("mksquashfs"), reason="mksquashfs is not installed")
+
+
+@pytest.fixture
+def root(roots: Path, tmp_path: Path) -> Root:
+    """A small root, as if it were the image's."""
+    files = layer(
+        ("etc", None, 0o755), ("etc/a", b"1", 0o600), ("bin", "usr/bin", 0o777), ("su", b"root's", 0o4755),
+        ("closed", None, 0o555), ("closed/x", b"1", 0o400),
+    )  # fmt: skip
+    return unpack(saved(tmp_path / "image.tar", files))
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Be another machine, which has no root."""
+    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path / "elsewhere"))
+
+
+def test_a_saved_root_is_unpacked_elsewhere(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "saved.tar.gz"
+    assert root_image.save_root(file) == root.digest
+    elsewhere(monkeypatch, tmp_path)
+    there = unpack(file)
+    assert there.folder != root.folder
+    assert tree(there.folder) == tree(root.folder)
+    assert (there.modes, there.environment) == (root.modes, root.environment) == ({"/su": 0o4755}, root.environment)
+    with pytest.raises(UsageError, match="cannot be written"):
+        root_image.save_root(tmp_path / "nowhere/saved.tar.gz")
+    assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "image.tar", "roots", "saved.tar.gz"}
+
+
+def test_the_archive_is_dockers_and_ocis(root: Root, tmp_path: Path) -> None:
+    root_image.save_root(tmp_path / "saved.tar.gz")
+    with tarfile.open(tmp_path / "saved.tar.gz") as archive:
+        found = {entry.name: archive.extractfile(entry).read() for entry in archive}  # type: ignore[union-attr]
+        layers = [name for name in found if name.startswith("blobs/")]
+        assert all(hashlib.sha256(found[name]).hexdigest() == name.rpartition("/")[2] for name in layers)
+        [docker], oci = json.loads(found["manifest.json"]), json.loads(found["index.json"])
+        manifest = json.loads(found[f"blobs/sha256/{oci['manifests'][0]['digest'].removeprefix('sha256:')}"])
+    assert docker["RepoTags"] == [image.image_tag()]
+    assert docker["Config"].endswith(manifest["config"]["digest"].removeprefix("sha256:"))
+    config = json.loads(found[docker["Config"]])
+    assert config["config"]["Labels"][image.CONTENT_LABEL] == root.digest
+    [packed] = docker["Layers"]
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{packed.rpartition('/')[2]}"]
+    (tmp_path / "layer.tar").write_bytes(found[packed])
+    with tarfile.open(tmp_path / "layer.tar") as archive:
+        modes = {entry.name: (entry.mode, entry.uid, entry.gid) for entry in archive}
+    assert modes["./su"] == (0o4755, 0, 0)
+
+
+def test_an_exported_folder_is_one_of_roots(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root_image.export_root(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="exists already"):
+        root_image.export_root(tmp_path / "elsewhere")
+    elsewhere(monkeypatch, tmp_path)
+    assert tree(find_root().folder) == tree(root.folder)
+
+
+@squashfs
+def test_a_squashfs_is_unpacked(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "image.sqsh"
+    root_image.export_root(file)
+    elsewhere(monkeypatch, tmp_path)
+    there = unpack(file)
+    assert tree(there.folder) == tree(root.folder)
+    assert there.modes == root.modes
+
+
+@squashfs
+def test_a_squashfs_of_another_version_is_refused(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root_image.export_root(tmp_path / "image.sqsh")
+    elsewhere(monkeypatch, tmp_path)
+    monkeypatch.setattr(root_folder, "image_tag", lambda: "rtl-agent-gym/sim:other")
+    with pytest.raises(ImageError, match="holds no root of rtl-agent-gym/sim:other"):
+        unpack(tmp_path / "image.sqsh")
+
+
+def test_what_killed_runs_left_is_removed_by_the_next(root: Root, tmp_path: Path, roots: Path) -> None:
+    for name in (".unpacking-1", ".building-2"):
+        (roots / name / "root/closed").mkdir(parents=True)
+        (roots / name / "root/closed").chmod(0o500)
+    remove_tree(root.folder.parent)
+    unpack(tmp_path / "image.tar")
+    assert {path.name for path in roots.iterdir()} == {root.folder.parent.name, ".lock"}
+
+
+def test_prune_removes_other_versions_that_nothing_uses(root: Root, roots: Path) -> None:
+    for name in ("old", "used", "harness-old"):
+        (roots / name / "root").mkdir(parents=True)
+        made = root.model_copy(update={"tag": "rtl-agent-gym/sim:old"})
+        (roots / name / RECORD).write_text(made.model_dump_json(exclude={"folder"}))
+    (roots / "notes").mkdir()
+    with (roots / "used" / RECORD).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        assert prune() == [str(roots / name) for name in ("harness-old", "old")]
+    assert {path.name for path in roots.iterdir()} == {root.folder.parent.name, "used", "notes", ".lock"}
+
+
+def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if why_not_ranged():
+        with pytest.raises(SandboxError, match="only with a range of user ids"):
+            root_image.build_image()
+        return
+    monkeypatch.setattr(root_image, "find_program", lambda name: None)
+    with pytest.raises(SandboxError, match="install the package mmdebstrap"):
+        root_image.build_image()
+
+
+@pytest.mark.docker
+def test_every_tool_of_the_root_runs(root_folder: Path) -> None:
+    assert root_image.verify()["cocotb"] == "2.0.1"
+
+
+@pytest.mark.docker
+@pytest.mark.daemon
+@pytest.mark.slow  # a whole build takes minutes
+@pytest.mark.timeout(1500)
+@pytest.mark.skipif(bool(why_not_ranged()) or not shutil.which("mmdebstrap"), reason="without what a build needs")
+def test_a_build_without_docker_has_the_digest_of_dockers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path))
+    said: list[str] = []
+    built = root_image.build_image(said.append)
+    assert built.digest == image.inspect()["digest"]
+    assert {path.name for path in tmp_path.iterdir()} == {built.folder.parent.name, ".lock"}
+    assert {path.stat().st_uid for path in built.folder.iterdir()} == {os.geteuid()}
+    assert any(line.startswith("icarus: built in") for line in said)
+    assert root_image.build_image() == built
