@@ -157,20 +157,8 @@ class StepRunner:
         else:
             words = as_builder(self.users, network=True)
             environment = {"HOME": "/root", **environment}
-        words += [
-            "--clearenv",
-            "--bind",
-            str(root),
-            "/",
-            "--dev",
-            "/dev",
-            "--proc",
-            "/proc",
-            "--perms",
-            "1777",
-            "--tmpfs",
-            "/tmp",
-        ]
+        words += ["--clearenv", "--bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"]
+        words += ["--perms", "1777", "--tmpfs", "/tmp"]
         if self.users is not None and os.path.exists(_RESOLVER):
             words += ["--ro-bind", _RESOLVER, _RESOLVER]
         for name, value in environment.items():

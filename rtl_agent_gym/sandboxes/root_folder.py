@@ -433,16 +433,9 @@ def _from_squashfs(source: Path, tree: _Tree) -> dict[str, Any]:
 def _read(root: Path, modes: dict[str, int]) -> dict[str, Any]:
     """The digest of a root's content and its packages, read by its own Python, as `Content` has them."""
     program = Path(image_program.__file__).read_text(encoding="utf-8")
-    command = [
-        bubblewrap(),
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--clearenv",
-        "--ro-bind",
-        str(root),
-    ]
-    command += ["/", "--dev", "/dev", "--proc", "/proc", "--", "/usr/bin/python3", "-ISBc", program, json.dumps(modes)]
+    command = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    command += ["--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"]
+    command += ["--", "/usr/bin/python3", "-ISBc", program, json.dumps(modes)]
     found = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     digest, *lines = found.stdout.splitlines() or [""]
     if found.returncode or not digest.startswith("sha256:"):

@@ -40,6 +40,7 @@ SQUASHFS = (".sqsh", ".squashfs", ".sfs")
 """What the names of squashfs files end with."""
 _BASE = "debian-base"
 _WORK_DIR = "/code"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
@@ -107,9 +108,6 @@ def _build(scratch: Path, progress: Progress) -> None:
     progress(found.remark)
 
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
 def _short(line: str) -> str:
     return line if len(line) <= 110 else f"{line[:109]}…"
 
@@ -122,12 +120,8 @@ def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
     devices = 'mkdir -p "$1/dev" && cd "$1/dev" && touch null zero random urandom && chmod 666 *'
     keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
     command = ["env", *(f"{name}={value}" for name, value in proxies().items()), "mmdebstrap", "--mode=root"]
-    command += [
-        "--variant=minbase",
-        "--include=ca-certificates",
-        "--dpkgopt=force-unsafe-io",
-        f"--setup-hook={devices}",
-    ]
+    command += ["--variant=minbase", "--include=ca-certificates", "--dpkgopt=force-unsafe-io"]
+    command += [f"--setup-hook={devices}"]
     command += [RELEASE, str(root), *(f"deb [signed-by={keys}] {mirror} {RELEASE} main" for mirror in debian_mirror())]
     runner.on_host(root.parent, command)
     progress(f"base: built in {time.monotonic() - begun:.0f} s")
@@ -277,15 +271,7 @@ def _squash(folder: Path, target: Path) -> None:
     if (program := find_program("mksquashfs")) is None:
         raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
     new = target.with_name(f".{target.name}.new")
-    words = [
-        program,
-        str(folder),
-        str(new),
-        "-noappend",
-        "-no-progress",
-        "-quiet",
-        "-all-root",
-    ]
+    words = [program, str(folder), str(new), "-noappend", "-no-progress", "-quiet", "-all-root"]
     words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
     try:
         done = subprocess.run(words, capture_output=True, text=True)
