@@ -55,7 +55,7 @@ def build_command(
         where = f" in {root_image.build_image(report, rebuild=no_cache).folder.parent}"
     else:
         image_build.ensure_image(report, rebuild=no_cache)
-    console.print(f"image {image.image_tag()} is ready{escape(where)}", highlight=False)
+    console.print(f"image {image.image_tag()} is ready{escape(where)}", highlight=False, soft_wrap=True)
 
 
 @image_app.command("show")
