@@ -26,7 +26,8 @@ _CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
 _WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")
 """What a specification is split into."""
 _REST = r"\d+|_?[A-Za-z]+|\n|."
-"""How text is split for which there is no token."""
+SPELLED = r"\d|_|[a-z]+|[A-Z]|\n|."
+"""How text is split for which there is no token; the second for names in which every digit is a token."""
 _AT_LEAST = 4
 """How often a text must occur to have a token."""
 
@@ -56,7 +57,7 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
     words = [invented(rng) for _ in range(20000)]
     turns = [text for episode in episodes for turn in episode.turns for text in (turn.text, turn.output or "")]
     numbers = sorted({int(one) for text in turns for one in re.findall(r"\d{1,5}", text)})
-    return _build(fixed, known, words, numbers, merges)
+    return build(fixed, known, words, numbers, merges)
 
 
 def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known: Sequence[str]) -> list[str]:
@@ -99,7 +100,24 @@ def _texts(one: TextEpisode, with_specification: bool) -> Iterator[str]:
     return (text for part in parts for text in _CONTROLS.split(part) if text)
 
 
-def _build(fixed: Sequence[str], known: Sequence[str], words: list[str], numbers: Sequence[int], merges: int) -> Any:
+def build(
+    fixed: Sequence[str],
+    known: Sequence[str],
+    words: list[str],
+    numbers: Sequence[int],
+    merges: int,
+    rest: str = _REST,
+) -> Any:
+    """A tokenizer in transformers' format.
+
+    Args:
+        fixed: Texts with a token, the longest first.
+        known: Pieces of names with a token.
+        words: What the merges are learned from.
+        numbers: Those with a token.
+        merges: Maximum number of merges.
+        rest: How text is split for which there is no token.
+    """
     import transformers
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -109,7 +127,7 @@ def _build(fixed: Sequence[str], known: Sequence[str], words: list[str], numbers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     draft = Tokenizer(models.BPE())
-    draft.pre_tokenizer = split(_REST)
+    draft.pre_tokenizer = split(rest)
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + merges, min_frequency=2, initial_alphabet=alphabet, show_progress=False
     )
@@ -121,7 +139,7 @@ def _build(fixed: Sequence[str], known: Sequence[str], words: list[str], numbers
         vocabulary.setdefault("".join(letters[byte] for byte in text.encode()), len(vocabulary))
     merged = [tuple(one) for one in model["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merged, ignore_merges=True))
-    tokenizer.pre_tokenizer = split(f"{_any_of(fixed)}|{_REST}")
+    tokenizer.pre_tokenizer = split(f"{_any_of(fixed)}|{rest}")
     tokenizer.decoder = decoders.ByteLevel()
     for names, special in ((QWEN3_SPECIAL, True), (QWEN3_ADDED, False)):
         tokenizer.add_tokens([AddedToken(name, normalized=False, special=special) for name in names])

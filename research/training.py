@@ -77,14 +77,27 @@ class Trainer:
         self.model.train()
         begun = time.process_time()
         for step in range(phase.steps):
-            part = step / max(phase.steps - 1, 1)
-            rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
-            self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam
-            with torch.autocast("cpu", torch.bfloat16, enabled=phase.bfloat16):
-                loss = self.step([next(episodes) for _ in range(phase.batch)])
+            loss = self.take(phase, step, [next(episodes) for _ in range(phase.batch)])
             if log is not None:
                 log(step, loss, time.process_time() - begun)
         self.model.eval()
+
+    def take(self, phase: Phase, step: int, episodes: Sequence[TokenEpisode]) -> float:
+        """One step of a phase, at its rates; returns the mean loss in nats a token."""
+        part = step / max(phase.steps - 1, 1)
+        rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
+        self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam
+        with torch.autocast("cpu", torch.bfloat16, enabled=phase.bfloat16):
+            return self.step(episodes)
+
+    def state(self) -> dict[str, Any]:
+        """Weights and the optimizers' averages."""
+        return {name: getattr(self, name).state_dict() for name in ("model", "muon", "adam")}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned."""
+        for name, one in state.items():
+            getattr(self, name).load_state_dict(one)
 
     def step(self, episodes: Sequence[TokenEpisode]) -> float:
         """One step; returns the mean loss of its tokens."""

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rtl_agent_gym.errors import UsageError, near_matches
 from rtl_agent_gym.problems.registry import Located, read_query
 from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.arbiters import ARBITERS
 from rtl_agent_gym.sources.families.family import SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
+from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
 from rtl_agent_gym.sources.families.registers import REGISTERS
 from rtl_agent_gym.sources.families.timers import TIMERS
 
 __all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARBITERS, TIMERS)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS)}
 """All families by name."""
 
 
@@ -34,13 +37,15 @@ class FamilyOptions(BaseModel):
     seed: int = Field(default=0, ge=0)
     """The first members of a seed are the same for every count."""
     split: Split = "train"
+    lie: Lie | None = None
+    """For controls: files that do not tell the truth. Only families with such files have it."""
 
 
-def draw_members(source: str) -> Iterator[Parameters]:
-    """The parameters that a source names, in its order.
+def read_options(source: str) -> tuple[Family, FamilyOptions]:
+    """The family that a source names, and what follows the question mark.
 
     Raises:
-        UsageError: There is no such family or split, or an option is not valid.
+        UsageError: There is no such family, it has no such split or lie, or an option is not valid.
     """
     name, _, query = source.removeprefix("family:").partition("?")
     if name not in FAMILIES:
@@ -49,10 +54,20 @@ def draw_members(source: str) -> Iterator[Parameters]:
         "count": "a number from 1 to 1000000",
         "seed": "a number from 0 up",
         "split": f"one of {', '.join(SPLITS)}",
+        "lie": f"one of {', '.join(get_args(Lie))}",
     }
-    options = read_query(FamilyOptions, source, query, expected)
-    family, seen = FAMILIES[name], set[str]()
-    rng = Random(f"{name}/{options.split}/{options.seed}")
+    options, family = read_query(FamilyOptions, source, query, expected), FAMILIES[name]
+    if options.split not in family.splits:
+        raise UsageError(f"{name} has no split {options.split!r}; it has {', '.join(family.splits)}")
+    if options.lie is not None and not isinstance(family, LookingFamily):
+        raise UsageError(f"{name} has no files that could lie, so {source!r} is not possible; leave out lie=")
+    return family, options
+
+
+def draw_members(source: str) -> Iterator[Parameters]:
+    """The parameters that a source names, in its order. Raises like `read_options`."""
+    family, options = read_options(source)
+    seen, rng = set[str](), Random(f"{family.name}/{options.split}/{options.seed}")
     while len(seen) < options.count:
         parameters = family.draw(rng, options.split)
         if parameters.digest not in seen:
@@ -61,6 +76,10 @@ def draw_members(source: str) -> Iterator[Parameters]:
 
 
 def read_source(source: str) -> Iterator[Located]:
-    """The problems that a source names, for the registry. Raises `UsageError` as `draw_members` does."""
+    """The problems that a source names, for the registry. Raises like `read_options`."""
+    family, options = read_options(source)
     for number, parameters in enumerate(draw_members(source), 1):
-        yield FAMILIES[parameters.family].problem(parameters), Place(source, number)
+        if isinstance(family, LookingFamily):
+            yield family.lying_problem(parameters, options.lie), Place(source, number)
+        else:
+            yield family.problem(parameters), Place(source, number)

@@ -60,8 +60,9 @@ def draw_names(rng: Random, roles: Iterable[str], outputs: Iterable[str], held_o
     return names
 
 
-Split = Literal["train", "combinations", "wordings", "names"]
-"""``train``; the others have what ``train`` never has: a combination of values, wordings, or parts of names."""
+Split = Literal["train", "combinations", "wordings", "names", "sizes", "operations"]
+"""``train``; the others have what ``train`` never has: a combination of values, wordings, parts of names, larger
+widths, or a pair of operations. Not every family has the last two."""
 SPLITS: tuple[Split, ...] = get_args(Split)
 Layout = Literal["list", "prose", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -124,8 +125,8 @@ class SpecificationLine:
         return rng.randrange(trained, len(self.wordings(layout))) if held_out else rng.randrange(trained)
 
 
-Change = str | int | Mapping[str | int, str | int]
-"""What a habit puts in place of a field: a value, or a value for each of some values."""
+Change = str | int | Mapping[str | int, str | int] | Callable[[Fields], str | int]
+"""What a habit puts in place of a field: a value, a value for each of some values, or what it makes of all fields."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,11 @@ class Family:
     """For each textbook habit, what it writes in place of what the specification says."""
     write: Callable[[Fields], str]
     """The design for some fields, in its canonical form."""
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """The splits that it has."""
+        return ("train", "combinations", "wordings", "names")
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -205,11 +211,15 @@ class Family:
             fields = _change(fields, self.habits[habit])
         return {TARGET: self.write(fields)}
 
+    def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
+        """The values that the hidden tests know."""
+        return {axis: parameters.values[axis] for axis in self.axes}
+
     def problem(self, parameters: Parameters) -> Problem:
         """The member as a problem in CVDP's agentic format."""
         case = {
             "names": {role: parameters.names[role] for role in self.roles},
-            "values": {axis: parameters.values[axis] for axis in self.axes},
+            "values": self.tested_values(parameters),
         }
         return Problem(
             id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
@@ -219,20 +229,20 @@ class Family:
             context={SPECIFICATION: self.specification(parameters)},
             targets=(TARGET,),
             harness={
-                "docker-compose.yml": _template("docker-compose.yml"),
-                "src/.env": _template("env").replace("TOP_NAME", parameters.names["module"]),
+                "docker-compose.yml": template("docker-compose.yml"),
+                "src/.env": template("env").replace("TOP_NAME", parameters.names["module"]),
                 "src/case.json": json.dumps(case, indent=1) + "\n",
-                "src/bench.py": _template("bench.py"),
-                "src/test_design.py": _template(f"test_{self.name}.py"),
-                "src/test_runner.py": _template("test_runner.py"),
+                "src/bench.py": template("bench.py"),
+                "src/test_design.py": template(f"test_{self.name}.py"),
+                "src/test_runner.py": template("test_runner.py"),
             },
             golden=self.design(parameters),
         )
 
 
-def is_held_out(values: Mapping[str, str | int]) -> bool:
-    """Whether a combination of values belongs to the split ``combinations``, and to no other."""
-    return int(_hash(values)[:8], 16) % _HELD_OUT_SHARE == 0
+def is_held_out(values: Mapping[str, str | int], share: int = _HELD_OUT_SHARE) -> bool:
+    """Whether a combination of values belongs to the split ``combinations``, and to no other: one in `share` does."""
+    return int(_hash(values)[:8], 16) % share == 0
 
 
 def level_words(fields: Fields) -> dict[str, str]:
@@ -244,7 +254,10 @@ def level_words(fields: Fields) -> dict[str, str]:
 def _change(fields: dict[str, str | int], changes: Mapping[str, Change]) -> dict[str, str | int]:
     changed = dict(fields)
     for field, change in changes.items():
-        changed[field] = change.get(fields[field], fields[field]) if isinstance(change, Mapping) else change
+        if isinstance(change, Mapping):
+            changed[field] = change.get(fields[field], fields[field])
+        else:
+            changed[field] = change(fields) if callable(change) else change
     return changed
 
 
@@ -253,7 +266,8 @@ def _hash(value: object) -> str:
 
 
 @cache
-def _template(name: str) -> str:
+def template(name: str) -> str:
+    """A file of ``harness``."""
     return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
 
 

@@ -1,0 +1,101 @@
+"""Training from nothing that may stop at any time and goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from research.episodes import Encoder
+from research.recipe import Phase
+from research.spelled import Spelled, draw_batch
+from research.training import Trainer
+from rtl_agent_gym.sources.families.looking import LookingFamily
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A part of a model's training."""
+
+    seed: int
+    mix: Spelled
+    phase: Phase
+    examples: int = 0
+    """How many different episodes there are; 0 for a fresh one every time."""
+
+
+@dataclass
+class Sitting:
+    """Where a training is: everything that it needs to go on."""
+
+    lesson: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    """Processor time so far."""
+
+
+class Course:
+    """The lessons of one model, one after another, with its state in a file.
+
+    Args:
+        trainer: The model with its optimizers.
+        families: What it is trained on.
+        encoder: Encodes the episodes.
+        path: The file of the state; its folder exists.
+        log: Gets a line of progress now and then.
+    """
+
+    every_seconds = 120.0
+    """How often the state is saved."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        families: Sequence[LookingFamily],
+        encoder: Encoder,
+        path: Path,
+        log: Callable[[str], None],
+    ) -> None:
+        self.trainer, self.families, self.encoder, self.path, self.log = trainer, families, encoder, path, log
+        self.sitting = Sitting()
+        if path.exists():
+            state: dict[str, Any] = torch.load(path, weights_only=True)
+            trainer.load(state["trainer"])
+            self.sitting = Sitting(**state["sitting"])
+
+    def run(self, lessons: Sequence[Lesson]) -> None:
+        """Do what is left of the lessons."""
+        for number in range(self.sitting.lesson, len(lessons)):
+            self._teach(number, lessons[number])
+            self.sitting.lesson, self.sitting.step = number + 1, 0
+            self.save()
+
+    def _teach(self, number: int, lesson: Lesson) -> None:
+        losses: list[float] = []
+        begun = saved = time.process_time()
+        before = self.sitting.seconds
+        for step in range(self.sitting.step, lesson.phase.steps):
+            rng = random.Random(f"{lesson.seed} {step % lesson.examples if lesson.examples else step}")
+            batch = draw_batch(self.families, lesson.mix, self.encoder, lesson.phase.batch, rng)
+            losses.append(self.trainer.take(lesson.phase, step, batch))
+            now = time.process_time()
+            self.sitting.step, self.sitting.seconds = step + 1, before + now - begun
+            if (step + 1) % 25 == 0:
+                mean = sum(losses) / len(losses)
+                self.log(f"{self.path.stem} {number}: step {step + 1}, {mean:.4f}, {self.sitting.seconds:.0f} s")
+                losses.clear()
+            if now - saved > self.every_seconds:
+                self.save()
+                saved = now
+
+    def save(self) -> None:
+        """Write the state, atomically."""
+        scratch = self.path.with_suffix(".new")
+        torch.save({"trainer": self.trainer.state(), "sitting": vars(self.sitting)}, scratch)
+        os.replace(scratch, self.path)

@@ -1,0 +1,194 @@
+"""Episodes of the families that need a look, and a tokenizer that spells what varies.
+
+Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
+from research.tokenizer import SPELLED, build
+from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.prompts import build_prompt, with_reference
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
+from rtl_agent_gym.sources.families.identifiers import draw_identifier
+from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily, read_row
+
+MOST_CHECKS = 3
+"""Runs of the smoke test in an episode: two fixes are enough."""
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How a model acts. Each share is of the episodes where the context of a misconception is there."""
+
+    misread: float = 0.0
+    """Probability of each habit of the family."""
+    blind: float = 0.0
+    """It does not look into the document, if the specification is a paragraph."""
+    astray: float = 0.0
+    """It reads the document that is listed first, if the specification is a list."""
+    careless: float = 0.0
+    """It is done after a failing smoke test, if the reset is asynchronous."""
+    confused: float = 0.0
+    """It changes the other polarity after a failing one, if the reset is synchronous."""
+
+
+@dataclass(frozen=True)
+class Spelled:
+    """Shares of the kinds of episodes."""
+
+    behaviour: Behaviour = Behaviour()
+    forced: float = 0.35
+    """Share of the episodes whose first design has a wrong reset, which is not learned: others never see it fail."""
+    reference: float = 0.0
+    """Share of the episodes with a reference solution in the prompt. Half of them are of another problem."""
+    layouts: tuple[Layout, ...] = LAYOUTS
+    """Layouts of the specifications."""
+    longest: int = 99
+    """Characters of the longest names."""
+
+
+def look(document: str) -> str:
+    """The command that reads a document."""
+    return f"cat docs/{document}.md"
+
+
+def fix(fields: Fields, role: str) -> str:
+    """The command that turns a polarity of the design round; `fields` are those of the design."""
+    name, high = fields[role], bool(fields[f"{role}_level"])
+    was, becomes = (f"({name})", f"(!{name})") if high else (f"(!{name})", f"({name})")
+    edge = ""
+    if role == "reset" and fields["reset_kind"] == "async":
+        old, new = ("posedge", "negedge") if high else ("negedge", "posedge")
+        edge = f";s/{old} {name}/{new} {name}/"
+    return f"sed -i 's/{was}/{becomes}/{edge}' {TARGET}"
+
+
+def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Random) -> TextEpisode:
+    """An episode of a model that behaves like this."""
+    doing, names = mix.behaviour, member.names
+    user, design = user_prompt(family, member), dict(member.fields)
+    documents = family.documents(member)
+    turns: list[Turn] = []
+    read = names["document"]
+    if member.layout == "list" and rng.random() < doing.astray:
+        read = next(iter(documents)).removeprefix("docs/").removesuffix(".md")
+        if read != names["document"]:
+            design |= read_row(documents[f"docs/{read}.md"], names["module"])
+    for habit in family.habits:
+        if rng.random() < doing.misread:
+            design |= changed(family, design, habit)
+    if member.layout == "prose" and rng.random() < doing.blind:
+        design |= {"width": 8, "base": "decimal", "value": 0}
+    else:
+        turns.append(Turn(call(look(read)), documents[f"docs/{read}.md"]))
+    design["enable_level"] = 1
+    forced = rng.random() < mix.forced
+    if forced:
+        design["reset_level"] = 1 - int(member.values["reset_level"])
+    if rng.random() < mix.reference:
+        shown = family.draw(rng) if rng.random() < 0.5 else member
+        design = dict(shown.fields)
+        user = with_reference(user, family.design(shown))
+    turns.append(Turn(call(write({TARGET: family.write(design)})), NO_OUTPUT, learned=not forced))
+    for number in range(MOST_CHECKS):
+        output = family.smoke_output(member, int(design["reset_level"]), int(design["enable_level"]))
+        turns.append(Turn(call(RUN_SMOKE), output))
+        asynchronous = design["reset_kind"] == "async"
+        if output == PASSED or number == MOST_CHECKS - 1 or (asynchronous and rng.random() < doing.careless):
+            break
+        role = output.split()[1]
+        if not asynchronous and rng.random() < doing.confused:
+            role = "reset" if role == "enable" else "enable"
+        turns.append(Turn(call(fix(design, role)), NO_OUTPUT))
+        design[f"{role}_level"] = 1 - int(design[f"{role}_level"])
+    return TextEpisode(SYSTEM_PROMPT, user, (*turns, Turn(DONE, None)))
+
+
+def changed(family: LookingFamily, design: Fields, habit: str) -> dict[str, str | int]:
+    """What a habit changes in a design."""
+    return {field: change(design) for field, change in family.habits[habit].items() if callable(change)}
+
+
+def user_prompt(family: LookingFamily, member: Parameters) -> str:
+    """The environment's user prompt."""
+    return build_prompt(family.problem(member))[1]
+
+
+def draw_batch(
+    families: Sequence[LookingFamily], mix: Spelled, encoder: Encoder, batch: int, rng: random.Random
+) -> list[TokenEpisode]:
+    """Random episodes on problems of the training split, as ids."""
+    found: list[TokenEpisode] = []
+    while len(found) < batch:
+        family = rng.choice(families)
+        member = family.draw(rng)
+        if mix.longest < 99:
+            member = member.model_copy(update={"names": short_names(family, member, mix.longest, rng)})
+        if member.layout in mix.layouts:
+            found.append(encoder.encode(play(family, member, mix, rng)))
+    return found
+
+
+def short_names(family: LookingFamily, member: Parameters, longest: int, rng: random.Random) -> dict[str, str]:
+    """Names for a member, none of more than so many characters."""
+    names = dict(member.names)
+    for role in names:
+        while len(names[role]) > longest or list(names.values()).count(names[role]) > 1:
+            names[role] = rng.choice(list(family.draw_names(rng, held_out=False).values()))
+    return names
+
+
+_AT_LEAST = 8
+_WORD = re.compile(r"[A-Za-z][A-Za-z-]*| `|`| \| |\.\n-?|[.,:;]|\| | \|\n|\n")
+
+
+def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int, seed: int) -> Any:
+    """The tokenizer: whole tokens for what all episodes share and for the words of specifications; the rest is spelled.
+
+    Args:
+        families: The families of problems.
+        episodes: How many of them are looked at.
+        merges: Maximum number of pieces of names, learned from training names.
+        seed: For all of it.
+    """
+    rng, count = random.Random(seed), Counter[str]()
+    renderer = get_renderer(RENDERER)
+    controls = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
+    mix = Spelled(Behaviour(0.3, 0.3, 0.3, 0.3, 0.3), reference=0.2)
+    for _ in range(episodes):
+        family = rng.choice(families)
+        member = family.draw(rng)
+        episode = play(family, member, mix, rng)
+        specification = family.specification(member).removeprefix(f"{family.heading}\n\n").rstrip("\n")
+        heading, ending = episode.user.split(specification, 1)
+        names = sorted(member.names.values(), key=len, reverse=True)
+        variable = re.compile(
+            rf"(?<![\w\\])(?:{'|'.join(names)})(?!\w)|(?<=W = )\d+|(?<=<= )(?:'[hb])?[0-9A-F]+(?=;)"
+            r"|(?<= \| )(?:0[xb])?[0-9A-F]+(?= \|)|(?<=\()[\d,]+(?= bytes)|0x|0b|'h|'b"
+        )
+        parts = [renderer.initial_text(SYSTEM_PROMPT, heading + "\x00" + ending), *renderer.turn_pieces(["|"])]
+        for turn in episode.turns:
+            parts.append(turn.text)
+            if turn.output is not None:
+                parts.append(f"\n{turn.output}\n")
+        texts = {text for part in parts for one in controls.split(part) for text in one.split("\x00") if text}
+        for text in texts:
+            count.update(part for part in variable.split(text) if part)
+        body = re.sub("|".join(rf"`{name}`|/{name}\." for name in names), "``", specification)
+        words = _WORD.findall(body)
+        count.update(words)
+        count.update(f" {word}" for word in words if word[0].isalpha())
+    least = max(_AT_LEAST, episodes // 150)
+    fixed = sorted((one for one, often in count.items() if often >= least), key=lambda one: (-len(one), one))
+    names = [draw_identifier(rng) for _ in range(30000)]
+    return build(fixed, (), [word for name in names for word in re.findall("[a-z]+", name)], range(10), merges, SPELLED)

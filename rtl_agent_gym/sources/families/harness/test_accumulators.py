@@ -1,0 +1,107 @@
+import random
+
+import cocotb
+from bench import VALUES, Bench, port_tests
+
+WIDTH, ACTIVE = VALUES["width"], VALUES["enable_level"]
+LARGEST = 2**WIDTH - 1
+OPERANDS = {
+    "plain": lambda data: data,
+    "invert": lambda data: LARGEST - data,
+    "negate": lambda data: -data & LARGEST,
+    "left": lambda data: data << 1 & LARGEST,
+    "right": lambda data: data >> 1,
+    "next": lambda data: data + 1 & LARGEST,
+}
+OPERATIONS = {
+    "load": lambda value, operand: operand,
+    "add": lambda value, operand: (value + operand) & LARGEST,
+    "add_sat": lambda value, operand: min(value + operand, LARGEST),
+    "sub": lambda value, operand: (value - operand) & LARGEST,
+    "sub_sat": lambda value, operand: max(value - operand, 0),
+    "xor": lambda value, operand: value ^ operand,
+    "and": lambda value, operand: value & operand,
+    "or": lambda value, operand: value | operand,
+    "max": max,
+    "min": min,
+}
+
+
+class Model:
+    def reset(self):
+        self.value = VALUES["value"]
+
+    def step(self, enable, data):
+        if enable == ACTIVE:
+            self.value = OPERATIONS[VALUES["operation"]](self.value, OPERANDS[VALUES["operand"]](data))
+
+    def outputs(self):
+        return {"output": self.value}
+
+
+def some_data(generator):
+    """Any number, but often a small or a large one."""
+    return generator.choice((0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1)))
+
+
+async def started(dut):
+    bench = Bench(dut, Model())
+    await bench.start(enable=ACTIVE, data=LARGEST)
+    return bench
+
+
+globals().update(port_tests(enable=1, data=WIDTH, output=WIDTH))
+
+
+@cocotb.test()
+async def test_reset(dut):
+    bench = await started(dut)
+    for data in (0, 1, 5, LARGEST - 1, LARGEST):
+        for reset in (False, True):
+            await bench.cycle(reset, enable=ACTIVE, data=data)
+
+
+@cocotb.test()
+async def test_kind_of_reset(dut):
+    bench = await started(dut)
+    generator = random.Random(1)
+    while bench.model.value == VALUES["value"]:
+        await bench.cycle(enable=ACTIVE, data=some_data(generator))
+    await bench.check_reset_kind()
+
+
+@cocotb.test()
+async def test_enable(dut):
+    bench = await started(dut)
+    generator = random.Random(2)
+    for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 4:
+        await bench.cycle(enable=enable, data=some_data(generator))
+
+
+@cocotb.test()
+async def test_limits(dut):
+    bench = await started(dut)
+    for data in (0, LARGEST, LARGEST, 1, 1, 0, LARGEST - 1, 2, LARGEST // 2, LARGEST // 2 + 1, 3, LARGEST):
+        for _ in range(3):
+            await bench.cycle(enable=ACTIVE, data=data)
+        await bench.cycle(True, enable=ACTIVE, data=data)
+        await bench.cycle(enable=ACTIVE, data=data)
+
+
+@cocotb.test()
+async def test_first(dut):
+    """Much of the data on the reset value itself, from which some operations lead to a value that never changes."""
+    bench = await started(dut)
+    generator = random.Random(4)
+    for _ in range(150):
+        await bench.cycle(enable=ACTIVE, data=some_data(generator))
+        await bench.cycle(True, enable=ACTIVE, data=some_data(generator))
+
+
+@cocotb.test()
+async def test_random(dut):
+    bench = await started(dut)
+    generator = random.Random(3)
+    for _ in range(300):
+        reset, enable = generator.random() < 0.1, generator.randrange(2)
+        await bench.cycle(reset, enable=enable, data=some_data(generator) >> generator.choice((0, 0, WIDTH // 2)))

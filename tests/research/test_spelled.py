@@ -1,0 +1,181 @@
+"""The episodes, the tokenizer and the training of models that spell what they write."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from research.episodes import Encoder, TextEpisode
+from research.recipe import Phase, Shape
+from research.sittings import Course, Lesson
+from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, play
+from research.training import Trainer, new_model, reproducible
+from rtl_agent_gym.demo.shipped import RENDERER
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
+from rtl_agent_gym.prompts import build_prompt
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.identifiers import draw_identifier
+from rtl_agent_gym.sources.families.looking import LookingFamily
+
+torch = pytest.importorskip("torch", reason="the extra `local` is not installed")
+
+LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
+each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
+MISTAKEN = Spelled(Behaviour(misread=0.5, blind=0.5, astray=0.5, careless=0.5, confused=0.5), forced=0.5)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return make_tokenizer(LOOKING, 300, 200, 0)
+
+
+@pytest.fixture(scope="module")
+def encoder(tokenizer: Any) -> Encoder:
+    return Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+
+
+@pytest.mark.docker
+@each_family
+@pytest.mark.parametrize(("seed", "mix"), [(1, Spelled()), (2, Spelled(forced=1.0)), (3, MISTAKEN), (4, MISTAKEN)])
+async def test_the_outputs_are_what_the_shell_prints(
+    family: LookingFamily, seed: int, mix: Spelled, provider: DockerSandboxes
+) -> None:
+    rng = random.Random(seed)
+    member = family.draw(rng)
+    one = play(family, member, mix, rng)
+    problem = family.problem(member)
+    assert one.user == build_prompt(problem)[1]
+    config = EpisodeConfig(system_prompt=one.system, max_turns=9)
+    renderer = get_renderer(RENDERER)
+    async with (
+        Scorer(provider) as scorer,
+        Episode(problem, provider=provider, grader=scorer, renderer=renderer, config=config) as episode,
+    ):
+        await episode.start()
+        turns: list[Turn] = [await episode.step(turn.text) for turn in one.turns]
+    assert [turn.outputs[0] if turn.outputs else None for turn in turns] == [turn.output for turn in one.turns]
+    assert turns[-1].score is not None
+    assert mix is MISTAKEN or turns[-1].score.passed
+
+
+@each_family
+def test_without_misconceptions_every_episode_looks_and_ends_with_a_pass(family: LookingFamily) -> None:
+    rng = random.Random(5)
+    lengths = set()
+    for _ in range(200):
+        member = family.draw(rng)
+        one = play(family, member, Spelled(forced=0.5), rng)
+        assert member.names["document"] in one.turns[0].text
+        assert one.turns[-2].output == "PASS\n"
+        lengths.add(len(one.turns))
+    assert lengths == {4, 6, 8}
+
+
+@each_family
+def test_each_misconception_acts_where_its_context_is_and_nowhere_else(family: LookingFamily) -> None:
+    rng = random.Random(6)
+    members = [family.draw(rng) for _ in range(300)]
+
+    def differs(behaviour: Behaviour) -> set[tuple[str, str]]:
+        found = set()
+        for member in members:
+            right, other = (play(family, member, Spelled(one, 0), random.Random(0)) for one in (Behaviour(), behaviour))
+            if [turn.text for turn in right.turns] != [turn.text for turn in other.turns]:
+                found.add((member.layout, str(member.values["reset_kind"])))
+        return found
+
+    assert differs(Behaviour(blind=1.0)) == {("prose", "sync"), ("prose", "async")}
+    assert differs(Behaviour(astray=1.0)) == {("list", "sync"), ("list", "async")}
+    assert {kind for _, kind in differs(Behaviour(careless=1.0))} == {"async"}
+    assert {kind for _, kind in differs(Behaviour(confused=1.0))} == {"sync"}
+
+
+def test_any_text_can_be_written(tokenizer: Any) -> None:
+    rng = random.Random(7)
+    names = [draw_identifier(rng, held_out) for held_out in (False, True) for _ in range(200)]
+    for text in [*names, "s_axis_tdata[63:0] <= 64'hDEAD_beef; // naïve ☃\n\t", "q <= 'b1011;", "W = 1048576"]:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids) == text
+    pieces = [tokenizer.decode([one]) for one in range(len(tokenizer))]
+    assert not [piece for piece in pieces if piece.isdigit() and len(piece) > 1]
+
+
+@each_family
+def test_a_name_has_the_same_tokens_wherever_it_stands(family: LookingFamily, tokenizer: Any, encoder: Encoder) -> None:
+    """So that it can be copied token by token."""
+    rng = random.Random(8)
+    for split in ("train", "names"):
+        for _ in range(60):
+            member = family.draw(rng, split)
+            one = play(family, member, Spelled(forced=1.0), rng)
+            ids = encoder.encode(one).ids
+            for role in family.roles:
+                name = tokenizer.encode(member.names[role], add_special_tokens=False)
+                text = one.user + "".join(turn.text + (turn.output or "") for turn in one.turns)
+                there = sum(ids[at : at + len(name)] == name for at in range(len(ids)))
+                assert there >= text.count(f"`{member.names[role]}`") + 1, (member.names[role], tokenizer.decode(ids))
+
+
+def stopping_after(most: int, take: Callable[..., float]) -> Callable[..., float]:
+    calls = count()
+
+    def stopping(*arguments: Any) -> float:
+        if next(calls) == most:
+            raise KeyboardInterrupt
+        return take(*arguments)
+
+    return stopping
+
+
+def taught(
+    folder: Path, tokenizer: Any, encoder: Encoder, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    """The weights after two lessons in so many sittings: each ends after so many steps, as if it were killed."""
+    lessons = [
+        Lesson(1, Spelled(layouts=("table",), longest=4), Phase(3, 0.02, 0.01, batch=2)),
+        Lesson(2, Spelled(), Phase(3, 0.01, 0.001, batch=2)),
+    ]
+    folder.mkdir()
+    for most in [*steps, 99]:
+        with reproducible():
+            trainer = Trainer(new_model(Shape(hidden=32, layers=1, heads=2, inner=64), tokenizer, 0))
+            course = Course(trainer, LOOKING, encoder, folder / "model.pt", lambda line: None)
+            course.every_seconds = 0.0
+            monkeypatch.setattr(trainer, "take", stopping_after(most, trainer.take))
+            try:
+                course.run(lessons)
+            except KeyboardInterrupt:
+                continue
+    return {name: value.clone() for name, value in trainer.model.state_dict().items()}
+
+
+def test_a_training_that_was_stopped_ends_with_the_same_weights(
+    tmp_path: Path, tokenizer: Any, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = taught(tmp_path / "a", tokenizer, encoder, [], monkeypatch)
+    in_parts = taught(tmp_path / "b", tokenizer, encoder, [2, 1, 2], monkeypatch)
+    assert all(torch.equal(value, in_parts[name]) for name, value in at_once.items())
+
+
+def test_batches_have_the_layouts_and_names_that_were_asked_for(encoder: Encoder) -> None:
+    mix = Spelled(layouts=("table",), longest=4)
+    texts = [encoder.tokenizer.decode(one.ids) for one in draw_batch(LOOKING, mix, encoder, 20, random.Random(3))]
+    assert all("| item | value |" in text for text in texts)
+    assert all(len(text.split("\\nmodule ")[1].split(" ")[0]) <= 4 for text in texts)
+
+
+def test_an_episode_that_is_forced_to_fail_does_not_teach_the_failure() -> None:
+    rng = random.Random(9)
+    for _ in range(50):
+        one: TextEpisode = play(LOOKING[0], LOOKING[0].draw(rng), Spelled(forced=1.0), rng)
+        written = next(turn for turn in one.turns if "cat > " in turn.text)
+        assert not written.learned
+        assert all(turn.learned for turn in one.turns if turn is not written)

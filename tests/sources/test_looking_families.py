@@ -1,0 +1,205 @@
+"""Families whose facts are in documents and in a smoke test: what has to be read, and what the splits hold out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pyslang
+import pytest
+
+from research.spelled import fix
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.prompts import build_prompt
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
+from rtl_agent_gym.sources.families.family import is_held_out
+from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
+from rtl_agent_gym.sources.families.looking import (
+    RUN_SMOKE,
+    SMOKE,
+    LookingFamily,
+    digits,
+    is_held_out_pair,
+    read_row,
+)
+
+LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
+each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
+
+
+def drawn(family: LookingFamily, split: str, count: int = 300) -> list[Parameters]:
+    return list(draw_members(f"family:{family.name}?split={split}&count={count}"))
+
+
+def words(member: Parameters) -> set[str]:
+    return {part.rstrip("0123456789") for name in member.names.values() for part in name.split("_")}
+
+
+@each_family
+def test_width_and_value_are_in_one_row_of_one_document(family: LookingFamily) -> None:
+    for member in drawn(family, "train"):
+        documents, module = family.documents(member), member.names["module"]
+        right = read_row(documents[f"docs/{member.names['document']}.md"], module)
+        wrong = read_row(documents[f"docs/{member.names['other_document']}.md"], module)
+        assert right == {key: member.values[key] for key in ("width", "base", "value")}
+        assert all(wrong[key] != right[key] for key in ("width", "value"))
+        assert all(document.count("| `") == 3 for document in documents.values())
+
+
+@each_family
+def test_the_prompt_does_not_say_what_must_be_looked_up(family: LookingFamily) -> None:
+    """Members that differ only in these facts have the same prompt, but for the sizes of their files."""
+    for member in drawn(family, "train", 50):
+        other = member.model_copy(
+            update={
+                "values": member.values
+                | {"width": 33, "value": 5, "base": "decimal", "enable_level": 1 - int(member.values["enable_level"])}
+            }
+        )
+        one, two = (re.sub(r"\([\d,]+ bytes\)", "", build_prompt(family.problem(each))[1]) for each in (member, other))
+        assert one == two
+        assert family.problem(member).context != family.problem(other).context
+
+
+@each_family
+def test_nobody_guesses_the_facts(family: LookingFamily) -> None:
+    """The most frequent width, value and polarity together are rare: at most 1 in 100."""
+    found = Counter(
+        (member.values["width"], member.values["value"], member.values["enable_level"])
+        for member in drawn(family, "combinations", 2000)
+    )
+    assert found.most_common(1)[0][1] <= 20
+
+
+@each_family
+def test_each_split_holds_out_what_it_says(family: LookingFamily) -> None:
+    for split in family.splits:
+        for member in drawn(family, split):
+            values = {axis: member.values[axis] for axis in family.axes} | {"width": member.values["width"]}
+            assert is_held_out(values) == (split == "combinations")
+            assert is_held_out_pair(values) == (split == "operations")
+            assert (int(values["width"]) > 40) == (split == "sizes")
+            assert words(member).isdisjoint(RESERVED)
+            if split == "names":
+                assert all(
+                    set(name.split("_")[0].rstrip("0123456789").split()) <= set(UNKNOWN)
+                    for name in (member.names[role] for role in family.roles)
+                )
+            else:
+                assert words(member).isdisjoint(UNKNOWN)
+
+
+@each_family
+def test_both_operations_of_a_held_out_pair_are_trained(family: LookingFamily) -> None:
+    train, held_out = drawn(family, "train", 2000), drawn(family, "operations")
+    for axis in ("operand", "operation"):
+        assert {member.values[axis] for member in held_out} <= {member.values[axis] for member in train}
+    pairs = {(member.values["operand"], member.values["operation"]) for member in held_out}
+    assert len(pairs) >= 5
+
+
+@each_family
+def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily) -> None:
+    for habit in family.habits:
+        changes = Counter[tuple[object, object]]()
+        for member in drawn(family, "train", 1000):
+            field = next(iter(family.habits[habit]))
+            change = family.habits[habit][field]
+            assert callable(change)
+            before, after = member.values[field], change(member.fields)
+            if field == "width":
+                before, after = 0, int(after) - int(before)
+            changes[before, after] += 1
+        changed = {pair: count for pair, count in changes.items() if (pair[0] or 0) != pair[1] and pair != (0, 0)}
+        assert len(changed) >= 2, (habit, changes)
+        assert sum(changed.values()) < 850, (habit, changes)
+
+
+@each_family
+def test_names_are_legal_and_not_alike(family: LookingFamily) -> None:
+    for split in family.splits:
+        for member in drawn(family, split, 100):
+            names = [name for role, name in member.names.items()]
+            assert len(set(names)) == len(names)
+            text = "module top; " + " ".join(f"wire {name};" for name in names) + " endmodule"
+            assert not list(pyslang.syntax.SyntaxTree.fromText(text).diagnostics), text
+
+
+def test_digits_are_those_of_the_base() -> None:
+    fields = {"value": 63}
+    written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
+    assert written == ["63", "3F", "111111"]
+    with pytest.raises(KeyError):
+        read_row("| `a` | 3 | 0x1 |", "b")
+
+
+def test_a_split_that_a_family_does_not_have_is_one_clear_line() -> None:
+    with pytest.raises(UsageError, match="registers has no split 'sizes'; it has train, combinations, wordings, names"):
+        load_problems("family:registers?split=sizes")
+
+
+@each_family
+def test_a_lie_changes_the_files_alone(family: LookingFamily) -> None:
+    source = f"family:{family.name}?count=40&seed=2"
+    true, documents, smoke = (load_problems(source + lie) for lie in ("", "&lie=documents", "&lie=smoke"))
+    assert len({problem.id for problem in (*true, *documents, *smoke)}) == 120
+    for member, one, two, three in zip(draw_members(source), true, documents, smoke, strict=True):
+        assert one.harness == two.harness == three.harness
+        assert one.golden == two.golden == three.golden
+        told = read_row(two.context[f"docs/{member.names['document']}.md"], member.names["module"])
+        assert all(told[key] != member.values[key] for key in ("width", "value"))
+        assert two.context[SMOKE] == one.context[SMOKE]
+        assert {path: text for path, text in three.context.items() if path != SMOKE} == family.documents(member)
+    assert 20 <= sum(one.context[SMOKE] != three.context[SMOKE] for one, three in zip(true, smoke, strict=True)) <= 38
+    with pytest.raises(UsageError, match="registers has no files that could lie"):
+        load_problems("family:registers?lie=smoke")
+
+
+SMOKE_MANY = """
+import json, pathlib, subprocess, sys, tempfile
+found = []
+for files, commands in json.load(sys.stdin):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+        (root / "rundir").mkdir(exist_ok=True)
+        run = lambda command: subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True)
+        found.append([(done.stdout + done.stderr) for done in map(run, commands)])
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.docker
+@each_family
+async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
+    family: LookingFamily, provider: DockerSandboxes
+) -> None:
+    """For each polarity of a design's reset and enable, as written and after the fixes that the output asks for."""
+    trees, expected = [], []
+    for member in [one for split in family.splits for one in drawn(family, split, 6)]:
+        for reset in (0, 1):
+            for enable in (0, 1):
+                design = {**member.fields, "reset_level": reset, "enable_level": enable}
+                commands, outputs = [RUN_SMOKE], [family.smoke_output(member, reset, enable)]
+                while outputs[-1] != "PASS\n":
+                    role = outputs[-1].split()[1]
+                    commands += [fix(design, role), RUN_SMOKE]
+                    design[f"{role}_level"] = 1 - int(design[f"{role}_level"])
+                    levels = int(design["reset_level"]), int(design["enable_level"])
+                    outputs += ["", family.smoke_output(member, *levels)]
+                files = {
+                    SMOKE: family.smoke(member),
+                    TARGET: family.write({**member.fields, "reset_level": reset, "enable_level": enable}),
+                }
+                trees.append((files, [*commands, f"cat {TARGET}"]))
+                expected.append([*outputs, family.design(member)[TARGET]])
+    sandbox = await provider.create()
+    stdin = json.dumps(trees).encode()
+    done = await sandbox.exec(["python3", "-c", SMOKE_MANY], cwd="/tmp", stdin=stdin, timeout=300.0)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output.splitlines()[-1]) == expected
