@@ -92,6 +92,12 @@ class TokenSamplerPolicy:
         self._has_answered = True
         return response.sequences[0]
 
+    def seed_of(self, turn: int, seed: int | None) -> int | None:
+        """The seed of a turn by its number, from 1, in an episode with a seed; None for any."""
+        if self.turn_seed is not None:
+            return self.turn_seed(turn)
+        return None if seed is None else (seed + turn) % (1 << 31)
+
     async def close(self) -> None:
         if self._end is not None:
             await asyncio.to_thread(self._end)
@@ -126,7 +132,7 @@ class TokenSamplerPlayer:
             temperature=options.temperature,
             top_p=options.top_p,
             stop=self._renderer.stop,
-            seed=self._turn_seed(),
+            seed=self._policy.seed_of(self._turn, self._seed),
         )
         sequence = await self._policy.request(tokens.model_input(), parameters)
         ids = [int(token) for token in sequence.tokens]
@@ -137,11 +143,6 @@ class TokenSamplerPlayer:
             cut_off=sequence.stop_reason == "length",
             prompt_tokens=prompt_tokens,
         )
-
-    def _turn_seed(self) -> int | None:
-        if self._policy.turn_seed is not None:
-            return self._policy.turn_seed(self._turn)
-        return None if self._seed is None else (self._seed + self._turn) % (1 << 31)
 
 
 def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:

@@ -126,8 +126,31 @@ class TokenStreams:
         broken = {f"tokens/breaks/{reason}": float(self.breaks[reason]) for reason in BREAKS if self.breaks[reason]}
         return {"tokens/streams": float(len(self.streams)), "tokens/breaks": float(self.breaks.total()), **broken}
 
+    def count(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> int:
+        """Number of tokens of a request's prompt. Raises like `answer`."""
+        stream, text, _ = self._place(messages, tools)
+        return len(self.dialect.ids(text)) + (0 if stream is None else len(stream.transcript))
+
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
         """The stream of a request, extended by what is new in it; or a new one."""
+        stream, text, reason = self._place(messages, tools)
+        if stream is None:
+            transcript = TokenTranscript(self.dialect.ids(text))
+            self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages)))
+            if reason is not None:
+                self.breaks[reason] += 1
+            return self.streams[-1]
+        if len(messages) > len(stream.messages):
+            stream.transcript.append(self.dialect.ids(text))
+            stream.prompt, stream.turn = stream.prompt + stream.turn + text, ""
+            stream.messages = list(messages)
+        return stream
+
+    def _place(self, messages: Sequence[Message], tools: Sequence[Message]) -> tuple[Stream | None, str, Break | None]:
+        """The stream that a request continues, and what is new in it, coded.
+
+        Or None, a whole prompt, and why no stream continues; None for the first.
+        """
         normal = list(map(normalized, messages))
         for stream in reversed(self.streams):
             known = list(map(normalized, stream.messages))
@@ -135,25 +158,15 @@ class TokenStreams:
                 continue
             new = messages[len(known) :]
             if not stream.turn and not new:
-                return stream  # its last request failed
+                return stream, "", None  # its last request failed
             if not new or any(message["role"] == "assistant" for message in new):
                 continue
             extension = self.dialect.extension(stream.prompt, stream.turn, new, tools, messages[: len(known)])
             if extension is None:
-                return self._begun(messages, tools, "template")
-            stream.transcript.append(self.dialect.ids(extension))
-            stream.prompt, stream.turn = stream.prompt + stream.turn + extension, ""
-            stream.messages = list(messages)
-            return stream
-        return self._begun(messages, tools, self._reason(normal, tools) if self.streams else None)
-
-    def _begun(self, messages: Sequence[Message], tools: Sequence[Message], reason: Break | None) -> Stream:
-        prompt = self.dialect.opening(messages, tools)
-        stream = Stream(self.dialect, list(tools), prompt, TokenTranscript(self.dialect.ids(prompt)), list(messages))
-        self.streams.append(stream)
-        if reason is not None:
-            self.breaks[reason] += 1
-        return stream
+                return None, self.dialect.opening(messages, tools), "template"
+            return stream, extension, None
+        reason = self._reason(normal, tools) if self.streams else None
+        return None, self.dialect.opening(messages, tools), reason
 
     def _reason(self, normal: Sequence[tuple[Any, ...]], tools: Sequence[Message]) -> Break:
         """Why no stream continues: what differs from the stream that agrees longest."""
@@ -180,7 +193,7 @@ class TokenStreams:
             temperature=self.policy.options.temperature,
             top_p=self.policy.options.top_p,
             stop=self.dialect.stop,
-            seed=None if self.seed is None else (self.seed + self.turns) % (1 << 31),
+            seed=self.policy.seed_of(self.turns, self.seed),
         )
         sequence = await self.policy.request(stream.transcript.model_input(), parameters)
         ids = [int(token) for token in sequence.tokens]

@@ -1,0 +1,121 @@
+"""The forms in which agents speak with models. Each is read into OpenAI's chat messages, which `TokenStreams` answers.
+
+An API's requests are checked and translated by `read`, and its answers are made from those of the model by `written`
+and `events`. What would change the meaning of a request and is not understood is refused: forced tools, images, several
+choices, biases, stop texts, forms of answers. Sampling parameters, except the number of tokens, have no effect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from ...errors import UsageError
+from ...renderers.chat import text_of
+from ..streams import Answer
+
+NAME = "policy"
+"""The model's name in requests and answers; agents may send any."""
+Body = TypeVar("Body", bound=BaseModel)
+ErrorKind = Literal["invalid_request_error", "context_length_exceeded", "not_found_error", "service_unavailable"]
+STATUS: Mapping[ErrorKind, int] = {
+    "invalid_request_error": 400,
+    "context_length_exceeded": 400,
+    "not_found_error": 404,
+    "service_unavailable": 503,
+}
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A request, in OpenAI's form of chat messages."""
+
+    messages: list[dict[str, Any]]
+    """Those of the request alone, without the conversation that it continues."""
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    most: int | None = None
+    """Tokens of the answer at most."""
+    stream: bool = False
+    system: str = ""
+    """Instructions above the whole conversation."""
+    previous: str | None = None
+    """The id of the answer that it continues."""
+    kept: bool = False
+    """Whether a later request may continue its answer by id."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """As it was sent."""
+
+    def conversation(self, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """All messages, after those of the conversation `before`. Instructions at the beginning are one message."""
+        messages = [*before, *self.messages]
+        count = next((n for n, one in enumerate(messages) if one["role"] not in _INSTRUCTIONS), len(messages))
+        if count < 2 and not self.system:
+            return messages
+        texts = [self.system, *(text_of(message) for message in messages[:count])]
+        return [{"role": "system", "content": "\n\n".join(filter(None, texts))}, *messages[count:]]
+
+
+_INSTRUCTIONS = ("system", "developer")
+
+
+class Api(Protocol):
+    """One of the forms."""
+
+    path: ClassVar[str]
+    """Below an episode's address."""
+
+    def read(self, body: dict[str, Any]) -> ChatRequest:
+        """A request's body. Raises `UsageError` if it is none, or would need what the endpoint does not do."""
+
+    def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
+        """The answer as the body of a response."""
+
+    def events(self, found: dict[str, Any], request: ChatRequest) -> Iterator[str]:
+        """The body of a response as the events of a stream."""
+
+    def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
+        """The body of an error."""
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """The body of a request. Raises `UsageError`."""
+    try:
+        body = json.loads(data)
+    except (RecursionError, ValueError) as error:
+        raise UsageError("the body is not JSON") from error
+    if not isinstance(body, dict):
+        raise UsageError("the body is not a JSON object")
+    return body
+
+
+def refuse(body: Mapping[str, Any], understood: Mapping[str, tuple[Any, ...]]) -> None:
+    """Raise `UsageError` for the first field whose value is not among those `understood`."""
+    for name, values in understood.items():
+        if body.get(name) not in values:
+            raise UsageError(f"{name}: {json.dumps(body[name])[:80]} is not understood here; leave it out")
+
+
+def checked(kind: type[Body], body: Mapping[str, Any]) -> Body:
+    """A body in its form. Raises `UsageError` that names the first wrong field."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=True)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        if first["type"] == "union_tag_invalid":
+            known = first["ctx"]["expected_tags"]
+            raise UsageError(
+                f"{place}: type {first['ctx']['tag']!r} is not understood here; only {known} are"
+            ) from error
+        raise UsageError(f"{place}: {first['msg'].lower()}") from error
+    except RecursionError as error:
+        raise UsageError("the body is nested too deeply") from error
+
+
+def event(data: Mapping[str, Any]) -> str:
+    """A server-sent event that is named by its type."""
+    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
