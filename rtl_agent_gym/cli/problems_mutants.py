@@ -84,7 +84,7 @@ def strength_command(
         from ..sources.mutants.grading import measure_strength
 
         found = []
-        with _progress(console, "problems", len(problems)) as progress:
+        with progress_bar(console, "problems", len(problems)) as progress:
             for problem in problems:
                 try:
                     found.append(await measure_strength(problem, grader, limit=limit or None, seed=seed))
@@ -137,7 +137,7 @@ def mutate_command(
 
     async def make(grader: MutantGrader) -> list[Derived]:
         try:
-            with _progress(console, "problems", count) as progress:
+            with progress_bar(console, "problems", count) as progress:
                 await _find(source, problems, options, grader, workers, progress)
         finally:
             print_left_out([*grader.rejected.values()])
@@ -186,7 +186,8 @@ def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem
     return found
 
 
-def _progress(console: Console, what: str, total: int) -> Progress:
+def progress_bar(console: Console, what: str, total: int) -> Progress:
+    """A progress bar on a terminal, with one task."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     progress.add_task(what, total=total)

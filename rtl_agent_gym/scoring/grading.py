@@ -146,6 +146,8 @@ def _reason(
     done, total = share(tests)
     if violations:
         return f"tried to reach the checker: {violations[0]}"
+    if passed and done < total:  # a harness may ask for a part of its tests only
+        return f"{done} of {total} tests passed, which is enough"
     if passed:
         return f"all {done} tests passed" if total > 1 else "the hidden test passed"
     if absent := [target for target in submission.missing if target not in submission.tree]:

@@ -63,7 +63,7 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
         difficulty=problem.difficulty,
         prompt=_prompt(task, verdict, hint),
         system_message=problem.system_message,
-        context={**problem.context, **mutant.files(problem.golden or {}), task: _task(problem)},
+        context={**problem.context, **mutant.files(problem.golden or {}), task: task_text(problem)},
         targets=(mutant.path,),
         harness=problem.harness,
         golden={mutant.path: mutant.before},
@@ -75,7 +75,8 @@ def is_derived(problem: Problem) -> bool:
     return _DERIVED.search(problem.id) is not None
 
 
-def _task(problem: Problem) -> str:
+def task_text(problem: Problem) -> str:
+    """The task that a right design was written for, as a document beside it."""
     heading = "The design in `rtl/` was written for this task, and is to do what it asks for."
     if set(problem.targets) & set(problem.context):  # it was to be changed or repaired
         heading += (

@@ -1,0 +1,202 @@
+"""The texts of benches: random stimuli, and a reference that compares the design with a model of it.
+
+Stimuli change at the falling edge of the clock, so that benches can sample before and after the rising edge. They come
+in phases: in each one, every input has its own habits, such as rarely changing, small values, or being mostly 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rtl_agent_gym.sources.suites.common import DesignPort
+from rtl_agent_gym.sources.verification.designs import Device, with_prefix
+
+MODEL = "model_"
+"""What the names of the model's modules begin with."""
+_UNIT = "`timescale 1ns / 1ps"
+
+
+def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, seed: int, dut: str = "dut") -> str:
+    """A module that drives a design and ends the simulation.
+
+    Args:
+        device: The design.
+        top: The module's name.
+        instances: Modules that see all ports, each as ``module instance``.
+        cycles: How many clock cycles it takes, at least.
+        seed: Of the random numbers, from 0 up.
+        dut: The name of the instance of the design.
+    """
+    lines = [_UNIT, f"module {top};"]
+    lines += [f"    reg {device.clock} = 0;"]
+    if device.reset:
+        lines.append(f"    reg {device.reset} = {device.reset_level};")
+    lines += [f"    reg {_bits(port)}{port.name} = 0;" for port in device.inputs]
+    lines += [f"    wire {_bits(port)}{port.name};" for port in device.outputs]
+    connections = ", ".join(f".{port.name}({port.name})" for port in device.ports)
+    lines += [f"    {instance} ({connections});" for instance in (f"{device.name} {dut}", *instances)]
+    lines += [
+        f"    integer seed = {seed}, cycle = 0, left = 0, resets = 0, pulse = 0;",
+        *(f"    integer hold_{number}, style_{number};" for number in range(len(device.inputs))),
+        *(f"    reg {_bits(port)}mask_{number};" for number, port in enumerate(device.inputs)),
+        "",
+        "    function automatic integer below(input integer limit);",
+        "        begin seed = seed * 1103515245 + 12345; below = ((seed >> 12) & 32'h7ffff) % limit; end",
+        "    endfunction",
+        "    function automatic [31:0] word(input integer unused);",
+        "        begin word = below(65536); word = (word << 16) | below(65536); end",
+        "    endfunction",
+        "",
+        f"    always #5 {device.clock} = ~{device.clock};",
+        "",
+        "    // The habits of the inputs in the next phase.",
+        "    task choose;",
+        "        begin",
+        "            case (below(8)) 0, 1, 2: left = 20; 3, 4, 5: left = 60; 6: left = 150;",
+        "                default: left = 400; endcase",
+        "            resets = below(4) == 0;",
+    ]
+    for number, port in enumerate(device.inputs):
+        lines += [
+            f"            case (below(8)) 0: hold_{number} = 2; 1: hold_{number} = 6; 2: hold_{number} = 1000;",
+            f"                default: hold_{number} = 1; endcase",
+            f"            style_{number} = below({10 if port.width == 1 else 8});",
+            f"            mask_{number} = {_random(port)} >> below({port.width});",
+            f"            if (below(3) == 0) mask_{number} = mask_{number} & {_random(port)};",
+            f"            drive_{number};",
+        ]
+    lines += ["        end", "    endtask"]
+    for number, port in enumerate(device.inputs):
+        lines += [f"    task drive_{number};", *_drive(number, port), "    endtask"]
+    lines += ["", "    initial begin"]
+    idle = f"{device.reset} = {1 - device.reset_level};" if device.reset else ""
+    active = f"{device.reset} = {device.reset_level};" if device.reset else ""
+    lines += [
+        f"        repeat (3) @(negedge {device.clock});",
+        f"        while (cycle < {cycles}) begin",
+        f"            @(negedge {device.clock});",
+        "            cycle = cycle + 1;",
+        f"            {idle}",
+        "            if (left == 0) begin",
+        "                choose;",
+        f"                if (below(2) == 0) begin {active} end",
+        "            end else left = left - 1;",
+        *(f"            if (below(hold_{number}) == 0) drive_{number};" for number in range(len(device.inputs))),
+        f"            if (resets != 0 && below(12) == 0) begin {active} pulse = below(2); end else pulse = 0;",
+        "            #2;",
+        f"            if (pulse != 0) begin {idle} end",
+        "        end",
+        "        $finish;",
+        "    end",
+        "endmodule",
+    ]
+    return "\n".join(line.rstrip() for line in lines if line.strip() or not line) + "\n"
+
+
+def _drive(number: int, port: DesignPort) -> list[str]:
+    name, style = port.name, f"style_{number}"
+    if port.width == 1:
+        return [
+            f"        case ({style})",
+            f"            0, 1: {name} = 0;",
+            f"            2: {name} = 1;",
+            f"            3: {name} = below(8) == 0;",
+            f"            4: {name} = below(8) != 0;",
+            f"            5: {name} = ~{name};",
+            f"            default: {name} = below(2);",
+            "        endcase",
+        ]
+    return [
+        f"        case ({style})",
+        f"            0, 1: {name} = {_random(port)};",
+        f"            2: {name} = below(2) ? {{{port.width}{{1'b1}}}} : 0;",
+        f"            3: {name} = {name} + 1;",
+        f"            4: {name} = 1 << below({port.width});",
+        f"            5: {name} = below(4);",
+        f"            default: {name} = {_random(port)} & mask_{number};",
+        "        endcase",
+    ]
+
+
+def _random(port: DesignPort) -> str:
+    words = ", ".join(["word(0)"] * -(-port.width // 32))
+    return f"{{{words}}}"
+
+
+def _bits(port: DesignPort) -> str:
+    return f"[{port.width - 1}:0] " if port.width > 1 else ""
+
+
+_SAMPLES = [
+    "    always @(posedge {clock}) #1 compare;",
+    "    always @(negedge {clock}) begin #1 compare; #2 compare; end",
+]
+"""When outputs are compared: when they are settled after each edge, and after a pulse of an asynchronous reset."""
+
+
+def _checking(device: Device, name: str, known: Sequence[str], compare: Sequence[str]) -> str:
+    """A module that has all ports of a design as inputs, and a model of it."""
+    head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
+    ways = {port.name: port.name if port.direction == "input" else f"expected_{port.name}" for port in device.ports}
+    inside = ", ".join(f".{name}({signal})" for name, signal in ways.items())
+    lines = [_UNIT, f"module {name} ({head});"]
+    lines += [f"    wire {_bits(port)}expected_{port.name};" for port in device.outputs]
+    lines += [f"    {MODEL}{device.name} model ({inside});", *known, "    task compare;", "        begin", *compare]
+    lines += ["        end", "    endtask", *(line.format(clock=device.clock) for line in _SAMPLES), "endmodule"]
+    return "\n".join(lines) + "\n"
+
+
+def reference_checker(device: Device, name: str, design: str, *, asserts: bool = False) -> str:
+    """A module that compares the outputs with those of a model, where the model's are known.
+
+    Args:
+        device: The design.
+        name: The module's name.
+        design: The right design's text, of which the model is made.
+        asserts: Whether each comparison is an immediate assertion.
+    """
+    compare = []
+    for port in device.outputs:
+        says = f'$error("{port.name} is %b, expected %b", {port.name}, expected_{port.name});'
+        if asserts:
+            compare.append(
+                f"            assert (^expected_{port.name} === 1'bx || {port.name} === expected_{port.name})"
+            )
+            compare.append(f"                else {says}")
+        else:
+            compare.append(f"            if (^expected_{port.name} !== 1'bx && {port.name} !== expected_{port.name})")
+            compare.append(f"                {says}")
+    return f"{with_prefix(design, MODEL)}\n{_checking(device, name, [], compare)}"
+
+
+def comparison(device: Device, design: str, others: Sequence[str], *, cycles: int, seed: int) -> str:
+    """A simulation of a right design beside others, which prints ``DIFFERS n`` once for each that is different.
+
+    Args:
+        device: The design.
+        design: Its text.
+        others: The others' texts.
+        cycles, seed: Of the stimuli.
+    """
+    known, compare, texts = (
+        [f"    reg [{max(len(others) - 1, 0)}:0] seen = 0;"],
+        [],
+        [design, with_prefix(design, MODEL)],
+    )
+    for number, text in enumerate(others):
+        texts.append(with_prefix(text, f"other_{number}_"))
+        names = {port.name: f"found_{number}_{port.name}" for port in device.outputs}
+        known += [f"    wire {_bits(port)}{names[port.name]};" for port in device.outputs]
+        inside = ", ".join(f".{port.name}({names.get(port.name, port.name)})" for port in device.ports)
+        known.append(f"    other_{number}_{device.name} other_{number} ({inside});")
+        wrong = " || ".join(
+            f"(^expected_{port.name} !== 1'bx && {names[port.name]} !== expected_{port.name})"
+            for port in device.outputs
+        )
+        compare += [
+            f"            if (!seen[{number}] && ({wrong})) begin",
+            f'                seen[{number}] = 1; $display("DIFFERS {number}");',
+            "            end",
+        ]
+    around = stimuli(device, "testbench", ["comparison compared"], cycles=cycles, seed=seed)
+    return "\n".join([*texts, _checking(device, "comparison", known, compare), around])

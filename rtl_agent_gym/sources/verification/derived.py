@@ -1,0 +1,312 @@
+"""Verification problems made of problems with a reference solution: the source ``…+verify?kind=stimulus&count=100``.
+
+The agent gets the specification and the right design, and writes a bench. Hidden are right designs and mutants. Which
+variants behave the same and which mutants differ must be known first, from ``rtl-agent-gym problems verify``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import resources
+from typing import Literal, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.loading import load_problems
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.registry import Located, read_query
+from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.families import SPECIFICATION
+from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
+from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
+from rtl_agent_gym.sources.verification.benches import reference_checker, stimuli
+from rtl_agent_gym.sources.verification.designs import Device, device_of, renamed_inside, right_files, with_prefix
+from rtl_agent_gym.sources.verification.findings import Findings, FindingsStore
+
+Kind = Literal["stimulus", "checker", "assertions"]
+"""What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli."""
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+SUFFIX = "+verify"
+TASK = "docs/task.md"
+STIMULI = "verif/stimuli.sv"
+THRESHOLD = 0.9
+"""Share of the mutants that a bench must reject to pass."""
+SIMULATION_SECONDS = 10
+"""Processor time of one simulation."""
+CYCLES, FAMILY_CYCLES = 10_000, 2_000
+"""Clock cycles of the stimuli; of those for a family."""
+
+_SOURCE = re.compile(r"(?P<base>.+)\+verify(?:\?(?P<query>[^?]*))?", re.DOTALL)
+_NUMBER = re.compile(r"_(\d+)$")
+_HIDDEN = "HIDDEN0_"
+
+
+class _Form(NamedTuple):
+    """What differs between the kinds."""
+
+    category: int
+    module: str
+    path: str
+    task: str
+
+
+_VERDICT = (
+    "It rejects a design by calling `$error` or `$fatal`, or by an immediate assertion that fails. Texts that it "
+    "prints do not count."
+)
+_INPUTS = "All its ports are inputs, with the names and widths of the ports of `{design}`."
+_FORMS: dict[Kind, _Form] = {
+    "stimulus": _Form(
+        12,
+        "testbench",
+        "verif/testbench.sv",
+        "Write a testbench for it, as the module `testbench` without ports in `{path}`. It instantiates `{design}` "
+        f"once without parameters, drives it, and checks what it does. {_VERDICT} It accepts a design by ending "
+        "without that, with `$finish`.",
+    ),
+    "checker": _Form(
+        13,
+        "port_checker",
+        "verif/port_checker.sv",
+        f"Write a checker for it, as the module `port_checker` in `{{path}}`. {_INPUTS} `{STIMULI}` drives the design "
+        f"and instantiates the checker beside it. {_VERDICT}",
+    ),
+    "assertions": _Form(
+        14,
+        "port_assertions",
+        "verif/port_assertions.sv",
+        f"Write immediate assertions for it, in the module `port_assertions` in `{{path}}`. {_INPUTS} It is "
+        "instantiated beside the design. Hidden stimuli change the inputs at the falling edges of the clock, and the "
+        f"reset up to 2 ns later; half a period is 5 ns. {_VERDICT}",
+    ),
+}
+_RULES = (
+    "Your file is run with hidden designs of the same name and ports: right ones, which may be written in another way, "
+    f"and ones with a bug. It must accept every right design, whatever its outputs are before the first reset, and "
+    f"reject at least {THRESHOLD:.0%} of the others. It sees a design through its ports only: files, `force`, names "
+    "inside of the design and arguments of the simulator are not available. A simulation has "
+    f"{SIMULATION_SECONDS} seconds of processor time in Icarus Verilog (`iverilog -g2012`); running out of it rejects "
+    "nothing."
+)
+
+
+class VerifyOptions(BaseModel):
+    """What may follow the question mark."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Kind = "stimulus"
+    count: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many problems; None for one of each problem of the source that can have one."""
+    seed: int = Field(default=0, ge=0)
+    """Of the draw of mutants, and of the reference's stimuli."""
+    mutants: int = Field(default=12, ge=8, le=24)
+    """The most mutants of a problem; it has at least 8."""
+
+
+def parse_source(source: str) -> tuple[str, VerifyOptions]:
+    """The source of the designs, and the options.
+
+    Raises:
+        UsageError: An option is not valid, or the designs would be those of verification problems.
+    """
+    match = _SOURCE.fullmatch(source)
+    if match is None or _SOURCE.fullmatch(match["base"]):
+        raise UsageError(f"{source}: expected SOURCE{SUFFIX}?kind=…, with one {SUFFIX}")
+    expected = {
+        "kind": f"one of {', '.join(KINDS)}",
+        "count": "a number from 1 to 1000000",
+        "seed": "a number from 0 up",
+        "mutants": "a number from 8 to 24",
+    }
+    return match["base"], read_query(VerifyOptions, source, match["query"] or "", expected)
+
+
+def read_source(source: str) -> Iterator[Located]:
+    """The problems of a source that ends in ``+verify``, for the registry.
+
+    Raises:
+        UsageError: As `parse_source`; or there are fewer problems, or they are not examined yet.
+    """
+    base, options = parse_source(source)
+    store, made = FindingsStore(), 0
+    unknown: list[str] = []
+    for case in cases(load_problems(base), options):
+        if options.count is not None and made == options.count:
+            return
+        findings = store.get(case.key)
+        if findings is None or not (findings.fault or options.kind in findings.strength):
+            unknown.append(case.problem.id)
+        elif findings.is_usable(options.kind):
+            made += 1
+            yield verification_problem(case, findings, options), Place(source, made)
+    if unknown and (options.count is None or made < options.count):
+        words = f"--kind {options.kind} --seed {options.seed} --mutants {options.mutants}"
+        words += f" --count {options.count}" if options.count else ""
+        raise UsageError(
+            f"{source}: it is not known yet which mutants of {unknown[0]} differ from the right design; find out once "
+            f"with: rtl-agent-gym problems verify '{base}' {words} --out FILE.jsonl"
+        )
+    if made < (options.count or 1):
+        raise UsageError(too_few(source, options.count or 1, made))
+
+
+def too_few(source: str, wanted: int, made: int) -> str:
+    """The message for a source with fewer designs than problems are wanted."""
+    return f"{source}: verification problems can be made of {made} of its designs, not {wanted}; choose a smaller count"
+
+
+class Case(NamedTuple):
+    """A design that a verification problem is made of."""
+
+    problem: Problem
+    device: Device
+    key: str
+    """Of what is found out about its mutants and variants."""
+
+
+def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[str] | None = None) -> Iterator[Case]:
+    """The designs of problems that benches can be written for, no two alike.
+
+    Args:
+        problems: With reference solutions.
+        options: Those of the problems.
+        left_out: Why others are left out is added here.
+    """
+    seen = set()
+    for problem in problems:
+        try:
+            device = device_of(problem)
+        except ProblemError as error:
+            if left_out is not None:
+                left_out.append(str(error))
+            continue
+        mutated = _mutated(problem)
+        parts = [_VERSION, right_files(problem), device.sources, device.name, device.clock, device.reset]
+        parts += [device.reset_level, options.seed, options.mutants, mutated, _specification(problem)]
+        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+        if key not in seen:
+            seen.add(key)
+            yield Case(problem, device, key)
+
+
+_VERSION = 1
+"""Of what is found out about mutants, and how."""
+
+
+def _mutated(problem: Problem) -> dict[str, str]:
+    """The file with a bug that a debugging problem begins with; it is one of the mutants."""
+    if not is_derived(problem):
+        return {}
+    return {path: problem.context[path] for path in problem.targets if path in problem.context}
+
+
+def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
+    """The mutants of a design in the order in which they are tried, as one file each, by a digest of it.
+
+    The bug of a debugging problem is the first. Mutants that the problem's own tests are known to accept are left out.
+    """
+    problem, device, _ = case
+    files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
+    changes = [changed] if (changed := _mutated(problem)) else []
+    for mutant in draw_mutants(problem_mutants(problem), seed):
+        verdict = verdicts.get(mutant.digest)
+        if mutant.path in device.sources and (verdict is None or verdict.outcome != "survived"):
+            changes.append({mutant.path: mutant.after})
+    texts = [device.text({**files, **change}) for change in changes]
+    return {hashlib.sha256(text.encode()).hexdigest()[:16]: text for text in texts}
+
+
+def _specification(problem: Problem) -> dict[str, str]:
+    """The files that say what the design does."""
+    documents = {path: text for path, text in problem.context.items() if path.startswith("docs/")}
+    if SPECIFICATION in documents and "src/case.json" in problem.harness:
+        return documents
+    return documents if is_derived(problem) else {**documents, TASK: task_text(problem)}
+
+
+def verification_problem(case: Case, findings: Findings, options: VerifyOptions) -> Problem:
+    """The problem of writing a bench for a design.
+
+    Args:
+        case: The design.
+        findings: Its variants and its mutants that differ.
+        options: Those of the problem.
+    """
+    problem, device, key = case
+    form, files = _FORMS[options.kind], right_files(problem)
+    design = device.text(files)
+    stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
+    right = {"right.sv": design, "right_renamed.sv": renamed_inside(design, device) if findings.renamed else ""}
+    right = {name: text for name, text in {**right, "right_netlist.sv": findings.netlist}.items() if text}
+    drawn = drawn_mutants(case, options.seed)
+    mutants = {f"mutant_{at:02}.sv": drawn[digest] for at, digest in enumerate(findings.mutants, 1)}
+    settings = {
+        "bench": f"/code/{form.path}",
+        "top": form.module,
+        "module": device.name,
+        "ports": [[port.name, port.direction, port.width] for port in device.ports],
+        "right": list(right),
+        "mutants": list(mutants),
+        "seconds": SIMULATION_SECONDS,
+        "threshold": THRESHOLD,
+    }
+    context = {**_specification(problem), **{path: files[path] for path in device.sources}}
+    harness = {
+        "docker-compose.yml": _template("docker-compose.yml"),
+        "src/.env": _template("env").replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module),
+        "src/judge.json": json.dumps(settings, indent=1) + "\n",
+        **{f"src/{name}": _template(name) for name in ("conftest.py", "simulation.py", "test_runner.py")},
+        **{f"src/designs/{name}": with_prefix(text, _HIDDEN) for name, text in {**right, **mutants}.items()},
+    }
+    if options.kind == "stimulus":
+        golden = reference_checker(device, "model_compare", design)
+        golden += "\n" + stimuli(
+            device, form.module, ["model_compare compare"], cycles=cycles(problem), seed=options.seed + 1
+        )
+    else:
+        golden = reference_checker(device, form.module, design, asserts=options.kind == "assertions")
+        instance = f"{form.module} {form.module}_instance"
+        harness["src/stimuli.sv"] = given_stimuli(case, options, f"{_HIDDEN}stimuli", instance, f"{_HIDDEN}dut")
+        if options.kind == "checker":
+            context[STIMULI] = given_stimuli(case, options, "stimuli", instance, "dut")
+    return Problem(
+        id=f"{stem[:140]}_verify_{options.kind}_{key}_{number}",
+        category=form.category,
+        difficulty=problem.difficulty,
+        prompt=_prompt(case, form),
+        system_message=problem.system_message,
+        context=context,
+        targets=(form.path,),
+        harness=harness,
+        golden={form.path: golden},
+    )
+
+
+def given_stimuli(case: Case, options: VerifyOptions, top: str, instance: str, dut: str) -> str:
+    """The stimuli around a checker or assertions; the same ones have told the mutants from the right design."""
+    return stimuli(case.device, top, [instance], cycles=cycles(case.problem), seed=options.seed + 1, dut=dut)
+
+
+def cycles(problem: Problem) -> int:
+    """The clock cycles of the stimuli for a problem's design."""
+    return FAMILY_CYCLES if "src/case.json" in problem.harness else CYCLES
+
+
+def _prompt(case: Case, form: _Form) -> str:
+    documents = ", ".join(f"`{path}`" for path in _specification(case.problem))
+    sources = ", ".join(f"`{path}`" for path in case.device.sources)
+    right = f"The design `{case.device.name}` in {sources} is right: it does what {documents} says."
+    task = form.task.format(path=form.path, design=case.device.name)
+    return f"{right}\n\n{task}\n\n{_RULES}\n"
+
+
+@cache
+def _template(name: str) -> str:
+    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")

@@ -1,0 +1,128 @@
+"""What is put around a design and into the compiled simulation, so that the bench's verdict and its time are certain.
+
+The bench's process is never trusted to tell them. A module of random name prints them between random words, and the
+calls of `$error`, `$fatal`, `$finish` and `$stop` in the compiled file set that module's variables.
+"""
+
+import re
+
+REJECTS, ENDS = {"$error", "$fatal"}, {"$fatal", "$finish", "$stop"}
+_ALLOWED = """
+abs acos acosh asin asinh atan atan2 atanh bits bitstoreal bitstoshortreal ceil clog2 cos cosh countbits countones
+dimensions display displayb displayh displayo dist_chi_square dist_erlang dist_exponential dist_normal dist_poisson
+dist_t dist_uniform dumpall dumpfile dumpflush dumplimit dumpoff dumpon dumpvars error exp fatal finish floor high hypot
+increment info isunknown itor left ln log10 low max min monitor monitorb monitorh monitoro monitoroff monitoron onehot
+onehot0 pow printtimescale random realtime realtobits right rtoi sformat sformatf shortrealtobits simtime sin sinh size
+sqrt stime stop strobe strobeb strobeh strobeo swrite swriteb swriteh swriteo tan tanh time timeformat
+unpacked_dimensions urandom urandom_range warning write writeb writeh writeo signed unsigned
+delete pop_back pop_front
+"""
+ALLOWED = {f"${name}" for name in _ALLOWED.split()}
+"""System tasks and functions of a bench: none opens a file, reads an argument of the simulator or walks its objects."""
+METHODS = ("$ivl_string_method$", "$ivl_queue_method$", "$ivl_darray_method$", "$ivl_enum_method$")
+
+SCOPE = re.compile(r'(S_\w+) \.scope ([\w.$]+), "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"')
+INTO = re.compile(r"\s+\.scope (S_\w+);")
+LABEL = re.compile(r"(T_\d+) ;")
+CALL = re.compile(r'(\s+%vpi_call\S* \d+ \d+ )"(\$[^"]+)"(.*)')
+VARIABLE = re.compile(r'(v\w+) \.var(?:/\w+)? "(error|finish)"')
+FOREVER = "%delay 0, 1073741824;"
+
+
+class Unfit(Exception):
+    """Why a bench earns nothing, whatever it does with the mutants."""
+
+
+def wrapped(settings, token, stub=False):
+    """A module with the design's name and ports, around the hidden design or a stub; and the module that judges."""
+    ports = [(name, way, f"[{width - 1}:0] " if width > 1 else "") for name, way, width in settings["ports"]]
+    inner = f"{token}{settings['module']}"
+    head = ", ".join(f"{way} wire {bits}{name}" for name, way, bits in ports)
+    inside = ", ".join(f".{name}({token}_{name})" for name, _, _ in ports)
+    lines = ["`resetall", "`timescale 1ps/1ps", f"module {settings['module']} ({head});"]
+    for name, way, bits in ports:
+        source, goal = (name, f"{token}_{name}") if way == "input" else (f"{token}_{name}", name)
+        lines += [f"wire {bits}{token}_{name};", f"assign {goal} = {source};"]
+    names = [name for name, _, _ in ports]
+    ways = [" ".join("%b" for _, way, _ in ports if way == kind) for kind in ("input", "output")]
+    values = ", ".join(name for kind in ("input", "output") for name, way, _ in ports if way == kind)
+    lines += [
+        f"{inner} {token}_inner ({inside});",
+        f"reg [63:0] {token}_last = -1;",
+        f"always @({' or '.join(names)}) if ($time !== {token}_last) begin",
+        f"{token}_last = $time;",
+        f'$strobe("\\n{token} P %0d {ways[0]}|{ways[1]}|%m", $time, {values});',
+        "end",
+        "endmodule",
+        f"module judge_{token};",
+        "reg error = 0, finish = 0;",
+        f'initial begin wait (error === 1); $display("\\n{token} E %0d", $time); #1 $finish; end',
+        "initial begin wait (finish === 1); #1 $finish; end",
+        "endmodule",
+    ]
+    if stub:
+        inner_head = ", ".join(
+            f"{way} {'reg' if way == 'output' else 'wire'} {bits}{name}" for name, way, bits in ports
+        )
+        lines += [f"module {inner} ({inner_head});", "endmodule"]
+    return "\n".join(lines) + "\n`resetall\n`timescale 1ns/1ps\n"
+
+
+def instrument(text, token):
+    """A compiled simulation in which the bench's calls tell the judging module instead of ending the simulation.
+
+    An end takes effect one picosecond later, so that the values of the ports at the time of the verdict are known. The
+    process that called it waits until then, as it would have for ever.
+    """
+    lines = text.split("\n")
+    kinds, judge, flags, scope = {}, None, {}, None
+    finals = set(re.findall(r"^\s+\.thread (T_\d+), \$final;", text, re.MULTILINE))
+    for line in lines:
+        if found := SCOPE.match(line):
+            scope, kind, module = found.groups()
+            kinds[scope] = kind
+            judge = scope if module == f"judge_{token}" else judge
+        elif scope == judge and scope and (found := VARIABLE.match(line)):
+            flags[found[2]] = found[1]
+    out, scope, final = [], None, False
+    for line in lines:
+        if found := SCOPE.match(line) or INTO.match(line):
+            scope, final = found[1], False
+        elif found := LABEL.match(line):
+            final = found[1] in finals
+        elif scope != judge and (found := CALL.match(line)):
+            start, name, rest = found.groups()
+            if name in REJECTS and final:
+                out.append(f'    %vpi_call 0 0 "$display", "\\012{token} X" {{0 0 0}};')
+            elif name in REJECTS:
+                out += ["    %pushi/vec4 1, 0, 1;", f"    %store/vec4 {flags['error']}, 0, 1;"]
+            if name in ENDS:
+                out += ["    %pushi/vec4 1, 0, 1;", f"    %store/vec4 {flags['finish']}, 0, 1;"]
+                out.append(f'{start}"$display"{rest}')
+                if not final and "function" not in kinds[scope]:  # a function cannot wait
+                    out.append(f"    {FOREVER}")
+                continue
+        out.append(line)
+    return "\n".join(out)
+
+
+def first_difference(right, other, until):
+    """The first time at which the outputs of two runs differ, at most `until`; None if they do not.
+
+    A trace has the settled values of inputs and outputs at each time at which one of them changed. Where the inputs
+    differ first, the bench tells the designs apart by something else than their ports.
+    """
+    at = 0
+    while at < len(right) and at < len(other) and right[at] == other[at]:
+        at += 1
+    times = [trace[at][0] for trace in (right, other) if at < len(trace)]
+    if not times or min(times) > until:
+        return None
+    time = min(times)
+    values = [outputs(trace, at if at < len(trace) and trace[at][0] == time else at - 1) for trace in (right, other)]
+    return time if values[0] != values[1] else None
+
+
+def outputs(trace, at):
+    """The outputs after an event."""
+    return trace[at][1].split(b"|", 1)[1] if at >= 0 else b""

@@ -1,0 +1,155 @@
+"""Runs the submitted bench against hidden designs, each in a process of its own, and judges its verdicts.
+
+Each test is a mutant that the bench has to reject. Before that, the bench must accept every right design; otherwise all
+tests fail, and their names say why.
+"""
+
+import json
+import os
+import re
+import resource
+import secrets
+import subprocess
+import tempfile
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+from simulation import ALLOWED, Unfit, first_difference, instrument, wrapped
+
+SRC = Path("/src")
+SETTINGS = json.loads((SRC / "judge.json").read_text(encoding="utf-8"))
+BENCH, TOP = SETTINGS["bench"], SETTINGS["top"]
+WORK = Path("/code/rundir" if os.path.isdir("/code/rundir") else "/rundir")
+HIDDEN = "HIDDEN0_"
+"""What the names of hidden modules begin with; each run replaces it by a random word."""
+COMPILE = ["-g2012", "-u", "-Wno-timescale"]
+COMPILER = next(filter(os.path.exists, ["/opt/rtl-agent-gym/real/iverilog"]), "iverilog")
+"""Compiles what no submitted file can change: the bench's text is preprocessed before, by the guarded compiler."""
+
+Run = namedtuple("Run", "verdict time trace")
+"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in ps; the settled values of the ports
+at each time at which one of them changed."""
+
+
+def compile_bench(folder):
+    """The bench's text without macros and includes. The guards check what it reads, and report whether it compiles."""
+    if not os.path.isfile(BENCH):
+        raise Unfit(f"there is no {BENCH.removeprefix('/code/')}")
+    token = "h" + secrets.token_hex(16)
+    stub, plain, compiled = (folder / name for name in ("stub.sv", "bench.sv", "stub.vvp"))
+    stub.write_text(wrapped(SETTINGS, token, stub=True) + hidden_bench(token), encoding="utf-8")
+    include = f"-I{os.path.dirname(BENCH)}"
+    for command in (
+        ["iverilog", *COMPILE, include, *tops(token), "-o", compiled, stub, BENCH],
+        ["iverilog", "-g2012", include, "-E", "-o", plain, BENCH],
+    ):
+        if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
+            raise Unfit("the bench does not compile with the ports of the design alone")
+    for name in called(compiled.read_text(encoding="utf-8", errors="replace")):
+        if name not in ALLOWED:
+            raise Unfit(f"the bench calls {name}")
+    stub.unlink()
+    compiled.unlink()
+    return plain.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def called(compiled):
+    """The system tasks and functions in a compiled file."""
+    return dict.fromkeys(re.findall(r'^\s*(?:%vpi_|\w+ \.sfunc).*?"(\$[^"]+)"', compiled, re.MULTILINE))
+
+
+def hidden_bench(token):
+    """The hidden stimuli around a checker; empty where the bench has its own."""
+    path = SRC / "stimuli.sv"
+    return path.read_text(encoding="utf-8").replace(HIDDEN, token) if path.exists() else ""
+
+
+def tops(token):
+    return ["-s", f"{token}stimuli" if (SRC / "stimuli.sv").exists() else TOP, "-s", f"judge_{token}"]
+
+
+def run(name, bench):
+    """Simulate one design with the bench."""
+    with tempfile.TemporaryDirectory() as path:
+        folder, token = Path(path), "h" + secrets.token_hex(16)
+        design = (SRC / "designs" / name).read_text(encoding="utf-8").replace(HIDDEN, token)
+        texts = {"design.sv": design, "around.sv": wrapped(SETTINGS, token) + hidden_bench(token), "bench.sv": bench}
+        for file, text in texts.items():
+            text = f"`resetall\n`timescale 1ns/1ps\n{text}"
+            (folder / file).write_text(text, encoding="utf-8", errors="surrogateescape")
+        compiled = folder / "sim.vvp"
+        command = [COMPILER, *COMPILE, *tops(token), "-o", compiled, *(folder / file for file in texts)]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        if done.returncode:
+            # The stub has the same ports, so this is about a design's names.
+            raise Unfit("the bench does not compile with a hidden design")
+        text = compiled.read_text(encoding="utf-8", errors="surrogateescape")
+        compiled.write_text(instrument(text, token), encoding="utf-8", errors="surrogateescape")
+        for file in texts:
+            (folder / file).unlink()
+        return simulate(compiled, folder, token.encode())
+
+
+def simulate(compiled, folder, token):
+    seconds = SETTINGS["seconds"]
+    process = subprocess.Popen(
+        ["vvp", "-n", str(compiled)],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5)),
+    )
+    trace, rejected, left = [], None, b""
+    while piece := process.stdout.read1(1 << 16):
+        *lines, left = (left + piece).split(b"\n")
+        if len(left) > 1 << 20:  # of the bench's own texts; those that count begin after a newline
+            left = left[-100:]
+        for line in lines:
+            if not line.startswith(token):
+                continue
+            kind, _, rest = line[len(token) + 1 :].partition(b" ")
+            if kind == b"P":
+                time, _, values = rest.partition(b" ")
+                trace.append((int(time), values))
+            elif rejected is None:
+                rejected = int(rest) if kind == b"E" else float("inf")
+    code = process.wait()
+    if code < 0:
+        return Run("late", None, trace)
+    if code:
+        return Run("crashed", None, trace)
+    return Run("accepted" if rejected is None else "rejected", rejected, trace)
+
+
+def examine():
+    """The bench's text, and its run with the right design; or why it earns nothing."""
+    with tempfile.TemporaryDirectory(dir=WORK) as folder:
+        bench = compile_bench(Path(folder))
+    runs = {}
+    for name in SETTINGS["right"]:
+        runs[name] = run(name, bench)
+        fault = {
+            "rejected": "the bench rejects a right design",
+            "late": f"the bench does not end in {SETTINGS['seconds']} s of processor time",
+            "crashed": "the simulation of a right design crashes",
+        }.get(runs[name].verdict)
+        if fault:
+            raise Unfit(fault)
+    return bench, runs[SETTINGS["right"][0]]
+
+
+try:
+    (BENCH_TEXT, RIGHT), FAULT = examine(), ""
+except Unfit as error:
+    FAULT = str(error)
+
+
+@pytest.mark.parametrize("mutant", SETTINGS["mutants"], ids=lambda name: name[:-3] + (f": {FAULT}" if FAULT else ""))
+def test_rejects(mutant):
+    assert not FAULT, FAULT
+    found = run(mutant, BENCH_TEXT)
+    assert found.verdict == "rejected", f"the simulation of the mutant: {found.verdict}"
+    differs = first_difference(RIGHT.trace, found.trace, found.time)
+    assert differs is not None, "it was rejected before its ports showed a difference"

@@ -1,0 +1,159 @@
+"""Verification problems: where they come from, what they ask for, and what benches earn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.sources.verification.derived import KINDS, VerifyOptions, cases, drawn_mutants
+from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside, right_files
+from rtl_agent_gym.sources.verification.findings import FindingsStore
+from rtl_agent_gym.sources.verification.making import verification_maker
+
+FAMILIES = [f"family:{name}?count=1&seed=4" for name in ("registers", "arbiters", "timers")]
+
+
+@pytest.fixture
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+async def made_of(source: str, kind: str, folder: Path) -> Problem:
+    """The verified problem of a source's first design."""
+    options = VerifyOptions.model_validate({"kind": kind})
+    async with verification_maker(store=FindingsStore(folder), cache=False) as maker:
+        problem, found = await maker.make(next(cases(load_problems(source), options)), options)
+    assert problem is not None, found.fault
+    return problem
+
+
+async def scored(problem: Problem, text: str, provider: DockerSandboxes) -> Score:
+    async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
+        return await scorer.score(problem, {problem.targets[0]: text})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_packages_own_need_nothing(kind: str, user_cache: Path) -> None:
+    problems = load_problems(f"bundled+verify?kind={kind}")
+    assert len(problems) == len({problem.id for problem in problems}) == 14
+    for problem in problems:
+        settings = json.loads(problem.harness["src/judge.json"])
+        assert not validate_problem(problem)
+        assert 8 <= len(settings["mutants"]) <= 24
+        assert len(settings["right"]) >= 2
+        assert not any("mutant" in text or "HIDDEN" in text for text in [problem.prompt, *problem.context.values()])
+    digests = {problem.digest for problem in problems}
+    assert digests == {problem.digest for problem in load_problems(f"bundled+verify?kind={kind}")}
+
+
+def test_a_count_takes_the_first(user_cache: Path) -> None:
+    every = load_problems("bundled+verify?kind=checker")
+    assert load_problems("bundled+verify?kind=checker&count=3") == every[:3]
+
+
+def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
+    with pytest.raises(UsageError, match=r"problems verify 'family:timers\?count=2' --kind checker .* --count 2"):
+        load_problems("family:timers?count=2+verify?kind=checker&count=2")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("bundled+verify?kind=cocotb", "expected one of stimulus, checker, assertions"),
+        ("bundled+verify?mutants=7", "expected a number from 8 to 24"),
+        ("bundled+verify?colour=red", "unknown option 'colour'"),
+        ("bundled+verify+verify", "with one"),
+        ("bundled+verify?count=15", "can be made of 14 of its designs, not 15"),
+    ],
+)
+def test_wrong_options(source: str, message: str, user_cache: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_problems(source)
+
+
+def test_designs_are_left_out_with_the_reason(user_cache: Path) -> None:
+    [problem] = load_problems(FAMILIES[0])
+    golden = {"rtl/design.sv": (problem.golden or {})["rtl/design.sv"].replace("endmodule", "initial $error;\nendmodule")}
+    left_out: list[str] = []
+    changed = [problem.model_copy(update=update) for update in ({"golden": golden}, {"golden": None})]
+    assert not list(cases(changed, VerifyOptions(), left_out))
+    assert "its design has $error" in left_out[0]
+    assert "no reference solution" in left_out[1]
+
+
+def test_other_names_inside_keep_the_ports() -> None:
+    for problem in load_problems("bundled"):
+        device, files = device_of(problem), right_files(problem)
+        text = device.text(files)
+        other = renamed_inside(text, device)
+        assert other != text or problem.id.startswith("cvdp_agentic_rtlgym_fixed")
+        assert all(f"{port.name}" in other for port in device.ports)
+
+
+def test_the_bug_of_a_debugging_problem_is_a_mutant(user_cache: Path) -> None:
+    [problem] = load_problems("bundled+mutants?count=1&seed=0")
+    [case] = cases([problem], VerifyOptions())
+    [path] = problem.targets
+    first = next(iter(drawn_mutants(case, 0).values()))
+    assert problem.context[path] in first
+    assert (problem.golden or {})[path] not in first
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = await made_of(FAMILIES[0], kind, tmp_path)
+    golden = (problem.golden or {})[problem.targets[0]]
+    right = await scored(problem, golden, provider)
+    assert right.passed
+    assert (right.reward, right.syntax, right.interface) == (1.4, 1.0, 1.0)
+    assert right.tests_passed == right.tests_total >= 8
+    silent = golden.replace("$error(", "$display(").replace("assert (", "if (!(").replace(")\n                else", "))\n")
+    texts = {"accepts": silent, "rejects": golden.replace("#1 compare;", '#1 $error("no");'), "empty": "", "broken": "x"}
+    for name, text in texts.items():
+        score = await scored(problem, text, provider)
+        assert not score.passed, name
+        assert score.credit == 0, name
+        assert score.tests_passed == 0, name
+
+
+@pytest.mark.docker
+async def test_checks_of_the_reset_alone_earn_little(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = await made_of(FAMILIES[2], "checker", tmp_path)
+    golden = (problem.golden or {})[problem.targets[0]]
+    device = device_of(load_problems(FAMILIES[2])[0])
+    active = device.reset if device.reset_level else f"!{device.reset}"
+    score = await scored(problem, golden.replace("#1 compare;", f"#1 if ({active}) compare;"), provider)
+    assert not score.passed
+    assert 0 < score.credit < 0.6
+
+
+@pytest.mark.docker
+def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "made.jsonl"
+    source = "family:registers?count=3&seed=9"
+    result = call("problems", "verify", source, "--kind", "assertions", "--count", "2", "--out", str(out))
+    assert result.returncode == 0, result.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["proof"]["reference"]["strength"] for row in rows] == [1.0, 1.0]
+    assert load_problems(str(out)) == load_problems(f"{source}+verify?kind=assertions&count=2")
+
+
+@pytest.mark.slow  # a grading for each bundled problem, family and kind
+@pytest.mark.docker
+@pytest.mark.parametrize("kind", KINDS)
+async def test_every_reference_passes(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:
+    problems = load_problems(f"bundled+verify?kind={kind}")
+    problems += [await made_of(source, kind, tmp_path) for source in FAMILIES]
+    for problem in problems:
+        score = await scored(problem, (problem.golden or {})[problem.targets[0]], provider)
+        assert score.passed, f"{problem.id}: {score.reason}"
+        assert score.tests_passed >= 0.95 * score.tests_total, problem.id

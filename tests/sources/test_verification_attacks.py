@@ -1,0 +1,122 @@
+"""No bench earns anything by telling designs apart by something else than their ports, or by another verdict."""
+
+# ruff: noqa: E501 (texts of benches, one a line)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pytest
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.scoring.harness import Defences
+from rtl_agent_gym.sources.verification.derived import VerifyOptions, cases, verification_problem
+from rtl_agent_gym.sources.verification.designs import with_prefix
+from rtl_agent_gym.sources.verification.findings import Findings
+
+from .verification_attacks import ATTACKS, HONEST, RESET_ONLY, RIGHT, TWINS, WRONG, Attack, Control, bench
+
+pytestmark = pytest.mark.docker
+
+TARGET = "verif/testbench.sv"
+
+
+def problem_of(mutants: Iterable[str], control: Control | None = None) -> Problem:
+    """A problem with one right design and some others, perhaps without a guard."""
+    [member] = load_problems("family:registers?count=1")
+    harness = {path: text for path, text in member.harness.items() if path != "src/case.json"}
+    top = member.harness["src/.env"].split("TOPLEVEL        = ")[1].split()[0]
+    harness["src/.env"] = harness["src/.env"].replace(top, "counter")
+    base = member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": RIGHT}})
+    options = VerifyOptions(kind="stimulus")
+    [case] = cases([base], options)
+    made = verification_problem(case, Findings(key=case.key, problem_id=base.id), options)
+    texts = {f"mutant_{number:02}.sv": text for number, text in enumerate(mutants, 1)}
+    files = {path: text for path, text in made.harness.items() if not path.startswith("src/designs/")}
+    settings = json.loads(files["src/judge.json"]) | {"mutants": list(texts), "right": ["right.sv"], "seconds": 2}
+    files["src/judge.json"] = json.dumps(settings)
+    for name, text in {"right.sv": RIGHT, **texts}.items():
+        files[f"src/designs/{name}"] = with_prefix(text, "HIDDEN0_")
+    for path, old, new in control.replaced if control else ():
+        assert old in files[path], old
+        files[path] = files[path].replace(old, new)
+    return made.model_copy(update={"harness": files})
+
+
+async def scored(
+    provider: DockerSandboxes, text: str, mutants: Iterable[str], control: Control | None = None, **files: str
+) -> Score:
+    defences = Defences(simulation=False) if control and control.open_wall else None
+    async with Scorer(provider, weights=RewardWeights.preset("dense"), defences=defences) as scorer:
+        return await scorer.score(problem_of(mutants, control), {TARGET: text, **files})
+
+
+def tried_on(attack: Attack) -> list[str]:
+    return [WRONG] if attack.wrong else list(TWINS.values())
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+async def test_an_attack_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
+    score = await scored(provider, attack.text, tried_on(attack), **dict(attack.files))
+    assert not score.passed
+    assert score.tests_passed == 0
+    assert score.reward <= 0.4, "only format and syntax may have been earned"
+
+
+CONTROLLED = [attack for attack in ATTACKS if attack.control]
+
+
+@pytest.mark.parametrize("attack", CONTROLLED, ids=lambda attack: attack.name)
+async def test_without_its_guard_an_attack_succeeds(attack: Attack, provider: DockerSandboxes) -> None:
+    """The control: if these benches could not cheat, that they earn nothing would show nothing."""
+    score = await scored(provider, attack.text, tried_on(attack), attack.control)
+    assert score.tests_passed > 0, score.reason
+
+
+def test_there_are_enough_attacks() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 50
+    assert len(CONTROLLED) >= 10
+
+
+async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSandboxes) -> None:
+    score = await scored(provider, HONEST, [WRONG, *TWINS.values()])
+    assert [test.outcome for test in score.tests] == ["passed", *["failed"] * len(TWINS)]
+    assert score.reward == pytest.approx(0.4 + 1 / (1 + len(TWINS)))
+    only_reset = await scored(provider, RESET_ONLY, [WRONG])
+    assert only_reset.tests_passed == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(bench("if (q !== 10) $error;"), id="$error"),
+        pytest.param(bench("if (q !== 10) $fatal(1, \"q is %0d\", q);"), id="$fatal"),
+        pytest.param(bench("assert (q === 10);"), id="an assertion"),
+        pytest.param(bench("assert (q === 10) else $fatal(2);"), id="an assertion with $fatal"),
+        pytest.param(bench("check(q);", "task check(input [3:0] x); if (x !== 10) $error(\"%b\", x); endtask"), id="a task"),
+        pytest.param(
+            bench("n = wrong(q);", "function integer wrong(input [3:0] x); begin wrong = 0; if (x !== 10) $fatal; end endfunction"),
+            id="a function",
+        ),
+        pytest.param(bench(inside="final if (q !== 11) $error;"), id="a final block"),
+        pytest.param(bench(inside="always @(posedge clk) if (n > 0 && q === 12) $fatal; else n = n + 1;"), id="a process"),
+        pytest.param(bench("forever begin #1; if (q !== 10) $fatal; if ($time > 121) $finish; end"), id="a loop"),
+        pytest.param(bench("while (1) if (n == 1) $finish; else begin n = 1; if (q !== 10) $error; end"), id="$finish in a loop"),
+        pytest.param(bench("fork begin #3; if (q !== 10) $error; end begin #2; end join"), id="fork and join"),
+        pytest.param(bench('if (q !== 10) begin $write("no newline"); $error; end'), id="an open line before it"),
+        pytest.param(
+            bench('$timeformat(-3, 9, " hidden E 0 ", 40); $display("%t", $time); if (q !== 10) $error;'), id="$timeformat"
+        ),
+        pytest.param(bench("if (q !== 10) $error;", head="`timescale 1ns/1fs\n"), id="a fine unit of time"),
+        pytest.param(bench("if (q !== 10) $error;", head=""), id="no unit of time"),
+        pytest.param("`define BAD (q !== 10)\n" + bench("if (`BAD) $error;"), id="a macro"),
+        pytest.param("`default_nettype none\n" + bench("if (q !== 10) $error;"), id="no implicit nets"),
+        pytest.param(bench('$dumpfile("x.vcd"); $dumpvars(0, testbench); if (q !== 10) $error;'), id="waveforms"),
+    ],
+)  # fmt: skip
+async def test_every_form_of_a_verdict_counts(text: str, provider: DockerSandboxes) -> None:
+    score = await scored(provider, text, [WRONG])
+    assert score.passed, score.reason

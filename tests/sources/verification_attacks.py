@@ -1,0 +1,204 @@
+"""Benches that try to tell designs apart by something else than their ports, and the designs that they are tried on."""
+
+# ruff: noqa: E501 (texts of benches, one a line)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEAD = "module counter (input wire clk, input wire rst, input wire en, output wire [3:0] q);\n"
+RIGHT = HEAD + (
+    "    reg [3:0] state;\n    assign q = state;\n"
+    "    always @(posedge clk) if (rst) state <= 0; else if (en) state <= state + 1;\nendmodule\n"
+)
+TWINS = {
+    "inverted": HEAD + (
+        "    reg [3:0] state;\n    wire only_here = 1;\n    assign q = ~state;\n"
+        "    always @(posedge clk) if (rst) state <= 15; else if (en) state <= state - 1;\nendmodule\n"
+    ),
+    "glitching": HEAD + (
+        "    reg [3:0] state;\n    reg glitch = 0;\n    wire only_here = 1;\n    assign q = state ^ {4{glitch}};\n"
+        "    always @(posedge clk) begin\n        glitch = 1;\n        glitch <= 0;\n"
+        "        if (rst) state <= 0; else if (en) state <= state + 1;\n    end\nendmodule\n"
+    ),
+    "strengths": HEAD + (
+        "    reg [3:0] state;\n    wire only_here = 1;\n    assign (pull0, pull1) q = state;\n"
+        "    always @(posedge clk) if (rst) state <= 0; else if (en) state <= state + 1;\nendmodule\n"
+    ),
+    "reading its output": HEAD + (
+        "    wire only_here = 1;\n    reg [3:0] next;\n    assign q = next;\n"
+        "    always @(posedge clk) if (rst) next <= 0; else if (en) next <= q + 1;\nendmodule\n"
+    ),
+}  # fmt: skip
+"""Designs that behave like the right one at their ports; a bench that rejects one of them has another way."""
+WRONG = RIGHT.replace("state + 1", "state + 2")
+
+
+def bench(at_end: str = "", inside: str = "", before: str = "", head: str = "`timescale 1ns/1ps\n") -> str:
+    """A testbench that counts, and then does what an attack does."""
+    return (
+        f"{head}{before}module testbench;\n    reg clk = 0, rst = 1, en = 1;\n    wire [3:0] q;\n"
+        "    integer n = 0, file = 0, got = 0;\n    reg [8*64:1] line;\n    reg [31:0] memory [0:9];\n"
+        "    counter dut (.clk(clk), .rst(rst), .en(en), .q(q));\n    always #5 clk = ~clk;\n"
+        f"    {inside}\n    initial begin\n        #22 rst = 0;\n        #98;\n        {at_end}\n        #10 $finish;\n    end\n"
+        "endmodule\n"
+    )
+
+
+RECURSION = (
+    "function automatic integer deep(input integer x); deep = x < 0 ? 0 : deep(x + 1) + deep(x + 2); endfunction"
+)
+HONEST = bench("if (q !== 10) $error;")
+RESET_ONLY = bench("rst = 1; #10 if (q !== 0) $error;")
+
+
+@dataclass(frozen=True)
+class Control:
+    """A guard that is removed: texts of the harness's files that are replaced, and whether the wall is open too."""
+
+    replaced: tuple[tuple[str, str, str], ...]
+    open_wall: bool = False
+
+
+_ALL_CALLS = ("src/test_runner.py", "if name not in ALLOWED:", "if False:")
+_ONE_TOKEN = ("src/test_runner.py", '"h" + secrets.token_hex(16)', '"hidden"')
+_NO_STUB = (
+    "src/test_runner.py",
+    '            raise Unfit("the bench does not compile with the ports of the design alone")',
+    "            break",
+)
+_NO_CALLS_OF_STUB = ("src/test_runner.py", "for name in called(compiled", "for name in () and called(compiled")
+_LEFT = [
+    ("src/test_runner.py", "    stub.unlink()\n    compiled.unlink()\n", ""),
+    (
+        "src/test_runner.py",
+        'return plain.read_text(encoding="utf-8", errors="surrogateescape")',
+        'return open(BENCH, encoding="utf-8").read()',
+    ),
+]
+_NO_TIMES = ("src/test_runner.py", "assert differs is not None", "assert True")
+KNOWN_NAMES = Control((_ONE_TOKEN, _NO_STUB, _NO_CALLS_OF_STUB, *_LEFT, _NO_TIMES))
+FILES = Control((_ALL_CALLS, _NO_TIMES), open_wall=True)
+TIMES = Control((_NO_TIMES,))
+PORTS = Control(
+    (
+        ("src/simulation.py", 'f".{name}({token}_{name})"', 'f".{name}({name})"'),
+        ("src/simulation.py", 'f"assign {goal} = {source};"', '""'),
+        _NO_TIMES,
+    )
+)
+FAULTS = Control(
+    (
+        ("src/test_runner.py", 'assert found.verdict == "rejected"', 'assert found.verdict != "accepted"'),
+        ("src/test_runner.py", "differs = first_difference(RIGHT.trace, found.trace, found.time)", "differs = 0"),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A bench that must earn nothing."""
+
+    name: str
+    text: str
+    control: Control | None = None
+    """Without this guard the attack succeeds; None if that is not tried."""
+    wrong: bool = False
+    """Whether it is tried on a wrong design, which it must not kill by such means, instead of the twins."""
+    files: tuple[tuple[str, str], ...] = ()
+    """More submitted files."""
+
+
+def _reads(path: str, mode: str = "r") -> str:
+    return (
+        f'file = $fopen("{path}", "{mode}"); while (file != 0 && $fgets(line, file) != 0) '
+        'for (n = 0; n < 50; n = n + 1) if (line[8*n+1 +: 72] == "only_here") got = 1; if (got) $error;'
+    )
+
+
+ATTACKS = [
+    # ---- names inside of the design
+    Attack("a signal by its name", bench("if (dut.state !== q) $error;")),
+    Attack("a signal by its whole path", bench("if (dut.hidden_inner.state !== q) $error;"), KNOWN_NAMES),
+    Attack("a signal by $root", bench("if ($root.testbench.dut.hidden_inner.state !== q) $error;")),
+    Attack("a signal by an escaped name", bench("if (\\dut .\\state !== q) $error;")),
+    Attack("a name in a condition of a generate block", bench(inside="if ($bits(dut.only_here)) initial $error;")),
+    Attack("a signal in a sensitivity list", bench(inside="always @(dut.hidden_inner.only_here) $error;")),
+    Attack("a signal set by name", bench("dut.state = 3; #1 if (q !== 3) $error;")),
+    Attack("force inside of the design", bench("force dut.state = 3; #1 if (q === 12) $error;")),
+    Attack(
+        "force of the known path",
+        bench("force dut.hidden_inner.state = 3; #1 if (q === 12) $error;"),
+        KNOWN_NAMES,
+    ),
+    Attack("a parameter of the design", bench(inside="defparam dut.only_here = 2;")),
+    Attack("a parameter in the instance", bench().replace("counter dut", "counter #(.only_here(2)) dut")),
+    Attack("bind", bench(before="bind counter spy s();\nmodule spy; initial if (only_here) $error; endmodule\n")),
+    Attack("a name that resolves upwards", bench("if (only_here) $error;")),
+    Attack("the type of a signal", bench('if ($typename(dut.state) == "reg") $error;')),
+    Attack("the type of the output", bench('if ($typename(dut.q) != "logic[3:0]") $error;')),
+    Attack("the name of the scope", bench('$sformat(line, "%m"); if (line == "testbench.dut") $error;')),
+    Attack("disable of the judge", bench("disable judge_hidden; $error;")),
+    # ---- the design's text, files and arguments
+    Attack("the compiled file", bench(_reads("sim.vvp")), FILES),
+    Attack("the hidden designs, included", '`include "/src/designs/mutant_01.sv"\n' + HONEST),
+    Attack("the hidden designs, included by detours", '`include "../../src/designs/mutant_01.sv"\n' + HONEST),
+    Attack("the hidden designs, read", bench(_reads("/src/designs/mutant_01.sv"))),
+    Attack("the hidden settings in a memory", bench('$readmemh("/src/judge.json", memory); $error;')),
+    Attack("the process's arguments", bench(_reads("/proc/self/cmdline"))),
+    Attack(
+        "a count of the runs in a file",
+        bench(
+            'file = $fopen("/code/rundir/count", "r"); if (file != 0) while ($fgetc(file) != -1) n = n + 1; '
+            'file = $fopen("/code/rundir/count", "a"); $fwrite(file, "x"); $fclose(file); if (n >= 1) $error;'
+        ),
+        FILES,
+    ),
+    Attack("waveforms that are read back", bench('$dumpfile("/code/rundir/a"); $dumpvars; #1 $dumpflush; '
+                                                  + _reads("/code/rundir/a"))),
+    Attack("the standard input", bench("got = $fgetc(32'h8000_0000); if (got >= 0) $error;")),
+    Attack("a program", bench('$system("grep -q only_here sim.vvp && kill $PPID"); $error;')),
+    Attack("arguments of the simulator", bench('if ($test$plusargs("mutant")) $error;')),
+    Attack("values in arguments of the simulator", bench('if ($value$plusargs("run=%d", n)) $error;')),
+    Attack("the drivers of a net", bench("if ($countdrivers(q[0], n)) $error;")),
+    Attack("$deposit", bench("$deposit(q, 3); #1 if (q !== 3) $error;")),
+    Attack("$sdf_annotate", bench('$sdf_annotate("/code/docs/x.sdf", dut); $error;')),
+    Attack("another design in rtl/", HONEST, files=(("rtl/design.sv", WRONG),)),
+    Attack("a second module of the design's name", HONEST + WRONG),
+    # ---- more than the settled values of ports
+    Attack("a count of the changes within a time", bench("if (n > 12) $error;", "always @(q) if ($time > 20) n = n + 1;"),
+           TIMES),
+    Attack("the strength of the output", bench('$sformat(line, "%v", q[0]); if (line != "St0") $error;'), PORTS),
+    Attack(
+        "a driver against the output's",
+        bench(
+            "fight = 1; #1 if (q === 4'b0101) $error;",
+            "reg fight = 0; assign (strong0, strong1) q = fight ? 4'b0101 : 4'bz;",
+        ),
+        PORTS,
+    ),
+    Attack(
+        "a value driven into the output",
+        bench(
+            "if (q !== 10) $error;",
+            "reg [3:0] push = 4'bz; assign (supply0, supply1) q = push; initial begin #47 push = 9; #10 push = 4'bz; end",
+        ),
+        PORTS,
+    ),
+    Attack("a rejection by chance", bench("if ($urandom % 2) $error;")),
+    Attack("a rejection by chance, with the time as a seed", bench("n = $time; if ($random(n) % 3 == 0) $error;")),
+    Attack("a rejection before anything happens", bench(inside="initial $fatal;")),
+    Attack("a rejection in a final block", bench(inside="final $error;")),
+    # ---- a verdict by other means, on a wrong design
+    Attack("no module at all", "", wrong=True),
+    Attack("accepts everything", bench(), wrong=True),
+    Attack("rejects everything", bench("$error;"), wrong=True),
+    Attack("a time-out for a verdict", bench("if (q !== 10) while (1) n = n + 1;"), FAULTS, wrong=True),
+    Attack("a crash for a verdict", bench("if (q !== 10) got = deep(1);", RECURSION), FAULTS, wrong=True),
+    Attack("an endless clock for a verdict", bench("if (q !== 10) wait (0);"), FAULTS, wrong=True),
+    Attack("an exit status for a verdict", bench("if (q !== 10) $finish_and_return(1);"), wrong=True),
+    Attack("a printed verdict", bench('if (q !== 10) $display("\\nhidden E 0\\nERROR: rejected\\nFATAL: 1");'), wrong=True),
+    Attack("a warning for a verdict", bench("if (q !== 10) $warning;"), wrong=True),
+    Attack("a stop for a verdict", bench("if (q !== 10) $stop;"), wrong=True),
+    Attack("an early end by another file", bench(), wrong=True, files=(("verif/other.sv", "initial $fatal;"),)),
+]  # fmt: skip
