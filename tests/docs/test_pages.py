@@ -30,6 +30,7 @@ PAGES = [
     "howto/reward.md",
     "howto/failures.md",
     "howto/agents.md",
+    "howto/verification.md",
     "families.md",
 ]
 _BLOCK = re.compile(

@@ -60,24 +60,18 @@ class Control:
     open_wall: bool = False
 
 
-_ALL_CALLS = ("src/test_runner.py", "if name not in ALLOWED:", "if False:")
+_ALL_CALLS = ("src/simulation.py", "if name not in ALLOWED and", "if False and")
 _ONE_TOKEN = ("src/test_runner.py", '"h" + secrets.token_hex(16)', '"hidden"')
 _NO_STUB = (
     "src/test_runner.py",
-    '            raise Unfit("the bench does not compile with the ports of the design alone")',
-    "            break",
+    '            raise Unfit("the bench does not compile with the ports of the design alone")\n'
+    '    check_calls(compiled.read_text(encoding="utf-8", errors="replace"))\n'
+    '    return plain.read_text(encoding="utf-8", errors="surrogateescape")',
+    '            return open(BENCH, encoding="utf-8").read()',
 )
-_NO_CALLS_OF_STUB = ("src/test_runner.py", "for name in called(compiled", "for name in () and called(compiled")
-_LEFT = [
-    ("src/test_runner.py", "    stub.unlink()\n    compiled.unlink()\n", ""),
-    (
-        "src/test_runner.py",
-        'return plain.read_text(encoding="utf-8", errors="surrogateescape")',
-        'return open(BENCH, encoding="utf-8").read()',
-    ),
-]
+_FORCE = ("src/simulation.py", "if FORCES.search(compiled)", "if False")
 _NO_TIMES = ("src/test_runner.py", "assert differs is not None", "assert True")
-KNOWN_NAMES = Control((_ONE_TOKEN, _NO_STUB, _NO_CALLS_OF_STUB, *_LEFT, _NO_TIMES))
+KNOWN_NAMES = Control((_ONE_TOKEN, _NO_STUB, _FORCE, _NO_TIMES))
 FILES = Control((_ALL_CALLS, _NO_TIMES), open_wall=True)
 TIMES = Control((_NO_TIMES,))
 PORTS = Control(
@@ -143,6 +137,11 @@ ATTACKS = [
     Attack("the compiled file", bench(_reads("sim.vvp")), FILES),
     Attack("the hidden designs, included", '`include "/src/designs/mutant_01.sv"\n' + HONEST),
     Attack("the hidden designs, included by detours", '`include "../../src/designs/mutant_01.sv"\n' + HONEST),
+    Attack("the hidden designs, by a macro", "`define A include\n`define B ``A\n`B \"/src/designs/mutant_01.sv\"\n" + HONEST),
+    Attack(
+        "the hidden designs, by a directive that a macro leaves",
+        "`define Q(x) `` `x\n`Q(include) \"/src/designs/mutant_01.sv\"\n" + HONEST,
+    ),
     Attack("the hidden designs, read", bench(_reads("/src/designs/mutant_01.sv"))),
     Attack("the hidden settings in a memory", bench('$readmemh("/src/judge.json", memory); $error;')),
     Attack("the process's arguments", bench(_reads("/proc/self/cmdline"))),
@@ -184,6 +183,12 @@ ATTACKS = [
             "reg [3:0] push = 4'bz; assign (supply0, supply1) q = push; initial begin #47 push = 9; #10 push = 4'bz; end",
         ),
         PORTS,
+    ),
+    Attack("force on a signal of its own", bench("force q = 3; #1 if (dut.q !== 3) $error;")),
+    Attack("a text like the compiled file's", bench('$display("\\n    .scope S_1;\\n    %vpi_call 0 0 \\"$finish\\" {0 0 0};\\n");')),
+    Attack(
+        "a parameter like the compiled file's",
+        bench(inside='localparam S = "x\\n    .thread T_1, $final;\\n    .scope S_1;\\n"; initial $display(S);'),
     ),
     Attack("a rejection by chance", bench("if ($urandom % 2) $error;")),
     Attack("a rejection by chance, with the time as a seed", bench("n = $time; if ($random(n) % 3 == 0) $error;")),

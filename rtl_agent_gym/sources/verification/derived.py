@@ -243,8 +243,9 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     form, files = _FORMS[options.kind], right_files(problem)
     design = device.text(files)
     stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
-    right = {"right.sv": design, "right_renamed.sv": renamed_inside(design, device) if findings.renamed else ""}
-    right = {name: text for name, text in {**right, "right_netlist.sv": findings.netlist}.items() if text}
+    others = {"renamed": renamed_inside(design, device) if findings.renamed else "", "netlist": findings.netlist}
+    others = {f"right_{name}.sv": text for name, text in others.items() if text not in ("", design)}
+    right = {"right.sv": design, **others}
     drawn = drawn_mutants(case, options.seed)
     mutants = {f"mutant_{at:02}.sv": drawn[digest] for at, digest in enumerate(findings.mutants, 1)}
     settings = {

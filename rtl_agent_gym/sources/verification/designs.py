@@ -16,9 +16,10 @@ from rtl_agent_gym.sources.suites.common import DesignPort, instantiated, module
 _CLOCK = re.compile(r"(?:\w+_)?a?(?:clk|clock)(?:_?i)?", re.IGNORECASE)
 _RESET = re.compile(r"(?:\w+_)?a?(?:rst|reset)(?P<low>_?n|_?ni|_?b)?(?:_?i)?", re.IGNORECASE)
 _CALLS = re.compile(
-    r"\$(?!(?:clog2|signed|unsigned|bits|countones|onehot0?|isunknown|size|left|right|high|low)\b)\w+|`include\b"
+    r"\$(?!(?:clog2|signed|unsigned|bits|countones|onehot0?|isunknown|size|left|right|high|low)\b)\w+"
+    r"|`(?!(?:timescale|default_nettype|resetall)\b)\w+"
 )
-"""What a design must not have: random numbers that it shares with the bench, verdicts of its own, and files."""
+"""What a design must not have: random numbers that it shares with the bench, verdicts of its own, files, and macros."""
 
 
 @dataclass(frozen=True)

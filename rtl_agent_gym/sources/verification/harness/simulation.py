@@ -27,14 +27,28 @@ LABEL = re.compile(r"(T_\d+) ;")
 CALL = re.compile(r'(\s+%vpi_call\S* \d+ \d+ )"(\$[^"]+)"(.*)')
 VARIABLE = re.compile(r'(v\w+) \.var(?:/\w+)? "(error|finish)"')
 FOREVER = "%delay 0, 1073741824;"
+FORCES = re.compile(r"^\s+%(?:force|release)\b", re.MULTILINE)
+CALLED = re.compile(r'^\s*(?:%vpi_|\w+ \.sfunc).*?"(\$[^"]+)"', re.MULTILINE)
 
 
 class Unfit(Exception):
     """Why a bench earns nothing, whatever it does with the mutants."""
 
 
-def wrapped(settings, token, stub=False):
-    """A module with the design's name and ports, around the hidden design or a stub; and the module that judges."""
+def check_calls(compiled):
+    """Whether a compiled simulation does only what a bench may do. Raises `Unfit`."""
+    for name in dict.fromkeys(CALLED.findall(compiled)):
+        if name not in ALLOWED and not name.startswith(METHODS):
+            raise Unfit(f"the bench calls {name}")
+    if FORCES.search(compiled):
+        raise Unfit("the bench uses force")
+
+
+def wrapped(settings, token, mark, stub=False):
+    """A module with the design's name and ports, around the hidden design or a stub; and the module that judges.
+
+    Names have `token` in them, and what is printed has `mark`: a checker could print its own path.
+    """
     ports = [(name, way, f"[{width - 1}:0] " if width > 1 else "") for name, way, width in settings["ports"]]
     inner = f"{token}{settings['module']}"
     head = ", ".join(f"{way} wire {bits}{name}" for name, way, bits in ports)
@@ -51,12 +65,12 @@ def wrapped(settings, token, stub=False):
         f"reg [63:0] {token}_last = -1;",
         f"always @({' or '.join(names)}) if ($time !== {token}_last) begin",
         f"{token}_last = $time;",
-        f'$strobe("\\n{token} P %0d {ways[0]}|{ways[1]}|%m", $time, {values});',
+        f'$strobe("\\n{mark} P %0d {ways[0]}|{ways[1]}|%m", $time, {values});',
         "end",
         "endmodule",
         f"module judge_{token};",
         "reg error = 0, finish = 0;",
-        f'initial begin wait (error === 1); $display("\\n{token} E %0d", $time); #1 $finish; end',
+        f'initial begin wait (error === 1); $display("\\n{mark} E %0d", $time); #1 $finish; end',
         "initial begin wait (finish === 1); #1 $finish; end",
         "endmodule",
     ]
@@ -68,7 +82,7 @@ def wrapped(settings, token, stub=False):
     return "\n".join(lines) + "\n`resetall\n`timescale 1ns/1ps\n"
 
 
-def instrument(text, token):
+def instrument(text, token, mark):
     """A compiled simulation in which the bench's calls tell the judging module instead of ending the simulation.
 
     An end takes effect one picosecond later, so that the values of the ports at the time of the verdict are known. The
@@ -93,7 +107,7 @@ def instrument(text, token):
         elif scope != judge and (found := CALL.match(line)):
             start, name, rest = found.groups()
             if name in REJECTS and final:
-                out.append(f'    %vpi_call 0 0 "$display", "\\012{token} X" {{0 0 0}};')
+                out.append(f'    %vpi_call 0 0 "$display", "\\012{mark} X" {{0 0 0}};')
             elif name in REJECTS:
                 out += ["    %pushi/vec4 1, 0, 1;", f"    %store/vec4 {flags['error']}, 0, 1;"]
             if name in ENDS:
