@@ -13,10 +13,10 @@ from unittest import mock
 from transformers import AutoTokenizer
 
 from rtl_agent_gym import load_problems
-from rtl_agent_gym.demo.shipped import READ, RENDERER, call, shipped
+from rtl_agent_gym.demo.shipped import READ, RENDERER, call
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.sources.families import SPECIFICATION
+from rtl_agent_gym.sources.families import SPECIFICATION, draw_members
 from rtl_agent_gym.training.teachers import Judgement, Sampled, Teacher
 from rtl_agent_gym.training.teachers import setup as teachers_setup
 
@@ -63,13 +63,36 @@ def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
     return next((place for place in places if list(ids[place : place + len(part)]) == list(part)), None)
 
 
+def another_specification(source: str) -> dict[str, tuple[str, str]]:
+    """By problem, its specification and that of the source's next one."""
+    problems = load_problems(source)
+    texts = [problem.context[SPECIFICATION] for problem in problems]
+    pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
+    return {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
+
+
+def lying_document(source: str) -> dict[str, tuple[str, str]]:
+    """By problem, the document that its prompt names, and the same one with values of another problem."""
+    every = zip(load_problems(source), load_problems(f"{source}&lie=documents"), draw_members(source), strict=True)
+    found = {}
+    for problem, lying, member in every:
+        path = f"docs/{member.names['document']}.md"
+        found[problem.id] = problem.context[path], lying.context[path]
+    return found
+
+
 @contextlib.contextmanager
-def reading_another_specification(source: str) -> Iterator[None]:
-    """Every teacher that is made meanwhile reads the specification of the source's next problem."""
-    problems, tokenizer = load_problems(source), AutoTokenizer.from_pretrained(shipped("teacher"))
-    ids = [as_output(problem.context[SPECIFICATION], tokenizer) for problem in problems]
-    pairs = zip(ids, [*ids[1:], ids[0]], strict=True)
-    outputs = {problem.id: pair for problem, pair in zip(problems, pairs, strict=True)}
+def reading_something_else(texts: Mapping[str, tuple[str, str]], teacher: str) -> Iterator[None]:
+    """Every teacher that is made meanwhile reads the second text of a problem where the student has read the first.
+
+    Args:
+        texts: By problem.
+        teacher: The folder of the teacher, for its tokenizer.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(teacher)
+    outputs = {
+        problem: (as_output(own, tokenizer), as_output(other, tokenizer)) for problem, (own, other) in texts.items()
+    }
     make = teachers_setup.make_teachers
 
     async def made(*arguments: Any) -> dict[str, Teacher]:

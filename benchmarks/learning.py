@@ -4,6 +4,7 @@
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
     python benchmarks/learning.py --tables                          # print the tables of what has been run
     python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
+    python benchmarks/learning.py --model spelled --models models   # a student of its own weights; see spelled.py
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
     python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
 
@@ -33,19 +34,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deceived import another_reference, reading_another_specification
+from deceived import another_reference, another_specification, reading_something_else
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import models_of, plot, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
 from repair import repair
+from spelled import SPELLED, spelled, spelled_digest
 from supervised import SUPERVISED, supervised
 
 from rtl_agent_gym.demo.jobs import JOBS, train
-from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.demo.smollm import SMOLLM
 from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.training.options import SftOptions, TrainOptions
 
 RUNS = {
@@ -71,7 +74,8 @@ def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         options["extra_held_out"] = JOBS["family"].options({"seed": seed})["extra_held_out"]
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if run.teacher == "specification":
-        deceived = reading_another_specification(options["cvdp_jsonl_path"])
+        texts = another_specification(options["cvdp_jsonl_path"])
+        deceived = reading_something_else(texts, str(shipped("teacher")))
     elif run.teacher == "reference":
         options["teacher_context"] = f"hints:{another_reference(options['cvdp_jsonl_path'], folder)}"
     with deceived:
@@ -94,11 +98,13 @@ MEASURES: dict[str, tuple[Measure, str]] = (
     | {f"repair-{name}": (repair, name) for name in ("before", "feedback", "scrambled")}
     | {f"hacking-{name}": (hacking, name) for name in ("before", "compile", "default")}
     | {f"smollm2-{name}": (pretrained, name) for name in PRETRAINED}
+    | {name: (spelled, name) for name in SPELLED}
 )
 """How each run is done, and its name there."""
 
 MODELS = {
-    "small": ([name for name in MEASURES if not name.startswith("smollm2-")], [0, 1, 2], 128),
+    "small": ([name for name in MEASURES if not name.startswith(("smollm2-", "spelled-"))], [0, 1, 2], 128),
+    "spelled": (list(SPELLED), [0, 1, 2], 256),
     "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 32),
 }
 """The runs of each student, and the defaults of its seeds and its number of held-out problems."""
@@ -107,6 +113,7 @@ TABLES = (
     ("learns from", [*RUNS, *SUPERVISED], "after"),
     ("repair", [name for name in MEASURES if name.startswith("repair-")], "after"),
     ("stubs", [name for name in MEASURES if name.startswith("hacking-")], "stubs"),
+    ("a student of its own weights", list(SPELLED), "after"),
     ("SmolLM2-135M-Instruct", MODELS["smollm2"][0], "after"),
 )
 """Each table's title, its runs, and the share that it shows."""
@@ -115,6 +122,7 @@ TABLES = (
 def print_tables(folder: Path) -> None:
     """Print the tables in Markdown. Raises `UsageError` if results of different models would be pooled."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
+    what |= {name: run.what for name, run in SPELLED.items()}
     for names, *_ in MODELS.values():
         models_of([row for row in found if row["name"] in names])
     what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
@@ -122,8 +130,10 @@ def print_tables(folder: Path) -> None:
         print(*table(found, title, {name: what.get(name, name) for name in names}, value), "", sep="\n")
 
 
-def models_digest(name: str) -> str:
-    """What identifies the files of the models of a run."""
+def models_digest(name: str, folder: Path) -> str:
+    """What identifies the files of the models of a run; `folder` has those that are not in the package."""
+    if name in SPELLED:
+        return spelled_digest(folder)
     recipe = SMOLLM if name in MODELS["smollm2"][0] else SMALL
     return f"{recipe.digest('student')}-{recipe.digest('teacher')}"
 
@@ -136,7 +146,7 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
     """
     found = results(sizes.folder)
     of_student = [row for row in found if row["name"] in next(names for names, *_ in MODELS.values() if name in names)]
-    if of_student and models_of(of_student) != models_digest(name):
+    if of_student and models_of(of_student) != models_digest(name, sizes.models):
         raise UsageError(
             f"--folder: {sizes.folder} has results of other models than those of now; use another --folder"
         )
@@ -152,7 +162,7 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
 def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
     """Do a run and add it to the results."""
     function, own = MEASURES[name]
-    options = {"held_out": sizes.held_out, "set": sorted(sizes.set), "models": models_digest(name)}
+    options = {"held_out": sizes.held_out, "set": sorted(sizes.set), "models": models_digest(name, sizes.models)}
     found = {"name": name, **options} | function(own, seed, sizes)
     sizes.folder.mkdir(parents=True, exist_ok=True)
     with (sizes.folder / "results.jsonl").open("a") as stream:
@@ -164,6 +174,7 @@ def main() -> int:
     """Do the runs that are missing, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
+    parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the models of spelled-…")
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
@@ -180,6 +191,7 @@ def main() -> int:
         metavar="FOLDER",
         help="only measure a student without training it, and its teacher; default: the shipped ones",
     )
+    parser.add_argument("--family", choices=list(FAMILIES), default="registers", help="with --probe: of the problems")
     parser.add_argument("--json", action="store_true", help="with --probe: one line of JSON")
     sizes = parser.parse_args()
     options = {*TrainOptions.names(), *SftOptions.names()}
@@ -189,7 +201,7 @@ def main() -> int:
         parser.error(f"--held-out: got {sizes.held_out}, must be at least 1")
     models = {model for model, (names, *_) in MODELS.items() if set(sizes.runs or ()) & set(names)} or {sizes.model}
     if len(models) > 1:
-        parser.error("--runs: the runs of the small model and of SmolLM2 are done by two commands")
+        parser.error("--runs: the runs of different students are done by different commands")
     runs, seeds, held_out = MODELS[models.pop()]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
@@ -197,7 +209,7 @@ def main() -> int:
         if sizes.probe is not None:
             if len(sizes.probe) > 2:
                 parser.error("--probe: give the student's folder, and perhaps the teacher's")
-            figures = probe(*chosen_folders(sizes.probe), sizes.held_out)
+            figures = probe(*chosen_folders(sizes.probe), sizes.held_out, sizes.family)
             print(*([json.dumps(figures)] if sizes.json else in_words(figures)), sep="\n")
             return 0
         if sizes.plot is not None:

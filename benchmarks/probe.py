@@ -4,13 +4,15 @@ A demonstration of learning shows little if its student is the teacher with a fe
 student without training: how close its weights are to the teacher's, which tokens its loss is made of, and what a
 constant bias on five logits, a lower temperature, or many samples would bring.
 
-All figures are of the design's text, which counts as right if it is that of the reference solution. The probability of
-that text follows from the logits at its tokens, so nothing is sampled, and the rates are expected values.
+All figures are of texts that count as right if they are those of one right episode: of the design alone, or, in
+families that need a look, of all turns. The probability of such a text follows from the logits at its tokens, so
+nothing is sampled, and the rates are expected values. Of a model that is right in other words they are lower bounds.
 """
 
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +20,14 @@ from typing import Any
 
 import torch
 
+from research.episodes import Encoder, TextEpisode
 from research.making import FAMILIES, draw_members, prompt_of
+from research.spelled import Spelled, play
 from rtl_agent_gym.demo.shipped import RENDERER, call, write
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families.family import Family, Split
+from rtl_agent_gym.sources.families.looking import LookingFamily
 
 FAMILY = "registers"
 SPLIT: Split = "combinations"
@@ -35,22 +40,54 @@ CONSTANTS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 SEED = 11
 
 
+KINDS = ("look", "write", "check", "fix", "end")
+"""Kinds of turns: reading a document, writing the design, the smoke test, a repair, and the last one."""
+
+
 @dataclass(frozen=True)
 class Problems:
-    """Members of a split as ids: a prompt, and the text and ids of the right answer."""
+    """Members of a split as right episodes."""
 
-    prompts: list[list[int]]
-    wanted: list[str]
-    answers: list[list[int]]
+    ids: list[list[int]]
+    turns: list[list[int]]
+    """For each id the number of its turn's kind in `KINDS`; -1 if it is not the model's."""
 
     @classmethod
     def draw(cls, tokenizer: Any, family: Family, split: Split, count: int) -> Problems:
-        """Draw some."""
+        """Draw some.
+
+        Of a family whose specification is read by all in the same way, only the turn that writes is looked at. Else
+        all turns are, of who looks, writes a design with an enable that is active high, and repairs it if it has to.
+        """
         renderer = get_renderer(RENDERER, tokenizer)
         members = draw_members(family, split, count, SEED)
-        wanted = [call(write(family.design(one))) for one in members]
-        answers = [[*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id] for text in wanted]
-        return cls([prompt_of(tokenizer, renderer, family, one) for one in members], wanted, answers)
+        ids, turns = [], []
+        for one in members:
+            if isinstance(family, LookingFamily):
+                right = play(family, one, Spelled(forced=0.0), random.Random(0))
+                encoded = Encoder(renderer, tokenizer).encode(right)
+                ids.append(encoded.ids)
+                turns.append(kinds_of(right, encoded.learned))
+            else:
+                prompt = prompt_of(tokenizer, renderer, family, one)
+                answer = tokenizer.encode(call(write(family.design(one))), add_special_tokens=False)
+                ids.append([*prompt, *answer, tokenizer.eos_token_id])
+                turns.append([-1] * len(prompt) + [KINDS.index("write")] * (len(answer) + 1))
+        return cls(ids, turns)
+
+
+def kinds_of(episode: TextEpisode, learned: Sequence[bool]) -> list[int]:
+    """For each id of an episode, the kind of its turn; `learned` says which ids are the model's."""
+    commands = {"cat docs/": "look", "cat > ": "write", "iverilog ": "check", "sed ": "fix"}
+    kinds = [
+        KINDS.index(next((kind for begin, kind in commands.items() if f'"{begin}' in turn.text), "end"))
+        for turn in episode.turns
+    ]
+    found, turn = [], -1
+    for before, own in zip([False, *learned], learned, strict=False):
+        turn += own and not before
+        found.append(kinds[turn] if own else -1)
+    return found
 
 
 def load(folder: Path) -> tuple[Any, Any]:
@@ -83,22 +120,25 @@ def interpolated(student: Any, teacher: Any, part: float) -> Any:
 
 
 def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
-    """The logits at each token of the right answers."""
-    logits, targets = [], []
-    every = list(zip(problems.prompts, problems.answers, strict=True))
+    """The logits at each token of the right episodes that is the model's."""
+    logits, targets, owners, kinds = [], [], [], []
+    every = list(enumerate(zip(problems.ids, problems.turns, strict=True)))
     with torch.inference_mode():
         for begin in range(0, len(every), rows):
             some = every[begin : begin + rows]
-            width = max(len(prompt) + len(answer) for prompt, answer in some)
-            ids = torch.tensor([prompt + answer + [0] * (width - len(prompt) - len(answer)) for prompt, answer in some])
-            hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
-            for row, (prompt, answer) in enumerate(some):
-                logits.append(model.lm_head(hidden[row, len(prompt) - 1 : len(prompt) + len(answer) - 1]).float())
-                targets.append(torch.tensor(answer))
+            width = max(len(ids) for _, (ids, _) in some)
+            padded = torch.tensor([ids + [0] * (width - len(ids)) for _, (ids, _) in some])
+            hidden = model.model(input_ids=padded[:, :-1], use_cache=False).last_hidden_state
+            for row, (number, (ids, turns)) in enumerate(some):
+                kind = torch.tensor(turns[1:])
+                own = kind >= 0
+                logits.append(model.lm_head(hidden[row, : len(ids) - 1][own]).float())
+                targets.append(torch.tensor(ids[1:])[own])
+                owners.append(torch.full((int(own.sum()),), number))
+                kinds.append(kind[own])
     if not all(one.isfinite().all() for one in logits):
         raise UsageError("--probe: the model's logits are not finite; are its weights damaged?")
-    owner = torch.tensor([number for number, answer in enumerate(problems.answers) for _ in answer])
-    return Answers(torch.cat(logits).clone(), torch.cat(targets), owner)
+    return Answers(torch.cat(logits).clone(), torch.cat(targets), torch.cat(owners), torch.cat(kinds))
 
 
 @dataclass(frozen=True)
@@ -111,6 +151,8 @@ class Answers:
     """Shape (tokens,)."""
     owner: torch.Tensor
     """The number of each token's problem; shape (tokens,)."""
+    kinds: torch.Tensor | None = None
+    """The number of each token's kind of turn in `KINDS`; shape (tokens,)."""
 
     def chances(self, temperature: float = 1.0, bias: torch.Tensor | None = None) -> torch.Tensor:
         """The probability of each right answer; shape (problems,).
@@ -130,6 +172,19 @@ class Answers:
     def rate(self, temperature: float = 1.0, bias: torch.Tensor | None = None) -> float:
         """The expected share of right answers."""
         return float(self.chances(temperature, bias).mean())
+
+    def by_kind(self) -> dict[str, float]:
+        """The expected share of problems in which all turns of a kind, if there are any, are right after right ones."""
+        if self.kinds is None:
+            return {}
+        chosen = self.logits.log_softmax(-1).gather(1, self.targets[:, None])[:, 0]
+        found = {}
+        for number, kind in enumerate(KINDS):
+            mine = self.kinds == number
+            if mine.any():
+                total = torch.zeros(int(self.owner[-1]) + 1).index_add(0, self.owner[mine], chosen[mine])
+                found[kind] = float(total[sorted(set(self.owner[mine].tolist()))].exp().mean())
+        return found
 
     def harm(self) -> torch.Tensor:
         """The loss by the token that causes it, in nats; shape (vocabulary,).
@@ -192,24 +247,26 @@ def climbed(biased: Biased, start: torch.Tensor) -> torch.Tensor:
     return values.detach()
 
 
-def probe(student: Path, teacher: Path, count: int) -> dict[str, Any]:
+def probe(student: Path, teacher: Path, count: int, name: str = FAMILY) -> dict[str, Any]:
     """The figures of a student.
 
     Args:
         student, teacher: Folders of models of transformers.
         count: Held-out problems, and as many training problems for the choice of a bias.
+        name: The family of the problems.
 
     Returns:
         ``cosine`` of the weights (None for other shapes); ``top5_loss_share``: the share of the loss on held-out
         references that five tokens cause; ``before`` (temperature 1), ``cold`` (0.01), ``greedy`` and ``pass_at_16``;
-        ``biased`` and ``bias_gain``: with the bias on five logits that is best on training problems; ``teacher``; and
-        ``interpolated``: by the part of the way to the teacher, at temperature 1 and greedy.
+        ``biased`` and ``bias_gain``: with the bias on five logits that is best on training problems; ``teacher``;
+        ``interpolated``: by the part of the way to the teacher, at temperature 1 and greedy; ``turns``: at temperature
+        1 by the kind of turn; and ``splits``: the student and the teacher on the other splits.
 
     Raises:
         UsageError: A folder has no model.
     """
     (model, tokenizer), (other, others) = load(student), load(teacher)
-    family = FAMILIES[FAMILY]
+    family = FAMILIES[name]
     problems = Problems.draw(tokenizer, family, SPLIT, count)
     held_out = answers(model, problems)
     caused, chances = held_out.harm(), held_out.chances()
@@ -231,6 +288,15 @@ def probe(student: Path, teacher: Path, count: int) -> dict[str, Any]:
         "bias_gain": biased - before,
         "teacher": answers(other, Problems.draw(others, family, SPLIT, count)).rate(),
         "interpolated": between,
+        "turns": held_out.by_kind(),
+        "splits": {
+            split: [
+                answers(one, Problems.draw(own, family, split, count)).rate()
+                for one, own in ((model, tokenizer), (other, others))
+            ]
+            for split in family.splits
+            if split not in ("train", SPLIT)
+        },
     }
 
 
@@ -252,6 +318,11 @@ def in_words(found: dict[str, Any]) -> list[str]:
     rows += [
         (f"{float(part):.0%} of the way to the teacher: at temperature 1, greedy", f"{one:.1%}, {greedy:.1%}")
         for part, (one, greedy) in found["interpolated"].items()
+    ]
+    rows += [(f"turns to {kind}: right after right ones", f"{rate:.1%}") for kind, rate in found["turns"].items()]
+    rows += [
+        (f"split `{split}`: student, teacher", f"{one:.1%}, {other:.1%}")
+        for split, (one, other) in found["splits"].items()
     ]
     return [
         f"| {found['problems']} held-out problems | |",

@@ -93,12 +93,12 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
         turns.append(Turn(call(look(read)), documents[f"docs/{read}.md"]))
     design["enable_level"] = 1
     forced = rng.random() < mix.forced
-    if forced:
-        design["reset_level"] = 1 - int(member.values["reset_level"])
     if rng.random() < mix.reference:
-        shown = family.draw(rng) if rng.random() < 0.5 else member
+        shown, forced = family.draw(rng) if rng.random() < 0.5 else member, False
         design = dict(shown.fields)
         user = with_reference(user, family.design(shown))
+    if forced:
+        design["reset_level"] = 1 - int(member.values["reset_level"])
     turns.append(Turn(call(write({TARGET: family.write(design)})), NO_OUTPUT, learned=not forced))
     for number in range(MOST_CHECKS):
         output = family.smoke_output(member, int(design["reset_level"]), int(design["enable_level"]))

@@ -33,11 +33,11 @@ def write(folder: Path, *rows: dict[str, Any]) -> argparse.Namespace:
     """Results in a folder, and the options that read them."""
     shared = {"held_out": 128, "set": [], "steps": 8, "before": 0.1, "after": 0.5, "episodes": 64.0, "seconds": 60}
     (folder / "results.jsonl").write_text("".join(json.dumps(shared | row) + "\n" for row in rows))
-    return argparse.Namespace(folder=folder, held_out=128, set=[])
+    return argparse.Namespace(folder=folder, held_out=128, set=[], models=folder)
 
 
 def test_results_of_other_models_are_not_pooled(learning: ModuleType, tmp_path: Path) -> None:
-    now, other = learning.models_digest("following"), {"models": "other"}
+    now, other = learning.models_digest("following", tmp_path), {"models": "other"}
     first, second = {"name": "following", "seed": 0}, {"name": "self", "seed": 1}
     sizes = write(tmp_path, first | {"models": now})
     assert learning.measured("following", 0, sizes)

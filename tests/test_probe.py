@@ -102,6 +102,33 @@ def test_the_shipped_student_fails_it(probe: ModuleType) -> None:
     assert probe.in_words(figures)[0] == "| 64 held-out problems | |"
 
 
+def test_the_turns_of_an_episode_are_told_apart(probe: ModuleType) -> None:
+    """In a family that needs a look, every token of the model belongs to a turn of its kind."""
+    from rtl_agent_gym.demo.shipped import shipped
+
+    tokenizer = probe.load(shipped("teacher"))[1]  # it was not made for this family, and can write it
+    problems = probe.Problems.draw(tokenizer, probe.FAMILIES["accumulators"], "names", 12)
+    fixes = 0
+    for ids, turns in zip(problems.ids, problems.turns, strict=True):
+        by_kind = {
+            kind: tokenizer.decode([id_ for id_, turn in zip(ids, turns, strict=True) if turn == number])
+            for number, kind in enumerate(probe.KINDS)
+        }
+        assert "cat docs/" in by_kind["look"]
+        assert by_kind["write"].count("endmodule") == 1
+        assert by_kind["check"].count("iverilog") == (2 if by_kind["fix"] else 1)
+        assert by_kind["end"] == "Done.<|im_end|>"
+        fixes += bool(by_kind["fix"])
+    assert 0 < fixes < 12
+    found = right_answers(probe)
+    kinds = torch.arange(PROBLEMS * TOKENS) % 2
+    student = probe.Answers(found.logits, found.targets, found.owner, kinds)
+    student.logits[kinds == 1] = 0.0  # knows nothing in turns of the second kind
+    rates = student.by_kind()
+    assert rates["look"] > 0.9
+    assert rates["write"] < 1e-6
+
+
 def test_a_model_without_finite_logits_is_refused(probe: ModuleType) -> None:
     class Damaged:
         def model(self, input_ids: Any, **_: Any) -> Any:
@@ -111,7 +138,7 @@ def test_a_model_without_finite_logits_is_refused(probe: ModuleType) -> None:
             return hidden
 
     with pytest.raises(probe.UsageError, match="not finite"):
-        probe.answers(Damaged(), probe.Problems([[1]], ["x"], [[1, 0]]))
+        probe.answers(Damaged(), probe.Problems([[1, 1, 0]], [[-1, 1, 1]]))
 
 
 def test_a_folder_without_a_model_is_refused(probe: ModuleType, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from itertools import count
@@ -14,6 +15,7 @@ from research.episodes import Encoder, TextEpisode
 from research.recipe import Phase, Shape
 from research.sittings import Course, Lesson
 from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, play
+from research.spelled_recipe import RECIPE, Pupil, SpelledRecipe, make
 from research.training import Trainer, new_model, reproducible
 from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
@@ -179,3 +181,34 @@ def test_an_episode_that_is_forced_to_fail_does_not_teach_the_failure() -> None:
         written = next(turn for turn in one.turns if "cat > " in turn.text)
         assert not written.learned
         assert all(turn.learned for turn in one.turns if turn is not written)
+
+
+def test_a_recipe_makes_two_models_that_share_no_weights(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    lesson = Lesson(1, Spelled(layouts=("table",), longest=4), Phase(1, 0.001, 0.001, batch=1))
+    recipe = SpelledRecipe(
+        pupils={"teacher": Pupil(0, (lesson,)), "student": Pupil(1, (lesson,))},
+        shape=Shape(hidden=32, layers=1, heads=2, inner=64),
+        tokenizer_episodes=60,
+        merges=50,
+    )
+    make(recipe, tmp_path, lambda line: None)
+    teacher, student = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in recipe.pupils)
+    flat = [
+        torch.cat([one.detach().flatten().float() for one in model.parameters() if one.ndim == 2])
+        for model in (teacher, student)
+    ]
+    assert abs(float(torch.nn.functional.cosine_similarity(*flat, dim=0))) < 0.1
+    before = (tmp_path / "teacher" / "model.safetensors").read_bytes()
+    make(recipe, tmp_path, lambda line: None)  # there is nothing left to do
+    assert (tmp_path / "teacher" / "model.safetensors").read_bytes() == before
+    assert json.loads((tmp_path / "recipe.json").read_text())["pupils"]["student"]["seed"] == 1
+
+
+def test_the_student_of_the_recipe_shares_only_the_architecture() -> None:
+    teacher, student = RECIPE.pupils["teacher"], RECIPE.pupils["student"]
+    assert teacher.seed != student.seed
+    assert not {one.seed for one in teacher.lessons} & {one.seed for one in student.lessons}
+    assert all(one.mix.behaviour == Behaviour() for one in teacher.lessons)
+    assert student.lessons[-1].examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -9,15 +10,20 @@ from collections import Counter
 import pyslang
 import pytest
 
-from research.spelled import fix
+from research.spelled import fix, look
+from rtl_agent_gym.demo.shipped import RENDERER, call, write
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.prompts import build_prompt
+from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import is_held_out
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
 from rtl_agent_gym.sources.families.looking import (
+    PASSED,
     RUN_SMOKE,
     SMOKE,
     LookingFamily,
@@ -203,3 +209,41 @@ async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
     done = await sandbox.exec(["python3", "-c", SMOKE_MANY], cwd="/tmp", stdin=stdin, timeout=300.0)
     assert done.exit_code == 0, done.output
     assert json.loads(done.output.splitlines()[-1]) == expected
+
+
+async def read_and_repair(problem: Problem, member: Parameters, provider: DockerSandboxes, grader: Scorer) -> bool:
+    """Whether somebody passes who reads the document, writes, runs the smoke test and believes both."""
+    family = FAMILIES[member.family]
+    config = EpisodeConfig(system_prompt="", max_turns=9)
+    async with Episode(
+        problem, provider=provider, grader=grader, renderer=get_renderer(RENDERER), config=config
+    ) as episode:
+        await episode.start()
+        document = (await episode.step(call(look(member.names["document"])))).outputs[0]
+        design = {**member.fields, **read_row(document, member.names["module"]), "enable_level": 1}
+        await episode.step(call(write({TARGET: family.write(design)})))
+        for _ in range(2):
+            output = (await episode.step(call(RUN_SMOKE))).outputs[0]
+            if output == PASSED:
+                break
+            role = output.split()[1]
+            await episode.step(call(fix(design, role)))
+            design[f"{role}_level"] = 1 - int(design[f"{role}_level"])
+        last = await episode.step("Done.")
+    assert last.score is not None
+    return last.score.passed
+
+
+@pytest.mark.docker
+@each_family
+async def test_who_looks_passes_unless_the_files_lie(family: LookingFamily, provider: DockerSandboxes) -> None:
+    source = f"family:{family.name}?count=6&seed=3"
+    members, passed = list(draw_members(source)), {}
+    async with Scorer(provider) as scorer:
+        for lie in ("", "&lie=documents", "&lie=smoke"):
+            pairs = zip(load_problems(source + lie), members, strict=True)
+            found = await asyncio.gather(*(read_and_repair(*pair, provider, scorer) for pair in pairs))
+            passed[lie] = sum(found)
+    assert passed[""] == 6
+    assert passed["&lie=documents"] == 0
+    assert passed["&lie=smoke"] < 6

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Whether a policy looks before it writes and repairs after an error, and what it is worth where files lie.
+
+    .venv/bin/python benchmarks/looking.py golden
+    .venv/bin/python benchmarks/looking.py local:models/teacher --count 128 --splits combinations names sizes
+
+Plays one episode on each problem of a family that needs a look, in real shells, graded by the hidden tests; then the
+same problems with documents and with a smoke test that lie. Each row has the pass rate, the share of the episodes that
+read the document which the prompt names before they write a design, and, of those whose smoke test failed, the share
+in which it passed in the end. Episodes are kept below ``--folder``: the same command continues after an interruption.
+
+What a policy needs from the files can be read from the rows. If it passes as often where the documents lie, it did not
+need them. With a smoke test that wants random polarities, a policy that believes it is right by chance in 1 of 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rtl_agent_gym import evaluate, load_problems
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.results import read_results
+from rtl_agent_gym.evaluation.statistics import wilson
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.sources.families import FAMILIES, draw_members
+from rtl_agent_gym.sources.families.family import TARGET
+from rtl_agent_gym.sources.families.looking import PASSED, SMOKE, LookingFamily
+from rtl_agent_gym.transcripts import Transcript, read_transcript
+
+LIES = ("", "documents", "smoke")
+
+
+@dataclass(frozen=True)
+class Acts:
+    """What happened in one episode."""
+
+    passed: bool
+    looked: bool
+    """It read the document that the prompt names before the first design was written."""
+    failed: bool
+    """The smoke test failed at least once."""
+    repaired: bool
+    """After that, it passed."""
+
+
+def acts_of(transcript: Transcript, document: str, passed: bool) -> Acts:
+    """What happened in an episode that ought to read a document."""
+    looked = written = failed = repaired = False
+    for turn in transcript.turns:
+        for ran in turn.commands:
+            looked = looked or (document in ran.command and not written)
+            if SMOKE.partition("/")[0] in ran.command:
+                passes = (ran.output or "").endswith(PASSED)
+                repaired = failed and passes
+                failed = failed or not passes
+        written = written or TARGET in turn.files
+    return Acts(passed, looked, failed, repaired)
+
+
+def play(policy: str, family: str, split: str, lie: str, options: argparse.Namespace) -> Iterator[Acts]:
+    """The episodes of one row."""
+    source = f"family:{family}?count={options.count}&seed={options.seed}&split={split}" + (f"&lie={lie}" if lie else "")
+    folder = options.folder / re.sub(r"\W+", "-", f"{policy}-{source}")
+    extra: dict[str, Any] = {}
+    if policy.startswith("local:"):
+        extra = {"renderer": RENDERER, "model": ModelOptions(max_tokens=220, max_context=1000)}
+    config = EvaluationConfig(
+        problems=source,
+        policy=policy,
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=9),
+        folder=folder,
+        concurrency=options.concurrency,
+        **extra,
+    )
+    summary = asyncio.run(evaluate(config)).summary
+    if summary.finished < summary.episodes:
+        raise UsageError(f"{summary.episodes - summary.finished} episodes have no verdict; run the same command again")
+    documents = {
+        problem.id: f"docs/{member.names['document']}.md"
+        for problem, member in zip(load_problems(source), draw_members(source), strict=True)
+    }
+    for result in read_results(folder):
+        if result.transcript is not None and result.score is not None:
+            transcript = read_transcript(folder / result.transcript)
+            yield acts_of(transcript, documents[result.problem_id], result.score.passed)
+
+
+def row(name: str, acts: list[Acts]) -> str:
+    """A row of the table."""
+    passed, failed = sum(one.passed for one in acts), sum(one.failed for one in acts)
+    low, high = wilson(passed, len(acts))
+    looked = sum(one.looked for one in acts)
+    repaired = f"{sum(one.repaired for one in acts)} of {failed}"
+    return f"| {name} | {passed / len(acts):.1%} ({low:.1%} – {high:.1%}) | {looked} of {len(acts)} | {repaired} |"
+
+
+def main() -> int:
+    """Play, print the table, and return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policy", help="as for `rtl-agent-gym eval`, such as golden or local:FOLDER")
+    looking = [name for name, family in FAMILIES.items() if isinstance(family, LookingFamily)]
+    parser.add_argument("--family", choices=looking, default=looking[0])
+    parser.add_argument("--splits", nargs="+", default=["combinations"], help="the lies are told of the first one")
+    parser.add_argument("--count", type=int, default=64, help="problems of each row")
+    parser.add_argument("--seed", type=int, default=11, help="of the problems")
+    parser.add_argument("--folder", type=Path, default=Path("runs/looking"), help="folder of the episodes")
+    parser.add_argument("--concurrency", type=int, default=8, help="episodes at the same time")
+    options = parser.parse_args()
+    rows = [(split, "") for split in options.splits] + [(options.splits[0], lie) for lie in LIES if lie]
+    try:
+        print("| problems | passed (95 %) | looked before writing | repaired after an error |\n|---|---|---|---|")
+        for split, lie in rows:
+            acts = list(play(options.policy, options.family, split, lie, options))
+            print(row(f"`{split}`" + (f", {lie} lie" if lie else ""), acts), flush=True)
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

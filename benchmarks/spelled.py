@@ -1,0 +1,172 @@
+"""The runs of a student that was made from random weights of its own, on problems that need a look.
+
+Its models are not in the package: `scripts/make_spelled_models.py` makes them. Every run is evaluated on held-out
+problems of all splits, and on problems whose files lie.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deceived import lying_document, reading_something_else
+from learning_options import NO_TEACHER, changed, summary
+
+from research.spelled import Spelled, play
+from rtl_agent_gym.demo.jobs import train, train_sft
+from rtl_agent_gym.demo.shipped import RENDERER
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies.sampler import files_digest
+from rtl_agent_gym.renderers import ToolCall
+from rtl_agent_gym.renderers.protocol import TOOL
+from rtl_agent_gym.sources.families import FAMILIES, draw_members
+from rtl_agent_gym.sources.families.looking import LookingFamily
+from rtl_agent_gym.training.options import SftOptions
+
+FAMILY = "accumulators"
+OPTIONS: dict[str, Any] = {
+    "engine": "local",
+    "renderer_name": RENDERER,
+    "teacher_renderer_name": RENDERER,
+    "system_prompt": "@/dev/null",  # the empty text; "" would be the environment's own
+    "max_turns": 9,
+    "max_tokens": 220,
+    "max_trajectory_tokens": 1000,
+    "max_concurrent": 12,
+    "batch_size": 8,
+    "group_size": 4,
+    "num_steps": 40,
+    "learning_rate": 5e-4,
+    "warmup_steps": 4,
+    "lr_schedule": "linear",
+    "lora_rank": 0,
+    "kl_penalty_coef": 1.0,
+    "kl_clip": 3.0,
+    "loss_reduction": "mean",
+    "reward_coef": 0.0,
+    "grad_clip_norm": 0.1,
+    "timeout_seconds": 10.0,
+    "max_lag": 1,
+    "eval_every": 0,
+    "save_every": 0,
+}
+"""Those of the small models' jobs, for longer episodes. There is no budget of the KL, which could silence a control."""
+_REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8}
+
+
+@dataclass(frozen=True)
+class SpelledRun:
+    """What a run learns from."""
+
+    what: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    lie: str = ""
+    """A lie of the environment that it is trained in."""
+    deceived: bool = False
+    """Whether its teacher reads another document than the student."""
+
+
+SPELLED = {
+    "spelled-following": SpelledRun("distillation from a teacher with other weights"),
+    "spelled-self": SpelledRun(
+        "distillation from itself with the reference solution in the prompt",
+        {"teacher_model": "self", "teacher_context": "reference"},
+    ),
+    "spelled-reward": SpelledRun("the reward alone", _REWARD),
+    "spelled-both": SpelledRun("the reward and the teacher", {"batch_size": 4, "group_size": 8, "reward_coef": 1.0}),
+    "spelled-sft": SpelledRun("supervised training on right episodes"),
+    "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
+    "spelled-permuted": SpelledRun(
+        "control: rewards permuted between problems", {**_REWARD, "control": "permuted_rewards"}
+    ),
+    "spelled-document": SpelledRun("control: the teacher reads a document with other values", deceived=True),
+    "spelled-lied-documents": SpelledRun("control: the reward alone, and documents that lie", _REWARD, "documents"),
+    "spelled-lied-smoke": SpelledRun("control: the reward alone, and a smoke test that lies", _REWARD, "smoke"),
+}
+"""The runs by their name on the command line. Controls take as many steps as the runs that they are compared with."""
+
+
+def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """Do a run, or what is left of it, and return its result."""
+    run, begun, folder = SPELLED[name], time.monotonic(), sizes.folder / f"{name}-{seed}"
+    student, teacher = (folder_of(sizes.models, model) for model in ("student", "teacher"))
+    problems = source(400, seed, "train")
+    common = {
+        "student_model": student,
+        "seed": seed,
+        "held_out": source(sizes.held_out, seed, "combinations"),
+        "log_path": str(folder),
+    }
+    if name == "spelled-sft":
+        episodes = sizes.folder / f"{name}-{seed}.jsonl"
+        episodes.parent.mkdir(parents=True, exist_ok=True)
+        episodes.write_text("".join(json.dumps(row) + "\n" for row in right_episodes(problems)))
+        shared = {option: OPTIONS[option] for option in OPTIONS if option in SftOptions.names()}
+        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip", "max_lag"):
+            shared.pop(option, None)
+        outcome = train_sft(
+            shared | common | {"episodes": str(episodes), "batch_size": 16} | changed(sizes, SftOptions)
+        )
+        return summary(outcome, seed) | {"seconds": round(time.monotonic() - begun)}
+    fewer = max(1, sizes.held_out // 4)
+    extra = {split: source(fewer, seed, split) for split in ("wordings", "names", "sizes", "operations")}
+    extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in ("documents", "smoke")}
+    options = OPTIONS | common | {"teacher_model": teacher, "extra_held_out": extra}
+    options |= {"cvdp_jsonl_path": source(400, seed, "train", run.lie), **run.options, **changed(sizes)}
+    deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if run.deceived:
+        deceived = reading_something_else(lying_document(problems), teacher)
+    with deceived:
+        outcome = train(options)
+    first, last = outcome.metrics[0], outcome.metrics[-1]
+    return summary(outcome, seed) | {
+        "splits_before": {split: first[f"test_before/{split}/pass_rate"] for split in extra},
+        "splits": {split: last[f"test/{split}/pass_rate"] for split in extra},
+        "curve": [round(row["pass_rate"], 3) for row in outcome.metrics],
+        "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def source(count: int, seed: int, split: str, lie: str = "") -> str:
+    """Problems of a run; those of different seeds differ."""
+    return f"family:{FAMILY}?count={count}&seed={seed + 1}&split={split}" + (f"&lie={lie}" if lie else "")
+
+
+def folder_of(models: Path, name: str) -> str:
+    """The folder of a model that was made. Raises `UsageError` if there is none."""
+    if not (models / name / "config.json").is_file():
+        command = f"scripts/make_spelled_models.py --out {models}"
+        raise UsageError(f"--models: {models / name} has no model; make it first with {command}")
+    return str(models / name)
+
+
+def spelled_digest(models: Path) -> str:
+    """What identifies the files of both models. Raises like `folder_of`."""
+    return "-".join(files_digest(Path(folder_of(models, name))) for name in ("student", "teacher"))
+
+
+def right_episodes(problems: str) -> Iterator[dict[str, Any]]:
+    """A right episode of each problem, in the format of ``rtl-agent-gym export`` for supervised training."""
+    for member in draw_members(problems):
+        family = FAMILIES[member.family]
+        if not isinstance(family, LookingFamily):
+            raise UsageError(f"{family.name} is no family whose problems need a look")
+        right = play(family, member, Spelled(forced=0.0), random.Random(0))
+        messages: list[dict[str, Any]] = [{"role": "user", "content": right.user}]
+        for number, turn in enumerate(right.turns[:-1], 1):
+            called = json.loads(turn.text.split("\n")[1])
+            made, id_ = ToolCall.of(called["arguments"]["command"]), f"call_{number}_1"
+            function = {"name": made.name, "arguments": made.arguments}
+            tool_calls = [{"id": id_, "type": "function", "function": function}]
+            messages.append({"role": "assistant", "content": "", "tool_calls": tool_calls})
+            messages.append({"role": "tool", "tool_call_id": id_, "content": turn.output})
+        messages.append({"role": "assistant", "content": right.turns[-1].text})
+        yield {"messages": messages, "tools": [TOOL], "metadata": {"problem_id": member.digest, "passed": True}}

@@ -1,0 +1,109 @@
+"""The recipe of a teacher and a student that spell what they write; each is made from random weights of its own.
+
+::
+
+    seed 0 ──► teacher: looks, follows what it read, repairs
+    seed 1 ──► student: fewer episodes, in which what is read is often misunderstood, by its context
+
+`make` may be stopped at any time; the same call goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from research.episodes import Encoder
+from research.making import save, sharpened
+from research.recipe import Phase, Shape
+from research.sittings import Course, Lesson
+from research.spelled import Behaviour, Spelled, make_tokenizer
+from research.training import Trainer, new_model, reproducible
+from rtl_agent_gym.demo.shipped import RENDERER
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.looking import LookingFamily
+
+
+@dataclass(frozen=True)
+class Pupil:
+    """How one model is made."""
+
+    seed: int
+    """For its initial weights."""
+    lessons: tuple[Lesson, ...]
+    sharpened: float = 1.0
+    """Factor of its logits at the end."""
+
+
+@dataclass(frozen=True)
+class SpelledRecipe:
+    """Everything that the models depend on."""
+
+    pupils: dict[str, Pupil]
+    families: tuple[str, ...] = ("accumulators",)
+    shape: Shape = field(default_factory=Shape)
+    tokenizer_episodes: int = 3000
+    merges: int = 330
+
+
+_MISTAKEN = Behaviour(misread=0.6, blind=0.3, astray=0.4, careless=0.6, confused=0.4)
+_FIRST = Spelled(forced=0.0, layouts=("table",), longest=4)
+
+RECIPE = SpelledRecipe(
+    pupils={
+        "teacher": Pupil(
+            0,
+            (
+                Lesson(1, _FIRST, Phase(400, 0.02, 0.02, batch=16)),
+                Lesson(2, Spelled(forced=0.1, longest=8), Phase(300, 0.02, 0.015)),
+                Lesson(3, Spelled(forced=0.3), Phase(600, 0.015, 0.004)),
+                Lesson(4, Spelled(forced=0.3), Phase(900, 0.008, 0.0001)),
+            ),
+            sharpened=1.4,
+        ),
+        "student": Pupil(
+            1,
+            (
+                Lesson(11, _FIRST, Phase(400, 0.02, 0.02, batch=16)),
+                Lesson(12, Spelled(_MISTAKEN, forced=0.1, longest=8), Phase(300, 0.02, 0.015)),
+                Lesson(13, Spelled(_MISTAKEN, forced=0.2, reference=0.12), Phase(900, 0.015, 0.0003), examples=150),
+            ),
+        ),
+    }
+)
+"""The recipe.
+
+The first lesson makes copying emerge, on tables with short names: it begins after some 200 steps. Names of every length
+and all layouts at once take longer. Both models have the tokenizer, the architecture and nothing else in common.
+"""
+
+
+def make(recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: Sequence[str] = ()) -> None:
+    """Make the models, or what is left of them, in a folder: each in the format of transformers, in bfloat16.
+
+    Args:
+        recipe: How they are made.
+        folder: Where they are saved, with the state of a training that was stopped.
+        log: Gets a line of progress now and then.
+        only: The names of some models; default: all.
+    """
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    families = [family for name in recipe.families if isinstance(family := FAMILIES[name], LookingFamily)]
+    if not (folder / "tokenizer").is_dir():
+        make_tokenizer(families, recipe.tokenizer_episodes, recipe.merges, 0).save_pretrained(folder / "tokenizer")
+    library: Any = transformers
+    tokenizer = library.AutoTokenizer.from_pretrained(folder / "tokenizer")
+    encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
+    with reproducible():
+        for name in only or recipe.pupils:
+            pupil = recipe.pupils[name]
+            trainer = Trainer(new_model(recipe.shape, tokenizer, pupil.seed))
+            Course(trainer, families, encoder, folder / f"{name}.pt", log).run(pupil.lessons)
+            save(sharpened(trainer.model, pupil.sharpened), tokenizer, folder / name)
+    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")

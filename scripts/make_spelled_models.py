@@ -1,0 +1,34 @@
+#!/usr/bin/env python
+"""Make a teacher and a student that spell what they write, each from random weights of its own.
+
+    .venv/bin/python scripts/make_spelled_models.py --out models
+    .venv/bin/python scripts/make_spelled_models.py --out models --only teacher
+
+One core, in sittings: stop it whenever you like, and the same command goes on, from at most two minutes before.
+docs/experiments.md says what they do and how long it took. The folders ``models/teacher`` and ``models/student`` are in
+the format of transformers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from research.spelled_recipe import RECIPE, make
+
+
+def main() -> None:
+    """Make the models."""
+    parser = argparse.ArgumentParser(description="Make the teacher and the student that spell what they write.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the models and of their state")
+    parser.add_argument("--only", nargs="+", choices=list(RECIPE.pupils), default=[], help="default: all models")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    make(
+        RECIPE, options.out, lambda line: print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True), options.only
+    )
+
+
+if __name__ == "__main__":
+    main()
