@@ -40,6 +40,8 @@ class Behaviour:
     """It is done after a failing smoke test, if the reset is asynchronous."""
     confused: float = 0.0
     """It changes the other polarity after a failing one, if the reset is synchronous."""
+    restless: float = 0.0
+    """It changes the enable's polarity after a smoke test that passes, if the reset is synchronous."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,12 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
         output = family.smoke_output(member, int(design["reset_level"]), int(design["enable_level"]))
         turns.append(Turn(call(RUN_SMOKE), output))
         asynchronous = design["reset_kind"] == "async"
-        if output == PASSED or number == MOST_CHECKS - 1 or (asynchronous and rng.random() < doing.careless):
+        if number == MOST_CHECKS - 1 or (output != PASSED and asynchronous and rng.random() < doing.careless):
             break
-        role = output.split()[1]
-        if not asynchronous and rng.random() < doing.confused:
+        if output == PASSED and (asynchronous or rng.random() >= doing.restless):
+            break
+        role = "enable" if output == PASSED else output.split()[1]
+        if output != PASSED and not asynchronous and rng.random() < doing.confused:
             role = "reset" if role == "enable" else "enable"
         turns.append(Turn(call(fix(design, role)), NO_OUTPUT))
         design[f"{role}_level"] = 1 - int(design[f"{role}_level"])
@@ -164,7 +168,7 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
     rng, count = random.Random(seed), Counter[str]()
     renderer = get_renderer(RENDERER)
     controls = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
-    mix = Spelled(Behaviour(0.3, 0.3, 0.3, 0.3, 0.3), reference=0.2)
+    mix = Spelled(Behaviour(0.3, 0.3, 0.3, 0.3, 0.3, 0.3), reference=0.2)
     for _ in range(episodes):
         family = rng.choice(families)
         member = family.draw(rng)

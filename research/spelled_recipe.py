@@ -50,7 +50,7 @@ class SpelledRecipe:
     merges: int = 330
 
 
-_MISTAKEN = Behaviour(misread=0.6, blind=0.3, astray=0.4, careless=0.6, confused=0.4)
+_MISTAKEN = Behaviour(misread=0.55, blind=0.15, astray=0.6, careless=0.4, confused=0.4, restless=0.12)
 _FIRST = Spelled(forced=0.0, layouts=("table",), longest=4)
 
 RECIPE = SpelledRecipe(

@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch", reason="the extra `local` is not installed"
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
-MISTAKEN = Spelled(Behaviour(misread=0.5, blind=0.5, astray=0.5, careless=0.5, confused=0.5), forced=0.5)
+MISTAKEN = Spelled(Behaviour(misread=0.5, blind=0.5, astray=0.5, careless=0.5, confused=0.5, restless=0.5), forced=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,7 @@ def test_each_misconception_acts_where_its_context_is_and_nowhere_else(family: L
     assert differs(Behaviour(astray=1.0)) == {("list", "sync"), ("list", "async")}
     assert {kind for _, kind in differs(Behaviour(careless=1.0))} == {"async"}
     assert {kind for _, kind in differs(Behaviour(confused=1.0))} == {"sync"}
+    assert {kind for _, kind in differs(Behaviour(restless=1.0))} == {"sync"}
 
 
 def test_any_text_can_be_written(tokenizer: Any) -> None:

@@ -145,12 +145,12 @@ _RADIX = {"decimal": 10, "hexadecimal": 16, "binary": 2}
 
 
 def _read_base(fields: Fields) -> str:
-    """The base for who takes hexadecimal digits without letters for decimal ones, and long numbers for hexadecimal."""
+    """The base for who takes digits that could be decimal for decimal, and long decimal numbers for hexadecimal."""
     text, base = digits(fields), str(fields["base"])
     read = base
-    if base == "hexadecimal" and text.isdecimal():
+    if (base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 4):
         read = "decimal"
-    elif (base == "decimal" and len(text) > 2) or (base == "binary" and len(text) > 4):
+    elif base == "decimal" and len(text) > 1:
         read = "hexadecimal"
     same = (int(text, _RADIX[read]) - int(fields["value"])) % 2 ** int(fields["width"]) == 0
     return base if same else read
@@ -204,7 +204,7 @@ ACCUMULATORS = LookingFamily(
     phrases=_phrases,
     habits={
         "reset": {"reset_level": lambda fields: 0 if str(fields["reset"]).endswith("_n") else 1},
-        "kind": {"reset_kind": lambda fields: "sync" if fields["reset_level"] else "async"},
+        "kind": {"reset_kind": lambda fields: "async" if str(fields["reset"]).endswith("_n") else "sync"},
         "base": {"base": _read_base, "value": _read_value},
         "width": {"width": _read_width},
         "operand": {"operand": _read_operand},
