@@ -13,13 +13,14 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ModelError, UsageError
+from ..errors import ModelError, ServiceDown, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
+from ..renderers.chat import check_dialect
 from .endpoint import Line, ModelEndpoint
 from .protocol import Completion
 from .sampler import TokenSamplerPolicy
@@ -59,6 +60,20 @@ class _Wire:
             self.loop.call_soon_threadsafe(self.wants.put_nowait, wanted)
 
 
+def check_agent(agent: str, dialect: str | None = None) -> None:
+    """Raise `UsageError` for an unknown agent, one that is not installed, or a dialect that it cannot speak in."""
+    if agent not in AGENTS:
+        raise UsageError(f"no agent {agent!r}; choose one of {', '.join(AGENTS)}")
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm downloads a list of prices
+    os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
+    try:
+        import minisweagent  # noqa: F401
+    except ImportError as error:
+        raise UsageError('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"') from error
+    if dialect is not None:
+        check_dialect(dialect)
+
+
 class HarnessPolicy:
     """An agent of somebody else, with a model that samples tokens.
 
@@ -72,14 +87,7 @@ class HarnessPolicy:
     """
 
     def __init__(self, agent: str, model: TokenSamplerPolicy, dialect: str | None = None) -> None:
-        if agent not in AGENTS:
-            raise UsageError(f"no agent {agent!r}; choose one of {', '.join(AGENTS)}")
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm downloads a list of prices
-        os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
-        try:
-            import minisweagent  # noqa: F401
-        except ImportError as error:
-            raise UsageError('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"') from error
+        check_agent(agent, dialect)
         self.agent, self.model, self._dialect = agent, model, dialect
         self._endpoint: ModelEndpoint | None = None
         self._starting = asyncio.Lock()
@@ -115,6 +123,11 @@ class HarnessPlayer:
         self._policy, self._dialect, self._seed = policy, dialect, seed
         self._line: Line | None = None
         self._wire: _Wire | None = None
+        self._end: Callable[[], object] = lambda: None
+
+    def end(self) -> None:
+        """End the agent's thread, if it still runs. The streams stay."""
+        self._end()
 
     @property
     def streams(self) -> TokenStreams:
@@ -141,12 +154,15 @@ class HarnessPlayer:
 
         Raises:
             ModelError: The model does not answer, or the agent's program failed.
+            ServiceDown: In a run: the service cannot be used any more.
         """
         if self._wire is None:
             await self._start(messages[-1]["content"])
         assert self._wire is not None
         wanted = await self._wire.wants.get()
         if self._line is not None and self._line.fault is not None:
+            if isinstance(self._line.fault, ServiceDown):
+                raise self._line.fault
             raise ModelError(f"{self._policy.name}: {self._line.fault}") from self._line.fault
         if isinstance(wanted, _Ended):
             if wanted.error is not None and self._line is not None and self._line.full:
@@ -159,7 +175,7 @@ class HarnessPlayer:
     async def _start(self, task: str) -> None:
         endpoint = await self._policy.endpoint(self._dialect)
         self._line, self._wire = endpoint.open(self._seed), _Wire()
-        weakref.finalize(self, _let_go, endpoint, self._line, self._wire)
+        self._end = weakref.finalize(self, _let_go, endpoint, self._line, self._wire)
         agent = threading.Thread(target=_run_mini, args=(self._wire, self._line.url, task), daemon=True)
         agent.start()
 
@@ -198,7 +214,8 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
             **{name: config["model"][name] for name in known if name in config["model"]},
         )
         agent = DefaultAgent(model, _SandboxEnvironment(wire), **texts, cost_limit=0.0)
-        found = agent.run(task)
+        with client:
+            found = agent.run(task)
         wire.put(_Ended(str(found.get("submission") or found.get("exit_status") or "")))
     except BaseException as error:  # whatever ends the thread, the player must hear of it
         wire.put(_Ended("", error))

@@ -203,6 +203,11 @@ class ChatDialect:
         return [self._unprotected(one) for one in value] if isinstance(value, list) else value
 
 
+def check_dialect(name: str) -> None:
+    """Raise `UsageError` if there is no such dialect, or none for other agents' conversations."""
+    _made(ALIASES.get(name, name))
+
+
 def text_of(message: Mapping[str, Any]) -> str:
     """The text of a message.
 

@@ -18,6 +18,7 @@ import torch
 
 from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError, UsageError
 from ..renderers import Renderer
+from ..renderers.transcript import TokenTranscript
 from ..transcripts import TokenRecord, add_tokens
 from .advantages import RunningMeans, centred_rewards, permuted, token_advantages
 from .options import TrainOptions
@@ -30,9 +31,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Example:
-    """An episode as a training datum, at first without advantages."""
+    """An episode as a training datum, or one of an agent's conversations in it; at first without advantages."""
 
     rollout: Rollout
+    tokens: TokenTranscript
+    """One of the rollout's streams."""
     sampled: Sampled
     """All tokens, for the teacher."""
     datum: tinker.Datum
@@ -44,11 +47,19 @@ class Example:
     """Why the teacher did not judge."""
 
     @classmethod
-    def of(cls, rollout: Rollout, centred: float, feedback: str = "") -> Example:
-        """The example of an episode, still without advantages; `feedback` is what the teacher reads about it."""
-        tokens = rollout.tokens
-        sampled = Sampled(rollout.result.problem_id, tokens.tokens, tokens.mask, tokens.logprobs, feedback)
-        return cls(rollout, sampled, _known_only(tokens.to_datum()), centred)
+    def of(cls, rollout: Rollout, centred: float, feedback: str = "") -> list[Example]:
+        """The examples of an episode, still without advantages; `feedback` is what the teacher reads about it."""
+        problem = rollout.result.problem_id
+        return [
+            cls(
+                rollout,
+                tokens,
+                Sampled(problem, tokens.tokens, tokens.mask, tokens.logprobs, feedback),
+                _known_only(tokens.to_datum()),
+                centred,
+            )
+            for tokens in rollout.streams
+        ]
 
     async def judge(self, teacher: Teacher | None) -> None:
         """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
@@ -126,9 +137,10 @@ def make_examples(
     centred_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
     return [
-        Example.of(rollout, (weights or {}).get(problem, 1.0) * centred, feedback)
+        example
         for group, problem, centred_G, feedback_G in zip(groups, problems_P, centred_P, feedback_P, strict=True)
         for rollout, centred, feedback in zip(group.rollouts, centred_G, feedback_G, strict=True)
+        for example in Example.of(rollout, (weights or {}).get(problem, 1.0) * centred, feedback)
     ]
 
 
@@ -198,7 +210,7 @@ def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
     """
     for example in examples:
         path = example.rollout.result.transcript
-        if path is None:
+        if path is None or example.rollout.through_agent:
             continue
         try:
             add_tokens(Path(path), dict(enumerate(_token_records(example, renderer), 1)))
@@ -208,7 +220,7 @@ def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
 
 def _token_records(example: Example, renderer: Renderer | None) -> Iterator[TokenRecord]:
     begin, judgement = 0, example.judgement
-    for segment in example.rollout.tokens.segments:
+    for segment in example.tokens.segments:
         ids, end = segment.ids, begin + len(segment.ids)
         if segment.sampled:
             teacher = None

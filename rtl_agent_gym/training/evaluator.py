@@ -22,6 +22,7 @@ from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult, verdicts
 from ..evaluation.play import Observer
 from ..evaluation.statistics import estimate
+from ..policies.harness import HarnessPolicy
 from ..problems import Problem
 from ..sandboxes.image import image_tag
 from ..visible import plural
@@ -106,10 +107,14 @@ class Evaluator:
             concurrency=o.max_concurrent,
             attempts=o.rollout_retries + 1,
         )
-        policy = student_policy(sampler, o, temperature=self._temperature)
+        student = student_policy(sampler, o, temperature=self._temperature)
+        policy = student if o.agent == "none" else HarnessPolicy(o.agent, student)
         observer = Observer(finished=lambda _: self.progress.episode_done())
         await asyncio.to_thread(_set_aside, folder)
-        done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
+        try:
+            done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
+        finally:
+            await policy.close()
         return done.results
 
 

@@ -279,9 +279,10 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
         if plan.supervised is not None and isinstance(o, SftOptions):
             loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)
         else:
+            player = EpisodePlayer(config, renderer, runtime, o.seed, o.agent)
             loop = TrainingLoop(
-                o, plan.batches(), EpisodePlayer(config, renderer, runtime, o.seed), checkpointer, teachers, evaluator,
-                folder, progress, renderer=renderer, on_metrics=on_metrics,
+                o, plan.batches(), player, checkpointer, teachers, evaluator, folder, progress,
+                renderer=renderer, on_metrics=on_metrics,
             )  # fmt: skip
         await loop.run()
     if best := folder.best_checkpoint():

@@ -106,6 +106,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     They are evaluated before the first step and at the end: ``test/other/pass_rate``."""
     env: Literal["agentic", "single_turn"] = "agentic"
     """``agentic``: many turns in a shell. ``single_turn``: one completion that contains the files."""
+    agent: Literal["none", "mini-swe-agent"] = "none"
+    """Somebody else's agent that acts in the episodes, with the student as its model; each conversation that it only
+    adds to is one training example. ``none``: the student acts itself, with this package's prompts and tool."""
     renderer_name: OptionalText = None
     """The student's chat format (dialect); None for the one that fits the model."""
     system_prompt: OptionalText = None
@@ -226,6 +229,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
                 raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
         if self.harness_feedback and self.env == "single_turn":
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
+        if self.agent != "none":
+            self._check_agent()
         for name in self.extra_held_out:
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
                 raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
@@ -234,6 +239,15 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
+
+    def _check_agent(self) -> None:
+        if self.env == "single_turn":
+            raise ValueError(f"agent: {self.agent} works in a shell; choose env=agentic")
+        for name, none in (("system_prompt", None), ("teacher_system_prompt", None), ("teacher_context", "none")):
+            if getattr(self, name) != none:
+                raise ValueError(
+                    f"{name}: {self.agent} has prompts of its own, which the teacher reads too; leave it out"
+                )
 
     @classmethod
     def names(cls) -> list[str]:

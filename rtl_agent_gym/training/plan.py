@@ -19,6 +19,7 @@ from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
+from ..policies.harness import check_agent
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring.cache import default_cache_dir
@@ -176,6 +177,11 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
     used = [("student_model", o.student_model), *(teachers if o.distils else ())]
     published = [(option, model) for option, model in used if model is not None and model not in {*made, SELF}]
     renderer = _check_models(o, engine, chosen, published)
+    if o.agent != "none":
+        try:
+            check_agent(o.agent, renderer)
+        except UsageError as error:
+            raise UsageError(f"agent: {error}") from error
     prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
     _check_prompts(o, () if chosen is not None else [*problems, *held_out, *itertools.chain(*extra.values())])
     for option, model in published if engine == "local" else ():

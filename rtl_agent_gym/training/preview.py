@@ -79,7 +79,8 @@ def describe_run(plan: Plan) -> list[str]:
     source = "episodes to imitate" if plan.supervised is not None else f"problems of {o.problems} to train on"
     count = len(plan.supervised.train) if plan.supervised is not None else len(plan.problems)
     lines.append(f"data: {count} {source}{held_out.replace(', 0 in test', '')}")
-    lines.append(f"prompts: system {_prompt(o.system_prompt)}, user {_prompt(o.user_prompt)}")
+    system = _prompt(o.system_prompt) if o.agent == "none" else f"of {o.agent}"
+    lines.append(f"prompts: system {system}, user {_prompt(o.user_prompt)}")
     turns = f"{o.max_turns} turns" if o.env == "agentic" else "one turn"
     lines.append(
         f"limits: {turns}, {o.max_tokens:,} tokens a turn, {o.max_trajectory_tokens:,} an episode, "

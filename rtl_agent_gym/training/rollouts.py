@@ -41,7 +41,9 @@ from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import play
 from ..logs import logging_as
 from ..policies import ModelOptions
+from ..policies.harness import HarnessPlayer, HarnessPolicy
 from ..policies.sampler import TokenSamplerPolicy
+from ..policies.streams import TokenStreams
 from ..problems import Problem, category_name
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
@@ -63,8 +65,8 @@ class Rollout:
     """A graded episode."""
 
     result: EpisodeResult
-    tokens: TokenTranscript
-    """What is trained on."""
+    streams: tuple[TokenTranscript, ...]
+    """What is trained on: the tokens of the episode; of an agent, one for each of its conversations."""
     reward: float
     """Of the whole episode, submissions included."""
     numbers: dict[str, float] = field(default_factory=dict)
@@ -73,11 +75,19 @@ class Rollout:
     """See `Episode.files`."""
 
     @classmethod
-    def of(cls, episode: Episode, result: EpisodeResult) -> Rollout:
-        """An episode that was played to its end."""
+    def of(cls, episode: Episode, result: EpisodeResult, agents: TokenStreams | None = None) -> Rollout:
+        """An episode that was played to its end, by the student itself or through an agent with these streams."""
         assert result.score is not None
         numbers = episode.trained_numbers(result.score)
-        return cls(result, episode.tokens, sum(turn.reward for turn in episode.turns), numbers, episode.files)
+        streams = (episode.tokens,) if agents is None else tuple(agents.transcripts())
+        if agents is not None:
+            numbers |= agents.numbers()
+        return cls(result, streams, sum(turn.reward for turn in episode.turns), numbers, episode.files)
+
+    @property
+    def through_agent(self) -> bool:
+        """Whether an agent played it, whose answers are not the turns of the episode one by one."""
+        return "tokens/streams" in self.numbers
 
     @property
     def passed(self) -> bool:
@@ -87,23 +97,28 @@ class Rollout:
     def to_json(self) -> dict[str, Any]:
         """As plain data; see `from_json`."""
         data = {"reward": self.reward, "numbers": self.numbers, "files": self.files}
-        return data | {"result": self.result.model_dump(mode="json"), "tokens": self.tokens.to_json()}
+        return data | {
+            "result": self.result.model_dump(mode="json"),
+            "streams": [one.to_json() for one in self.streams],
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout:
         """The rollout of `to_json`."""
-        result, tokens = EpisodeResult.model_validate(data["result"]), TokenTranscript.from_json(data["tokens"])
-        return cls(result, tokens, data["reward"], data["numbers"], data["files"])
+        streams = tuple(map(TokenTranscript.from_json, data["streams"]))
+        result = EpisodeResult.model_validate(data["result"])
+        return cls(result, streams, data["reward"], data["numbers"], data["files"])
 
     def trajectory(self) -> Trajectory:
         """The episode in the cookbook's form, for its metrics."""
-        chunks: list[tinker.ModelInputChunk] = []
         steps: list[Transition] = []
-        for segment in self.tokens.segments:
-            if segment.sampled:
-                action = TokensWithLogprobs(list(segment.ids), list(segment.logprobs))
-                steps.append(Transition(tinker.ModelInput(chunks=list(chunks)), action, 0.0, episode_done=False))
-            chunks.append(tinker.EncodedTextChunk(tokens=list(segment.ids)))
+        for stream in self.streams:
+            chunks: list[tinker.ModelInputChunk] = []
+            for segment in stream.segments:
+                if segment.sampled:
+                    action = TokensWithLogprobs(list(segment.ids), list(segment.logprobs))
+                    steps.append(Transition(tinker.ModelInput(chunks=list(chunks)), action, 0.0, episode_done=False))
+                chunks.append(tinker.EncodedTextChunk(tokens=list(segment.ids)))
         if steps:
             steps[-1].reward, steps[-1].metrics, steps[-1].episode_done = self.reward, dict(self.numbers), True
         return Trajectory(steps, tinker.ModelInput.empty())
@@ -121,6 +136,8 @@ class EpisodePlayer:
     renderer: Renderer
     runtime: Runtime
     seed: int
+    agent: str = "none"
+    """See `TrainOptions.agent`."""
 
     async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
         """Play an episode. Raises like `evaluation.play.play`."""
@@ -134,7 +151,34 @@ class EpisodePlayer:
             # With a shared seed, what one episode learns of a submission's stimuli would help the others.
             seed=None if rules.harness_feedback else self.seed,
         )
-        return Rollout.of(episode, await play(episode, policy))
+        if self.agent == "none":
+            return Rollout.of(episode, await play(episode, policy))
+        agent = _OneEpisode(self.agent, policy)
+        try:
+            result = await play(episode, agent)
+            return Rollout.of(episode, result, agent.played().streams)
+        finally:
+            await agent.close()
+
+
+class _OneEpisode(HarnessPolicy):
+    """An agent for one episode, whose weights and seeds are those of its model."""
+
+    _player: HarnessPlayer | None = None
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer:
+        self._player = super().player(problem, renderer, seed)
+        return self._player
+
+    def played(self) -> HarnessPlayer:
+        """The episode's player."""
+        assert self._player is not None
+        return self._player
+
+    async def close(self) -> None:
+        if self._player is not None:
+            self._player.end()
+        await super().close()
 
 
 async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
@@ -202,7 +246,8 @@ class RolloutStore:
             found = json.loads(self._path(name).read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return Rollout.from_json(found) if found.get("result", {}).get("problem_id") == problem_id else None
+        known = found.get("result", {}).get("problem_id") == problem_id and "streams" in found
+        return Rollout.from_json(found) if known else None
 
     def put(self, name: str, rollout: Rollout) -> None:
         """Save an episode, unless there is one with this name and problem: the first counts."""
@@ -272,6 +317,9 @@ class Batch:
             "rollouts/faults": len(self.faults),
             "progress/lag": self.lag,
         }
+        agents = [rollout.numbers for group in self.groups for rollout in group.rollouts if rollout.through_agent]
+        for name in sorted({name for numbers in agents for name in numbers if name.startswith("tokens/")}):
+            found[name] = mean([numbers.get(name, 0.0) for numbers in agents])
         if len({problem.id for problem in problems}) > 1:
             found |= {f"pass_rate/{group.problem.id}": mean(group.passed) for group in self.groups}
         return found

@@ -313,7 +313,7 @@ async def test_the_cookbooks_rollout_and_this_packages_own_give_equal_data(
         rollout = await EpisodePlayer(config, load_renderer(config), lease.runtime, 0)(arbiter, policy)
     finally:
         await lease.release()
-    ours = rollout.tokens.to_datum()
+    ours = rollout.streams[0].to_datum()
     assert ours.model_input.to_ints() == theirs.model_input.to_ints()
     assert ours.loss_fn_inputs.keys() == theirs.loss_fn_inputs.keys()
     for name, tensor in theirs.loss_fn_inputs.items():

@@ -357,8 +357,8 @@ def test_a_home_folder_that_does_not_exist_is_one_line(option: dict[str, str]) -
 FIXED = {
     "student_model", "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt",
     "teacher_context", "teacher_lag", "engine", "local_dtype", "load_checkpoint_path", "cvdp_jsonl_path",
-    "problem_ids", "categories", "difficulties", "rows", "held_out", "extra_held_out", "env", "renderer_name",
-    "system_prompt", "user_prompt", "max_turns", "max_tokens", "max_trajectory_tokens", "temperature",
+    "problem_ids", "categories", "difficulties", "rows", "held_out", "extra_held_out", "env", "agent",
+    "renderer_name", "system_prompt", "user_prompt", "max_turns", "max_tokens", "max_trajectory_tokens", "temperature",
     "eval_temperature", "timeout_seconds", "reward", "reward_weights", "judge", "harness_feedback", "progress_coef",
     "control", "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking",
     "kl_weight_text", "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "batch_size",

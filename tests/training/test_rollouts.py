@@ -24,7 +24,7 @@ def episode(token: int, problem: object = FIRST) -> Rollout:
     tokens.append([9])
     tokens.add_action([8], [float("-inf")])
     result = EpisodeResult.of(problem, 7, stop_reason="completed")  # type: ignore[arg-type]
-    return Rollout(result, tokens, 1.1, {"turns": 2.0}, {"rtl/a.sv": "module a;"})
+    return Rollout(result, (tokens,), 1.1, {"turns": 2.0}, {"rtl/a.sv": "module a;"})
 
 
 def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: 
     store.put(NAME, episode(6))
     assert (found := store.get(NAME, FIRST.id)) is not None
     assert found.to_json() == episode(5).to_json()
-    assert (found.tokens.tokens, found.tokens.logprobs) == (episode(5).tokens.tokens, episode(5).tokens.logprobs)
+    assert found.streams[0].tokens == episode(5).streams[0].tokens
     store.drop_before(4)
     assert store.get(NAME, FIRST.id) is None
 
@@ -46,6 +46,6 @@ def test_an_episode_of_another_problem_or_version_does_not_count(tmp_path: Path)
     store.put(NAME, episode(7, SECOND))
     assert store.get(NAME, FIRST.id) is None
     assert (found := store.get(NAME, SECOND.id)) is not None
-    assert found.tokens.tokens[2] == 7
+    assert found.streams[0].tokens[2] == 7
     (tmp_path / f"{NAME}.json").write_text(json.dumps({"problem": FIRST.id, "transitions": []}))
     assert store.get(NAME, FIRST.id) is None

@@ -84,7 +84,7 @@ def played(problem: Problem, prompt: list[int], turn: list[int], *rewards: float
     """A group of episodes of one turn."""
     tokens = TokenTranscript(prompt)
     tokens.add_action(turn, [-0.5] * len(turn))
-    return PlayedGroup(problem, [Rollout(EpisodeResult.of(problem, 0), tokens, reward) for reward in rewards])
+    return PlayedGroup(problem, [Rollout(EpisodeResult.of(problem, 0), (tokens,), reward) for reward in rewards])
 
 
 @pytest.mark.parametrize("teacher", [pytest.param("Qwen/Qwen3-32B", marks=pytest.mark.slow), "openai/gpt-oss-20b"])

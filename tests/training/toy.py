@@ -98,7 +98,7 @@ class ToyEpisodes:
         rest: dict[str, Any] = dict.fromkeys(("format", "syntax", "interface", "compile"), 1)
         score = Score(passed=reward == 1.0, tests_passed=0, tests_total=1, reward=reward, **rest)
         result = EpisodeResult.of(problem, 0, score=score, stop_reason="completed", turns=TURNS)
-        return Rollout(result, tokens, reward, {"tests_passed": float(score.passed)})
+        return Rollout(result, (tokens,), reward, {"tests_passed": float(score.passed)})
 
 
 class ToyEvaluator(Evaluator):

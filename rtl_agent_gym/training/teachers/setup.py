@@ -63,6 +63,10 @@ def _make_teacher(
     if system_prompt is not None:
         own = replace(own, episode=own.episode.with_options(system_prompt=system_prompt))
     same = same_vocabulary(config, own)
+    if not same and plan.options.agent != "none":
+        raise UsageError(
+            f"{option}: {model} has another tokenizer than the student, and cannot read an agent's prompts"
+        )
     if not same and config.single_turn:
         raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
     covered = [problem for problem in plan.problems if context.covers(problem)]
