@@ -77,7 +77,7 @@ def scripted(script: Script, folder: Path, *options: str) -> list[str]:
 class HarborPlayer:
     """Harbor shows no observations of ours: each agent has a shell tool of its own."""
 
-    name = "Harbor 0.25"
+    name = "Harbor 0.26"
     left_out = frozenset({"submissions"})
     """Scripts that it cannot play: nothing grades a submission during a trial."""
 
