@@ -19,7 +19,7 @@ from rtl_agent_gym.sources.verification.findings import FindingsStore
 from rtl_agent_gym.sources.verification.making import verification_maker
 from tests.cli.in_process import call
 
-FAMILIES = [f"family:{name}?count=1&seed=4" for name in ("registers", "arbiters", "timers")]
+FAMILIES = [f"family:{name}?count=1&seed=4" for name in ("registers", "arbiters", "timers", "accumulators")]
 
 
 @pytest.fixture
@@ -135,6 +135,22 @@ async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSand
         assert not score.passed, name
         assert score.credit == 0, name
         assert score.tests_passed == 0, name
+
+
+@pytest.mark.docker
+async def test_most_of_the_mutants_are_enough(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = await made_of(FAMILIES[1], "stimulus", tmp_path)
+    right, settings = problem.harness["src/designs/right.sv"], json.loads(problem.harness["src/judge.json"])
+    golden = (problem.golden or {})[problem.targets[0]]
+    for missed, passes in ((1, True), (2, False)):
+        names = settings["mutants"][:missed]
+        harness = {**problem.harness, **{f"src/designs/{name}": right for name in names}}
+        score = await scored(problem.model_copy(update={"harness": harness}), golden, provider)
+        assert len(settings["mutants"]) == score.tests_total == 12
+        assert score.passed == passes
+        assert score.tests_passed == 12 - missed
+        assert score.credit == (1.0 if passes else pytest.approx(10 / 12))
+        assert score.reason.startswith("11 of 12 tests passed" if passes else "2 of 12 tests failed")
 
 
 @pytest.mark.docker

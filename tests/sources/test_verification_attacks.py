@@ -13,25 +13,37 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
-from rtl_agent_gym.sources.verification.derived import VerifyOptions, cases, verification_problem
+from rtl_agent_gym.sources.verification.derived import Kind, VerifyOptions, cases, verification_problem
 from rtl_agent_gym.sources.verification.designs import with_prefix
 from rtl_agent_gym.sources.verification.findings import Findings
 
-from .verification_attacks import ATTACKS, HONEST, RESET_ONLY, RIGHT, TWINS, WRONG, Attack, Control, bench
+from .verification_attacks import (
+    ATTACKS,
+    CHECKER_ATTACKS,
+    HONEST,
+    RESET_ONLY,
+    RIGHT,
+    TIMES,
+    TWINS,
+    WRONG,
+    Attack,
+    Control,
+    bench,
+)
 
 pytestmark = pytest.mark.docker
 
 TARGET = "verif/testbench.sv"
 
 
-def problem_of(mutants: Iterable[str], control: Control | None = None) -> Problem:
+def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus") -> Problem:
     """A problem with one right design and some others, perhaps without a guard."""
     [member] = load_problems("family:registers?count=1")
     harness = {path: text for path, text in member.harness.items() if path != "src/case.json"}
     top = member.harness["src/.env"].split("TOPLEVEL        = ")[1].split()[0]
     harness["src/.env"] = harness["src/.env"].replace(top, "counter")
     base = member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": RIGHT}})
-    options = VerifyOptions(kind="stimulus")
+    options = VerifyOptions(kind=kind)
     [case] = cases([base], options)
     made = verification_problem(case, Findings(key=case.key, problem_id=base.id), options)
     texts = {f"mutant_{number:02}.sv": text for number, text in enumerate(mutants, 1)}
@@ -47,11 +59,15 @@ def problem_of(mutants: Iterable[str], control: Control | None = None) -> Proble
 
 
 async def scored(
-    provider: DockerSandboxes, text: str, mutants: Iterable[str], control: Control | None = None, **files: str
+    provider: DockerSandboxes,
+    text: str,
+    mutants: Iterable[str],
+    control: Control | None = None,
+    files: Iterable[tuple[str, str]] = (),
 ) -> Score:
     defences = Defences(simulation=False) if control and control.open_wall else None
     async with Scorer(provider, weights=RewardWeights.preset("dense"), defences=defences) as scorer:
-        return await scorer.score(problem_of(mutants, control), {TARGET: text, **files})
+        return await scorer.score(problem_of(mutants, control), {TARGET: text, **dict(files)})
 
 
 def tried_on(attack: Attack) -> list[str]:
@@ -60,10 +76,28 @@ def tried_on(attack: Attack) -> list[str]:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 async def test_an_attack_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
-    score = await scored(provider, attack.text, tried_on(attack), **dict(attack.files))
+    score = await scored(provider, attack.text, tried_on(attack), files=attack.files)
     assert not score.passed
     assert score.tests_passed == 0
     assert score.reward <= 0.4, "only format and syntax may have been earned"
+
+
+@pytest.mark.parametrize("name", CHECKER_ATTACKS)
+async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider: DockerSandboxes) -> None:
+    problem = problem_of([*TWINS.values(), RIGHT], kind="checker")
+    async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
+        score = await scorer.score(problem, {problem.targets[0]: CHECKER_ATTACKS[name]})
+        golden = await scorer.score(problem, dict(problem.golden or {}))
+    assert (score.passed, score.tests_passed, score.credit) == (False, 0, 0.0)
+    assert golden.tests_passed == 0, "the reference cannot tell them apart either"
+
+
+async def test_without_the_times_a_checker_counts_changes(provider: DockerSandboxes) -> None:
+    problem = problem_of(TWINS.values(), TIMES, kind="checker")
+    async with Scorer(provider) as scorer:
+        text = CHECKER_ATTACKS["a count of changes within a time"]
+        score = await scorer.score(problem, {problem.targets[0]: text})
+    assert score.tests_passed == 1
 
 
 CONTROLLED = [attack for attack in ATTACKS if attack.control]

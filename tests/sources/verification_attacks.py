@@ -207,3 +207,26 @@ ATTACKS = [
     Attack("a stop for a verdict", bench("if (q !== 10) $stop;"), wrong=True),
     Attack("an early end by another file", bench(), wrong=True, files=(("verif/other.sv", "initial $fatal;"),)),
 ]  # fmt: skip
+
+
+def checker(body: str) -> str:
+    """A checker of the ports, with what an attack does."""
+    return (
+        "`timescale 1ns/1ps\nmodule port_checker (input wire clk, input wire rst, input wire en, input wire [3:0] q);\n"
+        f"    reg [8*64:1] line;\n    integer n = 0;\n    {body}\nendmodule\n"
+    )
+
+
+CHECKER_ATTACKS = {
+    "the design by the name in the given stimuli": checker("always @(posedge clk) if (stimuli.dut.state !== q) $error;"),
+    "the design by a name that resolves upwards": checker("always @(posedge clk) if (dut.state !== q) $error;"),
+    "the stimuli by their name": checker("initial stimuli.seed = 3;"),
+    "its own path": checker('initial begin $sformat(line, "%m"); $display("%0s", line); if (line == 0) $error; end'),
+    "an end before the stimuli's": checker("initial #100 $finish;"),
+    "an input that is driven": checker("assign q = 3;"),
+    "force on an input": checker("initial force q = 3;"),
+    "a rejection at the start": checker("initial $error;"),
+    "a module of the stimuli's name": checker("") + "module stimuli; endmodule\n",
+    "a count of changes within a time": checker("always @(q) if ($time > 40) n = n + 1; always @(negedge clk) begin "
+                                                "#1 if (n > 1) $error; n = 0; end"),
+}  # fmt: skip

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from rtl_agent_gym.errors import SandboxBroken
+from rtl_agent_gym.errors import HarnessError, SandboxBroken
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
@@ -21,8 +21,8 @@ FEWEST = 8
 """Mutants of a problem, at least."""
 TRIED = 3
 """Mutants that are simulated for each one that is wanted."""
-_SECONDS = 60
-"""Time limit of a comparison."""
+_SECONDS, _PATIENCE = 60, 1800
+"""Processor time of a comparison or of Yosys; and the time in which a machine must have given it."""
 _DIFFERS = re.compile(r"^DIFFERS (\d+)$", re.MULTILINE)
 
 _NETLIST = (
@@ -146,8 +146,15 @@ async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:
     """The design as Yosys writes it; empty if Yosys cannot read it."""
     await sandbox.write_files({"right.sv": right})
     command = f"yosys -q -p '{_NETLIST.format(top=device.name)}' >/dev/null 2>&1 && cat same.sv"
-    done = await sandbox.exec(["sh", "-c", command], timeout=_SECONDS)
-    return done.output if done.exit_code == 0 else ""
+    return await _output(command, sandbox) or ""
+
+
+async def _output(command: str, sandbox: Sandbox) -> str | None:
+    """What a shell command prints; None if it fails, or needs too much processor time, however busy the machine is."""
+    done = await sandbox.exec(["sh", "-c", f"ulimit -t {_SECONDS}; {command}"], timeout=_PATIENCE)
+    if done.timed_out:
+        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time in {_PATIENCE} s")
+    return done.output if done.exit_code == 0 else None
 
 
 async def differing(
@@ -163,10 +170,9 @@ async def differing(
         text = comparison(device, right, [others[at] for at in group], cycles=length, seed=seed)
         await sandbox.write_files({"compare.sv": text})
         build = "iverilog -g2012 -Wno-timescale -s testbench -o compare.vvp compare.sv 2>/dev/null"
-        command = f"{build} && timeout {_SECONDS} vvp -n compare.vvp"
-        done = await sandbox.exec(["sh", "-c", command], timeout=2 * _SECONDS)
-        if done.exit_code == 0:
-            found |= {group[int(number)] for number in _DIFFERS.findall(done.output)}
+        output = await _output(f"{build} && vvp -n compare.vvp", sandbox)
+        if output is not None:
+            found |= {group[int(number)] for number in _DIFFERS.findall(output)}
         elif len(group) > 1:
             middle = len(group) // 2
             groups += [group[:middle], group[middle:]]

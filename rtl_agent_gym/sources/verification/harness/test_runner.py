@@ -93,10 +93,10 @@ def run(name, bench):
         compiled.write_text(instrument(text, token, mark), encoding="utf-8", errors="surrogateescape")
         for file in texts:
             (folder / file).unlink()
-        return simulate(compiled, folder, mark.encode())
+        return simulate(compiled, folder, token.encode(), mark.encode())
 
 
-def simulate(compiled, folder, mark):
+def simulate(compiled, folder, token, mark):
     seconds = SETTINGS["seconds"]
     process = subprocess.Popen(
         ["vvp", "-n", str(compiled)],
@@ -117,7 +117,7 @@ def simulate(compiled, folder, mark):
             kind, _, rest = line[len(mark) + 1 :].partition(b" ")
             if kind == b"P":
                 time, _, values = rest.partition(b" ")
-                trace.append((int(time), values))
+                trace.append((int(time), values.replace(token, b"")))  # the path of the instance has it
             elif rejected is None:
                 rejected = int(rest) if kind == b"E" else float("inf")
         if len(trace) > MOST_EVENTS:
