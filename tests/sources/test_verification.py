@@ -177,6 +177,7 @@ def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow  # a grading for each bundled problem, family and kind
+@pytest.mark.timeout(1200)
 @pytest.mark.docker
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_reference_passes(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:

@@ -183,11 +183,14 @@ def comparison(device: Device, design: str, others: Sequence[str], *, cycles: in
         [],
         [design, with_prefix(design, MODEL)],
     )
+    driven = {port.name for port in device.ports if port.direction == "input"}
     for number, text in enumerate(others):
         texts.append(with_prefix(text, f"other_{number}_"))
-        names = {port.name: f"found_{number}_{port.name}" for port in device.outputs}
-        known += [f"    wire {_bits(port)}{names[port.name]};" for port in device.outputs]
-        inside = ", ".join(f".{port.name}({names.get(port.name, port.name)})" for port in device.ports)
+        # Each has wires of its own, also for its inputs: a mutant may drive those.
+        names = {port.name: f"of_{number}_{port.name}" for port in device.ports}
+        known += [f"    wire {_bits(port)}{names[port.name]};" for port in device.ports]
+        known += [f"    assign {name} = {port};" for port, name in names.items() if port in driven]
+        inside = ", ".join(f".{port}({name})" for port, name in names.items())
         known.append(f"    other_{number}_{device.name} other_{number} ({inside});")
         wrong = " || ".join(
             f"(^expected_{port.name} !== 1'bx && {names[port.name]} !== expected_{port.name})"
