@@ -15,10 +15,11 @@ from hypothesis import settings
 
 from rtl_agent_gym.episodes.rules import Grader
 from rtl_agent_gym.episodes.runtime import LocalRuntime, using
-from rtl_agent_gym.errors import RTLGymError
+from rtl_agent_gym.errors import RTLGymError, SandboxError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
 from rtl_agent_gym.sandboxes.choice import kind, make_provider, resolved_kind
+from rtl_agent_gym.sandboxes.image import connected, find_image
 from rtl_agent_gym.sandboxes.root_folder import VARIABLE, roots_folder, unpack
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.scoring.options import GradingOptions
@@ -29,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Several workers share the processors: one thread each, where a library would take as many as there are processors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Without a daemon, what needs one must fail instead of taking namespaces. Another word here runs the suite on those.
+# Without a daemon, what needs one must fail instead of taking namespaces. With the word `namespaces` the suite runs on
+# those, and what is about Docker itself still has Docker; where there is none, it is skipped.
 os.environ.setdefault("RTL_GYM_SANDBOX", "docker")
 
 # Tests have caches of their own, and all use the one root of sandboxes without Docker.
@@ -83,22 +85,39 @@ def _is_about_docker(item: pytest.Item) -> bool:
     return item.get_closest_marker("daemon") is not None or "docker" in params.values()
 
 
+def _has_image() -> bool:
+    """Whether a Docker daemon answers that has the simulation image."""
+    try:
+        with connected() as client:
+            return bool(find_image(client))
+    except SandboxError:
+        return False
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and mark the property tests, so that they can be asked for.
-
-    With namespaces as sandboxes, what is about Docker itself is skipped.
 
     A test with containers that fails is run a second time, as a busy machine can make it miss a deadline. The summary
     names each that passed only then: that is a race to be mended, and the nightly run fails.
     """
     items.sort(key=_place)
+    without_docker = kind() == "namespaces" and not _has_image()
     for item in items:
-        if kind() == "namespaces" and _is_about_docker(item):
+        if without_docker and _is_about_docker(item):
             item.add_marker(pytest.mark.skip(reason="Docker"))
         if item.get_closest_marker("docker"):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("property")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
+    """Let a test that is about Docker have Docker's sandboxes, whichever the others have."""
+    with pytest.MonkeyPatch.context() as patch:
+        if _is_about_docker(item):
+            patch.setenv("RTL_GYM_SANDBOX", "docker")
+        return (yield)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

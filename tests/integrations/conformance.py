@@ -11,7 +11,6 @@ from typing import Protocol
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import ToolCall
-from rtl_agent_gym.sandboxes.daemon import connect
 
 RULES = EpisodeConfig(max_turns=6, command_timeout=2.0)
 
@@ -115,12 +114,3 @@ EXPECTED = {
 def in_short(observation: str) -> str:
     """An observation without what differs between dialects by design: the form of a call that a correction shows."""
     return observation.split("\n")[0] if observation.startswith("ERROR: ") else observation
-
-
-def kill(sandbox: str) -> None:
-    """End a container from outside."""
-    client = connect()
-    try:
-        client.containers.get(sandbox).kill()
-    finally:
-        client.close()

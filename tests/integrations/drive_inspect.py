@@ -27,7 +27,8 @@ from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
 from rtl_agent_gym.integrations import inspect as adapter
 from rtl_agent_gym.integrations.inspect import cvdp
 from rtl_agent_gym.integrations.session import ToolSession
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.sandboxes.providers import kill
 
 sessions: list[ToolSession] = []
 """Those that were started, in order."""

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.sandboxes.daemon import connect
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.sandboxes.providers import kill
 
 
 @contextlib.asynccontextmanager

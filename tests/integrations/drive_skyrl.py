@@ -8,7 +8,8 @@ from typing import Any
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.sandboxes.providers import kill
 
 QWEN = get_renderer("qwen3")
 

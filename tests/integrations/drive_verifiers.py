@@ -20,9 +20,10 @@ from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.integrations.verifiers import CVDPTaskConfig, CVDPTaskset, CVDPTasksetConfig
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
-from tests.integrations.conformance import Played, Script, gray, in_short, kill
+from tests.integrations.conformance import Played, Script, gray, in_short
 from tests.integrations.generate_server import GenerateServer
 from tests.policies.stub_server import ChatServer, Reply
+from tests.sandboxes.providers import kill
 
 sessions: list[ToolSession] = []
 """Those that were started, in order."""

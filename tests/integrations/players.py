@@ -14,8 +14,9 @@ from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, kill, scripts
+from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, scripts
 from tests.integrations.table import recorded
+from tests.sandboxes.providers import kill
 
 QWEN = get_renderer("qwen3")
 USER, ASSISTANT = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"

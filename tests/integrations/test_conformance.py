@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
-from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.transcripts import read_transcript
 from tests.integrations.conformance import EXPECTED, Played, Player, scripts
 from tests.integrations.ecosystem import importable
 from tests.integrations.players import CookbookPlayer, GymnasiumPlayer, SessionPlayer
 from tests.integrations.table import Notes, recorded
+from tests.sandboxes.providers import owned
 
 importable("tinker_cookbook")
 PLAYERS: Sequence[Player] = (SessionPlayer(), GymnasiumPlayer(), CookbookPlayer())
@@ -34,16 +31,6 @@ async def play_all(player: Player, folder: Path, names: Collection[str]) -> dict
     return {script.name: each for script, each in zip(todo, played, strict=True)}
 
 
-def containers() -> set[str | None]:
-    """Containers of this process."""
-    client = connect()
-    try:
-        mine = f"{OWNER_LABEL}={socket.gethostname()}:{os.getpid()}"
-        return {container.id for container in client.containers.list(all=True, filters={"label": mine})}
-    finally:
-        client.close()
-
-
 @pytest.mark.docker
 @pytest.mark.parametrize(
     "names",
@@ -54,9 +41,9 @@ def containers() -> set[str | None]:
 )
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path, names: Collection[str]) -> None:
     with recorded("Gymnasium", names) as gymnasium, recorded("tinker-cookbook", names) as cookbook:
-        before = containers()
+        before = owned(every=True)
         await play_and_compare(tmp_path, names, {GymnasiumPlayer.name: gymnasium, CookbookPlayer.name: cookbook})
-        assert containers() <= before
+        assert owned(every=True) <= before
 
 
 async def play_and_compare(tmp_path: Path, names: Collection[str], notes: Mapping[str, Notes]) -> None:

@@ -340,6 +340,7 @@ disown -a
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 def test_a_hostile_agent_does_not_stop_the_collection(images: VerifierImages) -> None:
     settings = tomllib.loads(task_files(gray(), image_tag())["task.toml"])
     (hook,) = settings["verifier"]["collect"]
@@ -370,6 +371,7 @@ ATTACK_ROWS = _rows(ATTACKS, quick=lambda number: number == 0)
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # a task's tests run in a container of an image of their own
 class TestScript:
     @pytest.mark.slow  # each problem's image has to be built first
     @pytest.mark.parametrize("problem", BUNDLED, ids=lambda problem: problem.id)

@@ -276,7 +276,7 @@ async def test_an_idle_connection_is_closed_and_its_episode_ends() -> None:
 
 
 EIGHT = """
-from tests.integrations.conformance import kill
+from tests.sandboxes.providers import kill
 from tests.integrations.drive_openenv import containers, container_with
 PROBLEM, SERVER = MORE
 

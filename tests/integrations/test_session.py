@@ -27,8 +27,8 @@ from rtl_agent_gym.problems.notes import note_of
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import ANSWERED
-from rtl_agent_gym.sandboxes.daemon import connect
-from tests.integrations.conformance import gray, kill, solution
+from tests.integrations.conformance import gray, solution
+from tests.sandboxes.providers import containers, kill
 
 
 @pytest.fixture
@@ -138,11 +138,9 @@ class TestSession:
         name = session.episode.sandbox.id
         await session.close()
         await session.close()
-        client = connect()
         async with asyncio.timeout(60):
-            while client.containers.list(all=True, filters={"name": name}):  # the daemon may still be removing it
+            while containers(name, all=True):  # the daemon may still be removing it
                 await asyncio.sleep(0.1)
-        client.close()
         with pytest.raises(UsageError, match="running episode"):
             await session.finish()
 

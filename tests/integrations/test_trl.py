@@ -27,15 +27,14 @@ from rtl_agent_gym.integrations.session import OVER, ToolSession
 from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
-from rtl_agent_gym.sandboxes import DockerSandboxes, admission
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
-from rtl_agent_gym.sandboxes.daemon import connect
-from tests.integrations import drive
-from tests.integrations.conformance import EXPECTED, RULES, Script, gray, kill, scripts, solution
+from rtl_agent_gym.sandboxes import admission
+from rtl_agent_gym.sandboxes.choice import make_provider
+from tests.integrations.conformance import EXPECTED, RULES, Script, gray, scripts, solution
 from tests.integrations.ecosystem import importable
 from tests.integrations.players import SessionPlayer, check_equal
 from tests.integrations.players_trl import TrlPlayer
 from tests.integrations.table import recorded
+from tests.sandboxes.providers import containers, kill, owned, running
 
 importable("trl", "datasets")
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,21 +59,11 @@ async def grade(environments: Sequence[RTLEnvironment], completions: Sequence[An
     return await asyncio.to_thread(asyncio.run, rewards)
 
 
-def containers(name: str) -> list[str]:
-    """Containers whose name or owner has this text."""
-    client = connect()
-    try:
-        found = client.containers.list(all=True, ignore_removed=True)
-        return [str(one.name) for one in found if name in str(one.name) or name in one.labels.get(OWNER_LABEL, "")]
-    finally:
-        client.close()
-
-
 @pytest.mark.docker
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=pytest.mark.slow)])
 async def test_scripts_get_the_verdicts_of_a_session(names: Collection[str], tmp_path: Path) -> None:
-    chosen, before = [script for script in scripts() if script.name in names], drive.containers()
+    chosen, before = [script for script in scripts() if script.name in names], owned(every=True)
     with recorded("TRL", names) as notes:
         played = await TrlPlayer().play_all(chosen, tmp_path / "there")
         for script in chosen:
@@ -82,7 +71,7 @@ async def test_scripts_get_the_verdicts_of_a_session(names: Collection[str], tmp
             direct = await SessionPlayer().play(script, tmp_path / script.name)
             check_equal(script.name, played[script.name], direct)
             notes.add(script.name, direct, observations=True, tokens=True)  # tokens: `ScriptedTrainer.check_tokens`
-        assert set(drive.containers()) <= set(before)
+        assert owned(every=True) <= before
 
 
 class TestDataset:
@@ -154,11 +143,7 @@ class TestEpisodes:
         assert (numbers["rtl/reward"], numbers["rtl/tests_passed"]) == (pytest.approx(0.9), 0.5)
         assert (numbers["rtl/faults"], numbers["rtl/stop/completed"]) == (pytest.approx(1 / 3), 0.5)
         assert wall < 2 * numbers["rtl/score_seconds"]
-        client = connect()
-        try:
-            assert not {one.id for one in client.containers.list(all=True, ignore_removed=True)} & set(sandboxes)
-        finally:
-            client.close()
+        assert not containers(all=True) & set(sandboxes)
         with pytest.raises(UsageError, match="once, after reset"):
             await grade(environments, [DONE] * 3)
 
@@ -185,13 +170,15 @@ class TestEpisodes:
         def unconnected() -> dict[str, float]:
             return admission.usage() if connected else {}
 
-        async def known(provider: DockerSandboxes) -> admission.Budget:
+        async def known(provider: Any) -> admission.Budget:
             connected.append(provider)
-            return await ask(provider)
+            budget: admission.Budget = await ask(provider)
+            return budget
 
-        connected: list[DockerSandboxes] = []
-        ask = DockerSandboxes.budget
-        monkeypatch.setattr(DockerSandboxes, "budget", known)
+        connected: list[object] = []
+        made = type(make_provider())
+        ask: Any = made.budget
+        monkeypatch.setattr(made, "budget", known)
         monkeypatch.setattr(adapter, "usage", unconnected)
         monkeypatch.setattr(adapter, "_open", set(range(1 << 16)))  # as if so many were open
         with pytest.raises(UsageError, match=r"there is memory for \d+: lower"):
@@ -214,18 +201,19 @@ class TestEpisodes:
     def test_no_container_outlives_the_process(self) -> None:
         program = (
             "from rtl_agent_gym.integrations.trl import RTLEnvironment; import os\n"
+            "from tests.sandboxes.providers import owned\n"
             f"one = RTLEnvironment(); one.reset(problem_id={gray().id!r})\n"
-            "print(os.getpid(), one.execute_bash(command='echo begun'))"
+            "print(os.getpid(), one.execute_bash(command='echo begun'), *owned())"
         )
         done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
-        number, begun = done.stdout.split()
-        assert begun == "begun"
+        number, begun, *sandboxes = done.stdout.split()
+        assert (begun, len(sandboxes)) == ("begun", 1)
         for _ in range(60):
-            if not containers(f"-{number}-"):
+            if not (owned(int(number), every=True) | running(set(sandboxes))):
                 break
             time.sleep(1)
-        assert not containers(f"-{number}-")
+        assert not (owned(int(number), every=True) | running(set(sandboxes)))
 
 
 @pytest.mark.docker

@@ -14,7 +14,8 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 from trl import GRPOConfig, GRPOTrainer
 
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.integrations.conformance import Script, kill
+from tests.integrations.conformance import Script
+from tests.sandboxes.providers import kill
 
 END = "<|im_end|>"
 

@@ -11,15 +11,17 @@ import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import docker
-import pytest
 
 from rtl_agent_gym.sandboxes import NamespaceSandbox, Process, Sandbox, SandboxProvider, SandboxSpec
 from rtl_agent_gym.sandboxes.choice import resolved_kind
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
+
+if TYPE_CHECKING:
+    import pytest  # which not every environment that ends sandboxes has
 
 
 def on_both_providers(metafunc: pytest.Metafunc) -> None:
