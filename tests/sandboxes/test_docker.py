@@ -96,7 +96,7 @@ print(errno.errorcode[ctypes.get_errno()])
         ("df -i /code | awk 'END { print $2 }'", str(MAX_INODES)),
         ("grep CapEff /proc/self/status | cut -f2", "0" * 16),
         ("grep NoNewPrivs /proc/self/status | cut -f2", "1"),
-        pytest.param("ls /sys/class/net", "lo", marks=pytest.mark.daemon),
+        ("grep -o '[a-z0-9]*:' /proc/net/dev", "lo:"),
         ("touch /etc/x /usr/x /venv/x 2>/dev/null; echo $?", "1"),
         ("ls /src /rundir | grep -c py", "0"),
         ("cat /proc/1/environ 2>/dev/null; ls /proc/1/fd 2>/dev/null; echo closed", "closed"),
