@@ -277,7 +277,7 @@ ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
         (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "inf"], 2, "--timeout"),
         (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "nan"], 2, "--timeout"),
         (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "1e300"], 2, "--timeout"),
-        (["image", "show"], 3, "/nonexistent does not exist"),
+        (["image", "show", "--sandbox", "docker"], 3, "/nonexistent does not exist"),
         (["train", "distill", "timeout_seconds=inf"], 2, "timeout_seconds must be "),
         (["train", "distill", "timeout_seconds=1e300"], 2, "timeout_seconds must be "),
         (["train", "distill", "learning_rate=inf"], 2, "learning_rate must be "),
