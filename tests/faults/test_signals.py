@@ -16,8 +16,9 @@ import pytest
 from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandbox, Sandbox
 from rtl_agent_gym.scoring import Score, Scorer, harness
+from tests.sandboxes.providers import processes_of
 from tests.scoring.conftest import ENV, GOLDEN, HEADER, RUNNER, TARGET, TESTS, make_problem
 from tests.scoring.test_blame import Meddling, alone, short_waits
 
@@ -37,7 +38,9 @@ def waiting(problem_or_env: str = ENV) -> Problem:
 
 
 def processes(sandbox: Sandbox, provider: DockerSandboxes) -> dict[int, tuple[int, str]]:
-    """The processes of a container: number on the host, {number: (parent's, program)}."""
+    """The processes of a sandbox: number on the host, {number: (parent's, program)}."""
+    if isinstance(sandbox, NamespaceSandbox):
+        return processes_of(sandbox)
     listed = provider.client().top(sandbox.id, "-eo pid,ppid,comm")
     return {int(row[0]): (int(row[1]), row[2]) for row in listed["Processes"]}
 

@@ -80,6 +80,13 @@ def programs(owner: int) -> list[str]:
     return [line for top in tops for line in top.stdout.splitlines()]
 
 
+def processes_of(sandbox: NamespaceSandbox) -> dict[int, tuple[int, str]]:
+    """The processes of a sandbox: their numbers outside of it, with {number: (parent's, program)}."""
+    processes, first = _processes(), str(sandbox.pid)
+    inside = {first, *_descendants({first}, processes)} & processes.keys()
+    return {int(pid): (int(processes[pid].parent), processes[pid].name) for pid in inside}
+
+
 class _Process(NamedTuple):
     parent: str
     name: str
