@@ -203,6 +203,7 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 @pytest.mark.slow
 async def test_a_parent_group_that_runs_out_of_memory_is_the_machines_fault(
     provider: DockerSandboxes, parent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +231,7 @@ HUNGRY = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] =
 
 
 @pytest.mark.docker
+@pytest.mark.daemon
 async def test_a_hungry_design_is_to_blame_below_a_parent_group_too(
     provider: DockerSandboxes, adder: Problem, parent: Path, tmp_path: Path
 ) -> None:

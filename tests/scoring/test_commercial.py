@@ -175,6 +175,7 @@ def test_a_dockerfile_that_copies_from_the_callers_image_is_not_graded_from_the_
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # an image of the caller's, which has less than the simulation image, needs Docker
 async def test_a_design_is_graded_in_the_callers_image(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
     problem = commercial()
     async with Scorer(provider, harness=options(image, tmp_path), cache=tmp_path / "cache") as scorer:

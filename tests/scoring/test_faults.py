@@ -113,6 +113,7 @@ async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: P
 
 
 async def test_no_daemon_at_all(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
     async with Scorer() as scorer:
         with pytest.raises(DaemonError) as caught:
