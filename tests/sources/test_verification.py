@@ -113,7 +113,7 @@ def test_the_bug_of_a_debugging_problem_is_a_mutant(user_cache: Path) -> None:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = await made_of(FAMILIES[0], kind, tmp_path)
     golden = (problem.golden or {})[problem.targets[0]]
@@ -138,6 +138,7 @@ async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSand
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # a problem is made, which takes half a minute
 async def test_most_of_the_mutants_are_enough(tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = await made_of(FAMILIES[1], "stimulus", tmp_path)
     right, settings = problem.harness["src/designs/right.sv"], json.loads(problem.harness["src/judge.json"])

@@ -74,7 +74,13 @@ def tried_on(attack: Attack) -> list[str]:
     return [WRONG] if attack.wrong else list(TWINS.values())
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+SLOW = pytest.mark.slow
+"""The gradings of all take minutes; every time, the attacks run that have a control, and a few of the rest."""
+
+
+@pytest.mark.parametrize(
+    "attack", [pytest.param(attack, id=attack.name, marks=() if attack.control else SLOW) for attack in ATTACKS]
+)
 async def test_an_attack_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
     score = await scored(provider, attack.text, tried_on(attack), files=attack.files)
     assert not score.passed
@@ -82,7 +88,9 @@ async def test_an_attack_earns_nothing(attack: Attack, provider: DockerSandboxes
     assert score.reward <= 0.4, "only format and syntax may have been earned"
 
 
-@pytest.mark.parametrize("name", CHECKER_ATTACKS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=SLOW if number else ()) for number, name in enumerate(CHECKER_ATTACKS)]
+)
 async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider: DockerSandboxes) -> None:
     problem = problem_of([*TWINS.values(), RIGHT], kind="checker")
     async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
@@ -129,26 +137,26 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
         pytest.param(bench("if (q !== 10) $error;"), id="$error"),
         pytest.param(bench("if (q !== 10) $fatal(1, \"q is %0d\", q);"), id="$fatal"),
         pytest.param(bench("assert (q === 10);"), id="an assertion"),
-        pytest.param(bench("assert (q === 10) else $fatal(2);"), id="an assertion with $fatal"),
-        pytest.param(bench("check(q);", "task check(input [3:0] x); if (x !== 10) $error(\"%b\", x); endtask"), id="a task"),
+        pytest.param(bench("assert (q === 10) else $fatal(2);"), id="an assertion with $fatal", marks=SLOW),
+        pytest.param(bench("check(q);", "task check(input [3:0] x); if (x !== 10) $error(\"%b\", x); endtask"), id="a task", marks=SLOW),
         pytest.param(
             bench("n = wrong(q);", "function integer wrong(input [3:0] x); begin wrong = 0; if (x !== 10) $fatal; end endfunction"),
             id="a function",
         ),
         pytest.param(bench(inside="final if (q !== 11) $error;"), id="a final block"),
-        pytest.param(bench(inside="always @(posedge clk) if (n > 0 && q === 12) $fatal; else n = n + 1;"), id="a process"),
-        pytest.param(bench("forever begin #1; if (q !== 10) $fatal; if ($time > 121) $finish; end"), id="a loop"),
-        pytest.param(bench("while (1) if (n == 1) $finish; else begin n = 1; if (q !== 10) $error; end"), id="$finish in a loop"),
-        pytest.param(bench("fork begin #3; if (q !== 10) $error; end begin #2; end join"), id="fork and join"),
-        pytest.param(bench('if (q !== 10) begin $write("no newline"); $error; end'), id="an open line before it"),
+        pytest.param(bench(inside="always @(posedge clk) if (n > 0 && q === 12) $fatal; else n = n + 1;"), id="a process", marks=SLOW),
+        pytest.param(bench("forever begin #1; if (q !== 10) $fatal; if ($time > 121) $finish; end"), id="a loop", marks=SLOW),
+        pytest.param(bench("while (1) if (n == 1) $finish; else begin n = 1; if (q !== 10) $error; end"), id="$finish in a loop", marks=SLOW),
+        pytest.param(bench("fork begin #3; if (q !== 10) $error; end begin #2; end join"), id="fork and join", marks=SLOW),
+        pytest.param(bench('if (q !== 10) begin $write("no newline"); $error; end'), id="an open line before it", marks=SLOW),
         pytest.param(
             bench('$timeformat(-3, 9, " hidden E 0 ", 40); $display("%t", $time); if (q !== 10) $error;'), id="$timeformat"
         ),
-        pytest.param(bench("if (q !== 10) $error;", head="`timescale 1ns/1fs\n"), id="a fine unit of time"),
-        pytest.param(bench("if (q !== 10) $error;", head=""), id="no unit of time"),
+        pytest.param(bench("if (q !== 10) $error;", head="`timescale 1ns/1fs\n"), id="a fine unit of time", marks=SLOW),
+        pytest.param(bench("if (q !== 10) $error;", head=""), id="no unit of time", marks=SLOW),
         pytest.param("`define BAD (q !== 10)\n" + bench("if (`BAD) $error;"), id="a macro"),
-        pytest.param("`default_nettype none\n" + bench("if (q !== 10) $error;"), id="no implicit nets"),
-        pytest.param(bench('$dumpfile("x.vcd"); $dumpvars(0, testbench); if (q !== 10) $error;'), id="waveforms"),
+        pytest.param("`default_nettype none\n" + bench("if (q !== 10) $error;"), id="no implicit nets", marks=SLOW),
+        pytest.param(bench('$dumpfile("x.vcd"); $dumpvars(0, testbench); if (q !== 10) $error;'), id="waveforms", marks=SLOW),
     ],
 )  # fmt: skip
 async def test_every_form_of_a_verdict_counts(text: str, provider: DockerSandboxes) -> None:
