@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import socket
+import warnings
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -64,6 +66,9 @@ async def pair(
             yield stub, proxy
             while SERVICES:
                 await SERVICES.pop().close("success")
+    with warnings.catch_warnings():  # the SDK leaves sockets to the garbage collector
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def of(stub: Stub, path: str) -> Any:
