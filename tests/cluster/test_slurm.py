@@ -102,7 +102,8 @@ def test_what_the_nodes_lack_is_reported_at_once(job: Path, monkeypatch: pytest.
         monkeypatch.setenv(name, value)
     done = in_process.call("cluster", "up")
     assert done.returncode == 3
-    assert re.search(rf"Ray does not start: .*error: .*the simulation image .* is not in {tmp_path}", done.stderr.replace("\n", " "))
+    message = done.stderr.replace("\n", " ")
+    assert re.search(rf"Ray does not start: .*error: .*the simulation image .* is not in {tmp_path}", message)
     given = [line.split()[1] for line in (job / "one.log").read_text().splitlines() if line.startswith("option ")]
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--no-kill", "--overlap", "--wait=0"} <= set(given)
 
