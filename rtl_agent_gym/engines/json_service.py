@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tinker.proto import tinker_public_pb2 as pb  # the SDK has no public form of its messages
 
 from ..errors import RTLGymError, UsageError
@@ -101,9 +102,11 @@ class JsonService:
 
     async def _train(self, request: web.Request) -> web.Response:
         message = pb.ForwardBackwardRequest()
-        message.ParseFromString(await request.read())
         try:
+            message.ParseFromString(await request.read())
             body = training_request(message, sums=self._sums)
+        except DecodeError as error:
+            return _refused(f"the request is not one of the SDK's: {error}")
         except UsageError as error:
             return _refused(str(error))
         return await self._send(request, "forward" if message.forward_only else "forward_backward", json.dumps(body))

@@ -185,6 +185,14 @@ async def test_what_the_server_would_ignore_is_refused(
         assert path not in stub.paths()
 
 
+async def test_training_data_that_cannot_be_read_are_refused(pair: tuple[Stub, JsonService]) -> None:
+    stub, proxy = pair
+    async with httpx.AsyncClient() as client:
+        answer = await client.post(f"{proxy.url}/api/v1/forward_backward", content=b"{}")
+    assert answer.status_code == 422
+    assert "forward_backward" not in stub.paths()
+
+
 async def test_a_result_that_is_late_is_asked_for_again() -> None:
     with serving({"retrieve_future": None}) as stub:
         async with JsonService(stub.url, patience=0.2) as proxy, httpx.AsyncClient() as client:
