@@ -38,6 +38,7 @@ from .protocol import (
     TOOL_ARGUMENT,
     TOOL_NAME,
     Action,
+    Kind,
     Message,
     ModelTurn,
     Part,
@@ -297,31 +298,54 @@ class LibraryRenderer(Renderer):
 
     def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
         kinds = [phrase.kind for phrase in phrases]
-        thinking = kinds.index("thinking") if "thinking" in kinds and self.thinks else None
-        call_places = [n for n, kind in enumerate(kinds) if kind == "call"][: self.family.calls]
-        limit = call_places[0] if call_places else len(kinds)
-        text = next((n for n in range(limit) if kinds[n] == "text"), None)
-        written = [n for n in (thinking, text, *call_places) if n is not None]
-        shape = self._coded.shape(thinking=thinking is not None, text=text is not None, calls=len(call_places))
+        thinking = [n for n, kind in enumerate(kinds) if kind == "thinking" and self.thinks][:1]
+        calls = [n for n, kind in enumerate(kinds) if kind == "call"][: self.family.calls]
+        texts = [n for n, kind in enumerate(kinds) if kind == "text" and not (calls and n > calls[0])]
+        slots = [*filter(None, [thinking, texts]), *([n] for n in calls)]
+        shape = self._coded.shape(thinking=bool(thinking), text=bool(texts), calls=len(calls))
         pieces: list[Piece] = []
         parts: list[Part | None] = [None] * len(phrases)
-        begin = 0
+        frame = ""
         for chunk in BODIES.split(shape):
             if not BODIES.fullmatch(chunk):
-                pieces += self._characters.pieces(chunk)
+                frame = chunk
                 continue
-            number = written[ord(chunk) - FIRST_BODY]
-            body = self._body(phrases[number])
-            parts[number] = Part(
-                phrases[number].kind,
-                body,
-                len(pieces),
-                None if len(pieces) == begin else (begin, len(pieces)),
-                raw=not self.family.json,
-            )
-            pieces.append(body)
-            begin = len(pieces)
+            for number in slots[ord(chunk) - FIRST_BODY]:
+                begin, end = self._opening(phrases[number].kind, frame)
+                sizes = []
+                for framing in (frame[:begin], frame[begin:end], frame[end:]):
+                    pieces += self._characters.pieces(framing)
+                    sizes.append(len(pieces))
+                opens = (sizes[0], sizes[1]) if end > begin else None
+                body = self._body(phrases[number])
+                parts[number] = Part(phrases[number].kind, body, len(pieces), opens, raw=not self.family.json)
+                pieces.append(body)
+                frame = "\n"  # between texts; thinking becomes one where the dialect has none
+            frame = ""
+        pieces += self._characters.pieces(frame)
         return pieces, [part if part is None else self._with_end(part, pieces, parts) for part in parts]
+
+    def _opening(self, kind: Kind, frame: str) -> tuple[int, int]:
+        """Begin and end of what determines a part's kind in the coded framing before it; equal if nothing does.
+
+        It is behind the end of the part before. A section of calls begins with its first call.
+        """
+        closes = [self._characters.coded(tag[1]) for tag in (self.family.think, self.family.call) if tag[1]]
+        start = max((found.end() for close in closes for found in re.finditer(re.escape(close), frame)), default=0)
+        controls = [found.start() for found in CONTROLS.finditer(frame, start)]
+        if not controls:
+            return start, start
+        if kind != "call":
+            return controls[0], controls[-1] + 1
+        section, call = (self._characters.coded(mark) for mark in (self.family.section, self.family.call[0]))
+        places = [place for mark in (section, call) if mark and (place := frame.find(mark, start)) >= 0]
+        return min(controls[0], *places), frame.find(call, start) + len(call)
+
+    @cached_property
+    def _text_opening(self) -> str:
+        """The coded framing that determines that a text follows; empty if its first word does."""
+        frame = BODIES.split(self._coded.shape(thinking=self.thinks, text=True, calls=0))[2 if self.thinks else 0]
+        return frame[slice(*self._opening("text", frame))]
 
     def _with_end(self, part: Part, pieces: Sequence[Piece], parts: Sequence[Part | None]) -> Part:
         later = [other.place for other in parts if other is not None and other.place > part.place]
@@ -398,11 +422,15 @@ class LibraryRenderer(Renderer):
                 )
         begin_tag, end_tag = map(self._characters.coded, self.family.call)
         for call, (begin, end) in zip(parsed.tool_calls, spans, strict=True):
-            yield from self._texts(turn, position, begin)
+            texts = list(self._texts(turn, position, begin))
+            yield from texts
+            said = max((text.place + len(text.body.rstrip()) for text in texts if text.body.strip()), default=position)
             closed = str(call.status) != "unclosed_block"
             inner = begin + len(begin_tag)
             inner_end = end - len(end_tag) if closed and end_tag and turn.endswith(end_tag, inner, end) else end
-            yield Part("call", turn[inner:inner_end], inner, (begin, inner), end if closed else None)
+            opening = self._opening("call", turn[said : max(inner, turn.find(begin_tag, begin, end) + len(begin_tag))])
+            opens = (said + opening[0], said + opening[1]) if opening[1] > opening[0] else None
+            yield Part("call", turn[inner:inner_end], inner, opens, end if closed else None)
             position = end
         yield from self._texts(turn, position, len(turn))
 
@@ -417,7 +445,9 @@ class LibraryRenderer(Renderer):
         place = begin
         for chunk in self._frames.split(turn[begin:end]):
             if chunk and not self._frames.fullmatch(chunk):
-                yield Part("text", chunk, place)
+                mark = self._text_opening
+                size = next((n for n in range(len(mark), 0, -1) if turn.endswith(mark[-n:], begin, place)), 0)
+                yield Part("text", chunk, place, (place - size, place) if size else None)
             place += len(chunk)
 
     def _trimmed(self, part: Part) -> Iterator[Part]:

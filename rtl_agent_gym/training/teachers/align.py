@@ -2,7 +2,8 @@
 
 **Contents.** Two tokenizations of the same bytes are cut where they have a token boundary at the same byte. Between two
 cuts, both have a group of tokens with the same bytes, so their log-probabilities, summed over the group, can be
-compared. Tokens before the first common boundary of a passage, or after the last, are left out.
+compared. Tokens before the first common boundary of a passage, or after the last, are left out. Where one dialect
+writes a command in JSON and the other as it is, they have the same bytes between the escapes.
 
 **Decisions.** A turn consists of contents with format tokens around them. Some of these tokens express a decision: to
 think, to answer or to call the tool, to end a content, to stop. The tokens differ between dialects, but the
@@ -28,11 +29,13 @@ answer's first token is that of two things: to answer, and to begin with this wo
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
 from ...renderers.protocol import Part
@@ -127,6 +130,41 @@ def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_
     if place > begun:
         passages.append(Passage(student_place + begun, teacher_place + at - (place - begun), place - begun))
     return passages
+
+
+_COMMAND = re.compile(r'"command"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPES = re.compile(r"((?:\\u[0-9a-fA-F]{4})+|\\[^u])", re.DOTALL)
+
+
+def command_of(call: Part) -> Part:
+    """A call whose body is only the command: as it is, or the inside of its string in JSON."""
+    found = None if call.raw else _COMMAND.search(call.body)
+    if found is None:
+        return call
+    before = call.body[: found.start(1)].encode("utf-8", "surrogateescape")
+    return replace(call, body=found[1], place=call.place + len(before))
+
+
+def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place: int) -> list[tuple[int, int, int]]:
+    """The identical bytes of the inside of a string in JSON and of the text that it stands for.
+
+    Returns:
+        For each passage its place in both, and its length. None follows behind a difference.
+    """
+    found = []
+    own = other = 0
+    for number, run in enumerate(_ESCAPES.split(escaped)):
+        data = run.encode("utf-8", "surrogateescape")
+        try:
+            meant = json.loads(f'"{run}"').encode("utf-8") if number % 2 else data
+        except ValueError:  # no escape of JSON, or one half of a pair
+            break
+        if not plain.startswith(meant, other):
+            break
+        if meant and not number % 2:
+            found.append((escaped_place + own, plain_place + other, len(data)))
+        own, other = own + len(data), other + len(meant)
+    return found
 
 
 def _characters(text: str) -> Iterator[str]:
@@ -236,7 +274,13 @@ def match_turns(
 
 def _content(student: TokenOffsets, teacher: TokenOffsets, pair: Pair) -> list[Group]:
     own, other = pair.student, pair.teacher
-    passages = common_passages(own.data, other.data, own.place, other.place)
+    if own.raw == other.raw or own.kind != "call":
+        passages = common_passages(own.data, other.data, own.place, other.place)
+    elif other.raw:
+        passages = [Passage(*at) for at in escaped_passages(own.body, other.data, own.place, other.place)]
+    else:
+        found = escaped_passages(other.body, own.data, other.place, own.place)
+        passages = [Passage(mine, theirs, size) for theirs, mine, size in found]
     return [group for passage in passages for group in align_passage(student, teacher, passage)]
 
 

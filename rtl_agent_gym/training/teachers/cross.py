@@ -18,7 +18,7 @@ from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ...renderers import Renderer
 from ...renderers.protocol import Part
-from .align import Group, ImplicitAnswer, Pair, TokenOffsets, match_turns, spread_kl
+from .align import Group, ImplicitAnswer, Pair, TokenOffsets, command_of, match_turns, spread_kl
 from .base import Judgement, Prompt, Sampled
 
 SURE = math.log(0.5)
@@ -121,6 +121,8 @@ class CrossTokens:
                 continue
             alternatives = tuple(map(teacher.codec.control, teacher.instead_of_text(first=number == 0)))
             comparable = number > 0 or student.thinks or not teacher.thinks
+            if own.kind == "call" and own.data != other.data:
+                own, other = command_of(own), command_of(other)
             found.append(Pair(own.at(place.__add__), other.at(size.__add__), alternatives, comparable))
         return found
 
