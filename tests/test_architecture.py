@@ -115,6 +115,7 @@ def test_every_program_inside_containers_is_named() -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # the list is what an episode with Docker executes
 def test_an_episode_executes_only_modules_that_are_named() -> None:
     command = [sys.executable, str(ROOT / "tests" / "executed.py")]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -149,8 +149,6 @@ def _python() -> Iterator[Check]:
 
 
 def _docker() -> Iterator[Check]:
-    client = shutil.which("docker")
-    yield _check("docker command", client, client or "", "needed only for the commands `shell` and `replay --shell`")
     required = _needs_docker()
     try:
         daemon = find_daemon()

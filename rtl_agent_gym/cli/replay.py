@@ -19,7 +19,6 @@ from ..errors import UsageError
 from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
 from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
-from ..sandboxes import DockerSandboxes
 from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
 from ..transcripts import Transcript, read_transcript
@@ -100,7 +99,7 @@ async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -
 
 async def _open_shell(transcript: Transcript, problem: Problem, turn: int, console: Console) -> None:
     async with (
-        DockerSandboxes() as provider,
+        make_provider() as provider,
         Scorer(provider) as scorer,
         replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
     ):
@@ -111,7 +110,7 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
         console.rule(Text(f"before turn {turn}"))
         console.print("leave with exit or Ctrl-D", style="dim")
         second_shell = "bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"
-        await asyncio.to_thread(attach_terminal, sandbox.id, *second_shell)
+        await attach_terminal(sandbox, *second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:

@@ -1,44 +1,52 @@
-"""``rtl-agent-gym shell``: open an interactive shell in a problem's container."""
+"""``rtl-agent-gym shell``: open an interactive shell in a problem's sandbox."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-import shutil
+import sys
+import termios
+import tty
 
-import pexpect
 import typer
 from rich.console import Console
 
 from ..episodes.episode import Episode
-from ..errors import DaemonError, UsageError
+from ..errors import SandboxError, UsageError
 from ..renderers import get_renderer
-from ..sandboxes import DockerSandboxes
+from ..sandboxes import Process, Sandbox
+from ..sandboxes.choice import make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.score import Score
 from ..visible import visible
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_score
 
+_IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
+"""A program that runs a command in a new terminal, and passes on its own stdin and the terminal's output."""
+_SIZED = 'stty rows "$0" columns "$1" && shift && exec "$@"'
+_PIECE = 1 << 16
+
 
 def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption = None) -> None:
-    """Open an interactive shell in a problem's container, and score the files when you leave it.
+    """Open an interactive shell in a problem's sandbox, and score the files when you leave it.
 
-    The container, user, limits and files are those that an agent gets. Needs the docker client.
+    The sandbox, user, limits and files are those that an agent gets.
     """
     require_terminal("shell", '; for commands from a program use `run --policy "scripted FILE"`')
     chosen, console = one_problem(problems, problem), Console()
 
     async def open_shell() -> Score:
         async with (
-            DockerSandboxes() as provider,
+            make_provider() as provider,
             Scorer(provider) as scorer,
             Episode(chosen, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode,
         ):
             await episode.start()
             console.print(visible(chosen.prompt), markup=False)
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
-            await asyncio.to_thread(attach_terminal, episode.sandbox.id, "bash")
+            await attach_terminal(episode.sandbox, "bash")
             with console.status("scoring"):
                 return await episode.finish("completed")
 
@@ -48,24 +56,46 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
 
 
 def require_terminal(what: str, instead: str = "") -> None:
-    """Check that `what` can use a terminal.
-
-    Raises:
-        UsageError: There is none; the message ends with `instead`.
-        DaemonError: The docker client, which is needed for it, is not installed.
-    """
-    if not os.isatty(0):
+    """Raise `UsageError`, which ends with `instead`, if this process has no terminal for `what`."""
+    if not (os.isatty(0) and os.isatty(1)):
         raise UsageError(f"{what} needs a terminal{instead}")
-    if shutil.which("docker") is None:
-        raise DaemonError(f"{what} needs the docker client on PATH; install docker.io (Debian) or Docker's own package")
 
 
-def attach_terminal(container: str, *command: str) -> None:
-    """Run `command` in the work folder of a container on this terminal, until it ends."""
-    size = shutil.get_terminal_size()
-    arguments = ["exec", "-it", "-w", "/code", "-e", "TERM=xterm-256color", container, *command]
-    child: pexpect.spawn[bytes] = pexpect.spawn("docker", arguments, dimensions=(size.lines, size.columns))
+async def attach_terminal(sandbox: Sandbox, *command: str) -> None:
+    """Run `command` in the work folder of a sandbox on this terminal, until it ends or this terminal is closed."""
+    sized = "sh", "-c", _SIZED, *map(str, termios.tcgetwinsize(0)), *command
+    process = await sandbox.spawn(["python3", "-Ic", _IN_TERMINAL, *sized], env={"TERM": "xterm-256color"})
+    before = termios.tcgetattr(0)
+    typing = asyncio.create_task(_pass_on_keys(process))
     try:
-        child.interact(escape_character=None)
+        tty.setraw(0)  # Ctrl-C and the like are for the sandbox
+        while data := await process.output.read(_PIECE):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        await process.wait()
     finally:
-        child.close()
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        typing.cancel()
+        await asyncio.gather(typing, return_exceptions=True)
+
+
+async def _pass_on_keys(process: Process) -> None:
+    """Write to a process what is typed, and end it when this terminal is closed."""
+    loop, typed = asyncio.get_running_loop(), asyncio.Queue[bytes]()
+
+    def read() -> None:
+        data = b""
+        with contextlib.suppress(OSError):  # EIO: closed
+            data = os.read(0, _PIECE)
+        if not data:
+            loop.remove_reader(0)
+        typed.put_nowait(data)
+
+    loop.add_reader(0, read)
+    try:
+        with contextlib.suppress(BrokenPipeError, SandboxError):  # whoever waits for it is told of its end
+            while data := await typed.get():
+                await process.write(data)
+            await process.kill()
+    finally:
+        loop.remove_reader(0)

@@ -53,7 +53,6 @@ def test_a_divergence_ends_with_1_and_a_diff(recorded: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.docker
-@pytest.mark.daemon
 def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
     child = pexpect.spawn(
         COMMAND[0],

@@ -9,16 +9,17 @@ from pathlib import Path
 import pexpect
 import pytest
 
-pytestmark = [pytest.mark.docker, pytest.mark.daemon]
+pytestmark = pytest.mark.docker
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "from rtl_agent_gym.cli import main; main()"
 
 
-def test_a_person_at_the_terminal() -> None:
+@pytest.mark.parametrize("kind", ["docker", "namespaces"])
+def test_a_person_at_the_terminal(kind: str, root_folder: Path) -> None:
     child = pexpect.spawn(
         sys.executable,
-        ["-c", COMMAND, "shell", "--problem", ARBITER],
+        ["-c", COMMAND, "--sandbox", kind, "shell", "--problem", ARBITER],
         cwd=str(ROOT),
         timeout=60,
         encoding="utf-8",
@@ -26,10 +27,16 @@ def test_a_person_at_the_terminal() -> None:
     )
     try:
         child.expect_exact("agent@rtl:/code$")
-        child.sendline("ls docs; tty; id")
+        child.sendline("ls docs; tty; id; stty size")
         child.expect_exact("specification.md")
         child.expect("/dev/pts/[0-9]+")
         child.expect(r"uid=\d+\(agent\) gid=\d+\(agent\)")
+        child.expect_exact("40 100")
+        child.expect_exact("agent@rtl:/code$")
+        child.sendline("echo -n be; echo gun; sleep 1000")
+        child.expect_exact("begun")
+        child.sendcontrol("c")  # for what runs there
+        child.expect_exact("agent@rtl:/code$")
         child.sendline("echo 'module fixed_priority_arbiter; endmodule' > rtl/fixed_priority_arbiter.sv")
         child.sendline("exit")
         child.expect_exact("failed")

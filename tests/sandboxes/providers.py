@@ -58,9 +58,10 @@ def owned(pid: int | None = None, *, every: bool = False) -> set[str]:
         command = ["docker", "-H", daemon_host(), "ps", "-q", *(["-a"] if every else []), "--filter", label]
         return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     processes = _processes()
-    below = _descendants({owner}, processes)
-    firsts = {process for process in below if processes[process].first}
-    return {process for process in firsts if not _descendants({process}, processes) & firsts}
+    firsts = {process for process in _descendants({owner}, processes) if processes[process].first}
+    # Bubblewrap starts what becomes sandboxes. Other programs, such as browsers, have PID namespaces, too.
+    zygotes = {process for process in firsts if processes[processes[process].parent].name == "bwrap"}
+    return {process for process in firsts if processes[process].parent in zygotes}
 
 
 def running(found: set[str]) -> set[str]:

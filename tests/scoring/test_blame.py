@@ -245,6 +245,7 @@ async def test_a_hungry_design_is_to_blame_below_a_parent_group_too(
 
 
 @pytest.mark.docker
+@pytest.mark.daemon  # without a control group, the design's own message is the reason
 async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_for_no_other(
     provider: DockerSandboxes, adder: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

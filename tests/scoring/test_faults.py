@@ -88,6 +88,7 @@ async def switch(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Switch]:
     gc.collect()  # here, where its complaints are expected
 
 
+@pytest.mark.daemon
 @pytest.mark.parametrize("returns", [True, False])
 async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: Problem, returns: bool) -> None:
     provider = DockerSandboxes()

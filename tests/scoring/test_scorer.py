@@ -97,6 +97,7 @@ async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: P
     assert score.tests_total == 3
 
 
+@pytest.mark.daemon  # without a control group, the design's own message is the reason
 async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: DockerSandboxes, adder: Problem) -> None:
     class Small(ProviderAround):
         """The provider, with little memory."""
