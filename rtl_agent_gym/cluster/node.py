@@ -77,9 +77,10 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
 
     Raises:
         SandboxError: Ray does not start.
+        UsageError: A head would have no token.
     """
     if not use_token() and not head:
-        warn_without_token(port, progress)
+        refuse_without_token(port, progress)
     where = ["--address", head] if head else ["--head", "--port", str(port)]
     log = start_apart(ray_start(where, slots), node_environment(metrics_port))
     wait_for(log, lambda: log.read_bytes().count(STARTED) > 0)
@@ -87,13 +88,19 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     return head or address_here(port)
 
 
-def warn_without_token(port: int, progress: Callable[[str], None]) -> None:
-    """Report what it means that Ray asks for no token."""
-    progress(
-        f"WARNING: there is no token, so every host that reaches port {port} of this machine can run code on it. "
-        "Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, and start it "
-        "again"
-    )
+def refuse_without_token(port: int, progress: Callable[[str], None]) -> None:
+    """Report what it means that Ray asks for no token.
+
+    Raises:
+        UsageError: Unless ``RAY_AUTH_MODE`` is ``disabled``.
+    """
+    danger = f"without a token, every host that reaches port {port} of this machine can run code on it"
+    if os.environ.get("RAY_AUTH_MODE", "").lower() != "disabled":
+        raise UsageError(
+            f"{danger}. Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, "
+            "and start it again. Where only trusted hosts reach the port, RAY_AUTH_MODE=disabled allows a head without"
+        )
+    progress(f"WARNING: {danger}")
 
 
 def ray_start(where: Sequence[str], slots: int) -> list[str]:

@@ -33,10 +33,10 @@ from .node import (
     node_environment,
     prepare,
     ray_start,
+    refuse_without_token,
     slots_here,
     start_apart,
     wait_for,
-    warn_without_token,
 )
 from .ray_cluster import NODE_NAME, job_folder, node_file, use_token
 
@@ -67,7 +67,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
         metrics_port: As for `node.start_node`.
 
     Raises:
-        UsageError: This process is not on a node of the job, or there is no ``srun``.
+        UsageError: This process is not on a node of the job, or there is no ``srun`` or no token.
         SandboxError: The head does not start.
     """
     first, nodes = os.environ.get(NODE_NAME), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
@@ -79,7 +79,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
         raise UsageError("the program srun of Slurm is not here")
     port = port or _free_port()
     if not use_token():
-        warn_without_token(port, progress)
+        refuse_without_token(port, progress)
     head = address_here(port)
     part = [sys.executable, "-m", "rtl_agent_gym", "cluster", "part", head, first, "--slots", str(slots)]
     places = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]

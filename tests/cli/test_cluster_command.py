@@ -37,6 +37,7 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "DOCKER_HOST": daemon_host()}
+        self.environment["RAY_AUTH_MODE"] = "disabled"  # whatever token this user has
         self.port, self.metrics = free_port(), free_port()
         self.up = self.run(
             "cluster", "up", "--slots", str(SLOTS), "--port", str(self.port), "--metrics-port", str(self.metrics)
@@ -112,9 +113,7 @@ def test_status_shows_nodes_and_runs_and_starts_no_machine(node: Node, monkeypat
     from rtl_agent_gym.cluster.ray_cluster import connect
     from rtl_agent_gym.sandboxes import SandboxSpec
 
-    if "RAY_AUTH_MODE" not in os.environ:
-        monkeypatch.setenv("RAY_AUTH_MODE", "")  # `connect` may set it: it is unset again after the test
-        monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     connect(node.address)
     try:
         [here] = [one for one in ray.nodes() if one["Alive"]]

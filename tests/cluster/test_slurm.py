@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cluster import ray_cluster
+from rtl_agent_gym.cluster.node import refuse_without_token, start_node
+from rtl_agent_gym.cluster.slurm import start_job
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.sandboxes.admission import MEMORY_SHARE, Limits
 from rtl_agent_gym.sandboxes.cgroups import job_cpus, job_memory
@@ -83,6 +85,25 @@ def test_up_needs_a_node_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "the nodes of a Slurm job" in in_process.call("cluster", "part", "127.0.0.1:1", "one").stderr
 
 
+@pytest.mark.parametrize("in_job", [False, True])
+def test_a_head_without_a_token_is_refused(
+    job: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_job: bool
+) -> None:
+    pytest.importorskip("ray")
+    (tmp_path / "srun").write_text("#!/bin/sh\necho started\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURMD_NODENAME", "one")
+    monkeypatch.setenv("RAY_AUTH_MODE", "")  # whatever token this user has, Ray would ask for none
+    said: list[str] = []
+    with pytest.raises(UsageError, match=r"without a token, every host that reaches port 4711 .*--generate"):
+        start_job(1, said.append, 4711) if in_job else start_node("", 1, said.append, 4711)
+    assert not (job / "one.log").exists(), "something was started"
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    refuse_without_token(4711, said.append)
+    assert said == ["WARNING: without a token, every host that reaches port 4711 of this machine can run code on it"]
+
+
 SRUN = """#!/bin/sh
 while [ "$1" != --label ]; do echo "option $1" >&2; shift; done; shift
 for node in one two; do
@@ -98,6 +119,7 @@ def test_what_the_nodes_lack_is_reported_at_once(job: Path, monkeypatch: pytest.
     (tmp_path / "srun").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     values = {"SLURMD_NODENAME": "one", "SLURM_JOB_NUM_NODES": "2", "RTL_GYM_SANDBOX": "namespaces"}
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     for name, value in {**values, "RTL_GYM_ROOTS": str(tmp_path), "PYTHONPATH": str(ROOT)}.items():
         monkeypatch.setenv(name, value)
     done = in_process.call("cluster", "up")
@@ -206,6 +228,7 @@ class TestJobs:
         command = "python -m rtl_agent_gym cluster"
         script = f"""
             . {slurm.environment["RTL_GYM_VENV"]}/bin/activate; export RTL_GYM_SANDBOX=namespaces
+            ray get-auth-token --generate > /dev/null
             RTL_GYM_ROOTS=/nowhere {command} up || echo refused with $?
             {command} up --slots 3 && {command} up; {command} status --json > status.json && {command} down
             {command} down
