@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -150,6 +152,28 @@ class TestSetup:
         done = run(checkout, "scripts/setup", "--venv-only", PYTHON=str(other))
         assert done.returncode == 3
         assert f"PYTHON={other} is another" in done.stderr
+
+    @pytest.mark.parametrize("chosen", [["--docker"], []], ids=["by the option", "by the variable"])
+    def test_docker_is_installed_only_if_asked_and_then_nothing_else(self, checkout: Path, chosen: list[str]) -> None:
+        programs = checkout / ".venv/bin"
+        programs.mkdir(parents=True)
+        (programs / "python").symlink_to(sys.executable)
+        (programs / "rtl-agent-gym").write_text('#!/bin/sh\necho "called: $*"\n')
+        (programs / "apt-get").write_text("#!/bin/sh\necho apt-get >&2; exit 1\n")
+        for name in ("rtl-agent-gym", "apt-get"):
+            (programs / name).chmod(0o755)
+        made_from = [f"{checkout.resolve()}\nchat,hub\nPython {platform.python_version()}\n"]
+        made_from += [(checkout / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+        (checkout / ".venv/setup-stamp").write_text(f"eval {hashlib.sha256(''.join(made_from).encode()).hexdigest()}\n")
+        path = f"{programs}:{os.environ['PATH']}"
+        environment = {"PATH": path, "PYTHON": "", "RTL_GYM_SANDBOX": "auto" if chosen else "docker"}
+        done = run(checkout, "scripts/setup", "--for", "eval", *chosen, **environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert done.stdout.splitlines() == [
+            "setup: .venv is up to date (for eval)",
+            "called: image build --sandbox docker --start-daemon",
+        ]
 
     @pytest.mark.slow
     def test_an_environment_is_the_same_through_a_link(self, checkout: Path, tmp_path: Path) -> None:

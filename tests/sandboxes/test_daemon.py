@@ -147,6 +147,34 @@ class TestStarting:
         assert not launch.pidfile.exists()
 
 
+def test_a_machine_without_docker_gets_its_packages_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here apt-get and what it installs only write down how they were called."""
+    programs, calls = tmp_path / "bin", tmp_path / "calls"
+    programs.mkdir()
+    noted = f'#!/bin/sh\necho "${{0##*/}} $*" >> {calls}\n'
+    installed = f'{noted}echo "no kernel for it" >&2; exit 3\n'
+    dockerd = programs / "dockerd"
+    install = f"case $* in *install*) printf '%s' '{installed}' > {dockerd}; chmod 755 {dockerd};; esac\n"
+    (programs / "apt-get").write_text(f"{noted}PATH=/usr/bin:/bin\n{install}")
+    (programs / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    for name, value in {
+        "_SYSTEM_FOLDERS": str(programs),
+        "is_root": lambda: True,
+        "is_debian_like": lambda: True,
+    }.items():
+        monkeypatch.setattr(module, name, value)
+    said: list[str] = []
+    launch = DaemonLaunch(f"unix://{tmp_path}/d.sock", tmp_path / "pid", tmp_path / "exec", (), tmp_path / "log")
+    with pytest.raises(DaemonError, match=r"(?s)exit code 3.*no kernel for it"):
+        ensure_daemon(said.append, launch=launch)
+    lines = calls.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["apt-get", "apt-get", "dockerd"]
+    assert lines[0].endswith(" update")
+    assert lines[1].endswith(" install -y --no-install-recommends docker.io iptables")
+    assert said[0] == "installing docker.io iptables with apt-get"
+
+
 class TestFinding:
     @pytest.mark.docker
     @pytest.mark.daemon
