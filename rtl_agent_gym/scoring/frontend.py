@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import HarnessError
+from ..errors import HarnessError, UsageError
 
 _WORKER = Path(__file__).with_name("slang_worker.py")
 LARGEST = 8 << 20
@@ -96,6 +96,7 @@ class Frontend:
         self._processor = max(1, math.ceil(processor))
         self._patience = patience if patience is not None else 6.0 * self._processor
         self._readers, self._idle = asyncio.Semaphore(READERS), list[asyncio.subprocess.Process]()
+        self._closed = False
 
     async def read(
         self,
@@ -119,6 +120,7 @@ class Frontend:
 
         Raises:
             HarnessError: The machine failed: the child cannot be started, was killed, or got no processor time.
+            UsageError: It was closed meanwhile.
         """
         present = [path for path in sources if path in files]
         if not present:
@@ -126,6 +128,8 @@ class Frontend:
         if submitted > LARGEST:
             return Reading(fault=f"more than {LARGEST >> 20} MiB of Verilog were submitted")
         async with self._readers:
+            if self._closed:
+                raise UsageError("the SystemVerilog front end is closed, as its Scorer is; make another")
             request = await asyncio.to_thread(_request, files, present, tops=tops, folders=folders, defines=defines)
             for _ in range(_TRIES):
                 reply = await self._ask(request)
@@ -162,6 +166,7 @@ class Frontend:
 
     async def close(self) -> None:
         """End the children, after the readings under way."""
+        self._closed = True
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(READERS):
                 await stack.enter_async_context(self._readers)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import HarnessError
+from rtl_agent_gym.errors import HarnessError, UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import LARGEST, READERS, Frontend
@@ -106,11 +106,16 @@ def children(process: int | str = "self") -> list[int]:
     return [int(pid) for path in Path(f"/proc/{process}/task").glob("*/children") for pid in path.read_text().split()]
 
 
+def workers() -> list[int]:
+    """Children of front ends."""
+    return [child for child in children() if b"slang_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
 async def forked(frontend: Frontend) -> tuple[int, int]:
     """A child of the front end, and the fork of it that reads."""
     while True:
-        for child in children():
-            if b"slang_worker" in Path(f"/proc/{child}/cmdline").read_bytes() and (forks := children(child)):
+        for child in workers():
+            if forks := children(child):
                 return child, forks[0]
         await asyncio.sleep(0.01)
 
@@ -123,11 +128,24 @@ async def test_a_slow_reading_does_not_delay_another(frontend: Frontend) -> None
         quick = [frontend.read({"b.sv": b"module b; endmodule"}, ["b.sv"], ["b"]) for _ in range(20)]
         assert {reading.modules for reading in await asyncio.gather(*quick)} == {("b",)}
     assert not slow.done()
-    workers = [child for child in children() if b"slang_worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    assert len(workers) <= READERS
+    assert len(workers()) <= READERS
     os.kill(fork, signal.SIGKILL)
     with pytest.raises(HarnessError):
         await slow
+
+
+async def test_one_that_is_closed_starts_nothing() -> None:
+    frontend, files = Frontend(), {"a.sv": b"module a; endmodule"}
+    assert (await frontend.read(files, ["a.sv"], ["a"])).modules == ("a",)
+    before = len(workers())
+    waiting = [asyncio.ensure_future(frontend.read(files, ["a.sv"], ["a"])) for _ in range(READERS + 1)]
+    await asyncio.sleep(0)  # all but one have begun
+    await frontend.close()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each).__name__ for each in found] == ["Reading"] * READERS + ["UsageError"]
+    with pytest.raises(UsageError, match="front end is closed"):
+        await frontend.read(files, ["a.sv"], ["a"])
+    assert len(workers()) < before
 
 
 async def test_too_much_text_is_not_read(frontend: Frontend) -> None:
