@@ -158,9 +158,9 @@ class ProblemOptions(Options):
     """Which problems."""
 
     problems: Any = Field(default="bundled", title="SOURCE")
-    """Source of the problems: bundled, a .jsonl file or a folder of them, owner/name[:file] on the Hugging Face Hub,
-    family:NAME (generated problems), verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. SOURCE+mutants: debugging
-    problems made of SOURCE's designs."""
+    """Source of the problems: bundled, a .jsonl file or a folder of them, cvdp (CVDP's newest agentic rows), another
+    data set on the Hugging Face Hub as owner/name[@revision]:file, family:NAME (generated problems),
+    verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. SOURCE+mutants: debugging problems made of SOURCE's designs."""
     ids: Names = Field(default=(), title="ID")
     """Only the problems with these ids; empty for all."""
     categories: Names = Field(default=(), title="CID")

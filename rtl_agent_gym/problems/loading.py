@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,16 +25,17 @@ BUNDLED_PROBLEMS = Path(__file__).with_name("problems.jsonl")
 _FORMS = ("family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
 """Sources with a prefix, for messages; `load_problems` reads them."""
 
-_HUB_SOURCE = re.compile(r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?::(?P<file>[^:]+))?", re.ASCII)
-"""``owner/name``, or ``owner/name:file.jsonl``."""
+_HUB_SOURCE = re.compile(
+    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w.-]+))?(?::(?P<file>[^:]+))?", re.ASCII
+)
+"""``owner/name``, ``owner/name:file.jsonl`` or ``owner/name@revision:file.jsonl``."""
 
-_DEFAULT_FILES = {
-    "nvidia/cvdp-benchmark-dataset": (
-        "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl",
-        "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl",
-    )
-}
-"""The files that a data set's bare name refers to; the first available file is used."""
+CVDP, _CVDP_SET = "cvdp", "nvidia/cvdp-benchmark-dataset"
+"""The short name of CVDP's data set, and its name on the Hub."""
+_AGENTIC = "cvdp_v{}_agentic_code_generation_no_commercial.jsonl"
+"""The file that the bare name of CVDP's data set refers to, of the newest release."""
+_RELEASES = ("1.1.0", "1.0.2")
+"""Its releases that are tried where the Hub does not answer."""
 
 
 def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
@@ -53,13 +55,13 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         return [(path, str(path))]
     if _looks_like_path(name) or not isinstance(source, str):
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
-    if match := _HUB_SOURCE.fullmatch(name):
-        copy = _download(match["repo"], match["file"])
+    if match := _HUB_SOURCE.fullmatch(re.sub(rf"^{CVDP}(?=[@:]|$)", _CVDP_SET, name)):
+        copy = _download(match["repo"], match["file"], match["revision"])
         return [(copy, f"{match['repo']}:{copy.name}")]
     raise UsageError(
         f"unknown source of problems {name!r}; expected {BUNDLED!r}, the path of a .jsonl file or of a folder of them, "
-        f"{', '.join(_FORMS)}, or a data set such as nvidia/cvdp-benchmark-dataset "
-        f"({near_matches(name, (BUNDLED, *_FORMS))})"
+        f"{', '.join(_FORMS)}, {CVDP!r}, or another data set of the Hugging Face Hub "
+        f"({near_matches(name, (BUNDLED, CVDP, *_FORMS))})"
     )
 
 
@@ -82,32 +84,63 @@ def _in_folder(path: Path) -> list[tuple[Path, str]]:
     return [(entry, str(entry)) for entry in found]
 
 
-def _download(repo: str, file: str | None) -> Path:
+def _download(repo: str, file: str | None, revision: str | None) -> Path:
     """The local copy of a data set's file, downloaded if it is not in the cache.
 
     Raises:
         UsageError: No file is named and none is known.
         ProblemError: The client is not installed, or the file cannot be downloaded; the message says what to do.
     """
-    names = (file,) if file else _DEFAULT_FILES.get(repo, ())
-    if not names:
+    if file:
+        return _fetch(repo, file, revision)
+    if repo != _CVDP_SET:
         raise UsageError(f"name the file of the data set {repo}: {repo}:FILE.jsonl")
-    faults: list[ProblemError] = []
-    cache_only = False
-    for name in names:
-        try:
-            return _fetch(repo, name, cache_only)
-        except ProblemError as error:
-            faults.append(error)
-            # After one connection failure only the cache is searched. (The client raises a FileNotFoundError for it.)
-            cache_only = isinstance(error.__cause__, FileNotFoundError)
-    raise faults[0]
+    known = [_AGENTIC.format(release) for release in _RELEASES]
+    try:
+        return _fetch(repo, _newest(repo, revision) or known[0], revision)
+    except _Unreachable as error:
+        unreachable = error
+    for name in known:  # what an earlier run has downloaded
+        with contextlib.suppress(ProblemError):
+            return _fetch(repo, name, revision, cache_only=True)
+    raise unreachable
 
 
-def _fetch(repo: str, name: str, cache_only: bool) -> Path:
+def _newest(repo: str, revision: str | None) -> str | None:
+    """The file of the newest release, as the Hub lists them; None if it lists none.
+
+    Raises:
+        ProblemError: The client is not installed, or the Hub refuses or does not answer.
+    """
+    files = _ask(repo, _AGENTIC.format(_RELEASES[0]), lambda hub: hub.HfApi().list_repo_files(**_set(repo, revision)))
+    pattern = re.compile(re.escape(_AGENTIC).replace(r"\{\}", r"(\d+(?:\.\d+)*)"))
+    found = {tuple(map(int, match[1].split("."))): name for name in files if (match := pattern.fullmatch(name))}
+    return found[max(found)] if found else None
+
+
+def _fetch(repo: str, name: str, revision: str | None, cache_only: bool = False) -> Path:
+    place = _set(repo, revision)
+    return Path(_ask(repo, name, lambda hub: hub.hf_hub_download(filename=name, local_files_only=cache_only, **place)))
+
+
+def _set(repo: str, revision: str | None) -> dict[str, Any]:
+    return {"repo_id": repo, "repo_type": "dataset", "revision": revision}
+
+
+class _Unreachable(ProblemError):
+    """The Hub does not answer, or must not be asked."""
+
+
+_Answer = TypeVar("_Answer")
+
+
+def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
+    """The Hub's answer. Raises `ProblemError` if its client is not installed, or for what the Hub says about a file."""
     source = f"{repo}:{name}"
     try:
-        from huggingface_hub import errors, hf_hub_download
+        import huggingface_hub
+        from httpx import TransportError
+        from huggingface_hub import errors
     except ImportError as error:
         raise ProblemError(
             "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
@@ -115,9 +148,23 @@ def _fetch(repo: str, name: str, cache_only: bool) -> Path:
             source=source,
         ) from error
     try:
-        return Path(hf_hub_download(repo_id=repo, filename=name, repo_type="dataset", local_files_only=cache_only))
-    except (errors.HfHubHTTPError, errors.HFValidationError, errors.EntryNotFoundError, OSError) as error:
-        raise ProblemError(_fault(error, repo, name), source=source) from error
+        return question(huggingface_hub)
+    except (
+        errors.HfHubHTTPError,
+        errors.HFValidationError,
+        errors.EntryNotFoundError,
+        TransportError,
+        OSError,
+    ) as error:
+        kind = _Unreachable if _is_unreachable(error) else ProblemError
+        raise kind(_fault(error, repo, name), source=source) from error
+
+
+def _is_unreachable(error: Exception) -> bool:
+    from httpx import TransportError
+    from huggingface_hub import errors
+
+    return isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | TransportError)
 
 
 def _fault(error: Exception, repo: str, name: str) -> str:
@@ -126,7 +173,7 @@ def _fault(error: Exception, repo: str, name: str) -> str:
     by_hand = (
         f"`hf download --repo-type dataset {repo} {name}` on a machine with network access, then give the file's path"
     )
-    if isinstance(error, errors.LocalEntryNotFoundError):
+    if _is_unreachable(error):
         why = "the client is in offline mode" if constants.HF_HUB_OFFLINE else "the Hugging Face Hub does not answer"
         return f"{why} and the file is not in the local cache; {by_hand}"
     if isinstance(error, errors.GatedRepoError):
@@ -142,11 +189,11 @@ def _fault(error: Exception, repo: str, name: str) -> str:
 _T = TypeVar("_T", int | str, str)
 
 Source = str | os.PathLike[str] | Sequence[Problem]
-"""``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``owner/name[:file]`` on the
-Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train`` (generated problems), ``verilog-eval:FOLDER``,
-``rtllm:FOLDER`` or ``notsotiny:FILE`` (other benchmarks), or problems already loaded. Any of these texts followed by
-``+mutants?count=100&seed=7&hint=symptom`` (debugging problems made of those problems). Other packages can add sources;
-see `rtl_agent_gym.problems.registry`."""
+"""``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``cvdp`` (CVDP's newest
+agentic rows), ``owner/name[@revision]:file`` on the Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train``
+(generated problems), ``verilog-eval:FOLDER``, ``rtllm:FOLDER`` or ``notsotiny:FILE`` (other benchmarks), or
+problems already loaded. Any of these texts followed by ``+mutants?count=100&seed=7&hint=symptom`` (debugging
+problems made of those problems). Other packages can add sources; see `rtl_agent_gym.problems.registry`."""
 
 
 def load_problems(

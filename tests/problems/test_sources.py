@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -23,6 +24,7 @@ Load = Callable[..., str]
 
 OFFICIAL = "nvidia/cvdp-benchmark-dataset"
 OLD_FILE = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+OTHER_REVISION = "3" * 40
 
 LOAD = """
 import sys
@@ -36,7 +38,7 @@ except RTLGymError as error:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """The two answers of the Hub that a download asks for."""
+    """The answers of the Hub that a download asks for, and the list of a data set's files."""
 
     files: ClassVar[dict[str, bytes]] = {}
     requests: ClassVar[list[str]] = []
@@ -54,12 +56,16 @@ class Hub(BaseHTTPRequestHandler):
 
     def answer(self, body: bool) -> None:
         self.requests.append(self.path)
-        repo, _, name = self.path.removeprefix("/datasets/").partition("/resolve/main/")
+        if f"/api/datasets/{OFFICIAL}/tree/" in self.path and not self.broken:
+            self.list_files()
+            return
+        path = self.path.removeprefix("/datasets/").replace(f"/resolve/{OTHER_REVISION}/", "/resolve/main/")
+        repo, _, name = path.partition("/resolve/main/")
         data = self.files.get(name) if repo == OFFICIAL and not self.broken else None
         if data is not None:
             self.send_response(200)
             self.send_header("X-Repo-Commit", "1" * 40)
-            self.send_header("ETag", '"2"')
+            self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
         elif self.broken:
             self.send_response(418)
         else:
@@ -70,6 +76,15 @@ class Hub(BaseHTTPRequestHandler):
         self.end_headers()
         if body and data:
             self.wfile.write(data)
+
+    def list_files(self) -> None:
+        listed = [{"type": "file", "path": name, "oid": "2", "size": len(data)} for name, data in self.files.items()]
+        text = json.dumps(listed).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -119,12 +134,29 @@ def test_a_file_of_a_data_set_is_downloaded_once(hub: tuple[type[Hub], str], loa
     assert server.requests == []
 
 
-def test_the_bare_name_of_the_official_data_set_means_its_agentic_file(
+def test_the_short_name_means_the_newest_agentic_file(hub: tuple[type[Hub], str], load: Load, agentic_row: Row) -> None:
+    server, address = hub
+    for release in ("1.0.2", "1.9.0", "1.10.0", "1.10.0_example"):
+        row = agentic_row | {"id": f"cvdp_agentic_v{release.replace('.', '_')}_0001"}
+        server.files[OLD_FILE.replace("1.0.2", release)] = json.dumps(row).encode()
+    newest = "loaded ['cvdp_agentic_v1_10_0_0001']"
+    assert load("cvdp", HF_ENDPOINT=address) == newest
+    assert load(OFFICIAL, HF_ENDPOINT=address) == newest
+    server.requests.clear()
+    assert load(f"cvdp@{OTHER_REVISION}", HF_ENDPOINT=address) == newest
+    assert all(OTHER_REVISION in path for path in server.requests if "/tree/" in path or "/resolve/" in path)
+    assert load(f"cvdp:{OLD_FILE}", HF_ENDPOINT=address) == "loaded ['cvdp_agentic_v1_0_2_0001']"
+
+
+def test_without_the_hub_the_short_name_means_what_is_in_the_cache(
     hub: tuple[type[Hub], str], load: Load, agentic_row: Row
 ) -> None:
     server, address = hub
     server.files[OLD_FILE] = json.dumps(agentic_row).encode()
-    assert load(OFFICIAL, HF_ENDPOINT=address) == "loaded ['cvdp_agentic_tiny_0001']"
+    expected = "loaded ['cvdp_agentic_tiny_0001']"
+    assert load("cvdp", HF_ENDPOINT=address) == expected
+    assert load("cvdp", HF_ENDPOINT=address, HF_HUB_OFFLINE="1") == expected
+    assert load("cvdp", HF_ENDPOINT="http://127.0.0.1:9") == expected
 
 
 def test_a_bad_row_of_a_data_set_is_named_by_data_set_and_file(hub: tuple[type[Hub], str], load: Load) -> None:
