@@ -122,12 +122,12 @@ def _cell(framework: str, script: str, noted: dict[str, Any] | None) -> str:
     return f"{noted['reward']:g}{', passed' if noted['passed'] else ''}"
 
 
-def with_table(text: str, made: str) -> str:
+def with_table(text: str, made: str, begin: str = BEGIN, end: str = END) -> str:
     """A text with the table between the marks."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    assert after, f"{DOCS.name} has no place for the table"
-    return f"{before}{BEGIN}\n\n{made}\n\n{END}{after}"
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    assert after, f"there is no place for the table between {begin} and {end}"
+    return f"{before}{begin}\n\n{made}\n\n{end}{after}"
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import Codec, harmony_encoding, qwen3_tokenizer
+from tests.renderers.families import HarmonyAsTokenizer
 
 FAMILIES = ["qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss"]
 Make = Callable[[str], Renderer]
@@ -70,21 +71,6 @@ def cookbook() -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("tinker_cookbook.renderers")
-
-
-class HarmonyAsTokenizer:
-    """Harmony's encoding with the face that the cookbook's renderer asks of a tokenizer."""
-
-    name_or_path = "openai/gpt-oss-20b"
-
-    def __init__(self, encoding: Any) -> None:
-        self._encoding = encoding
-
-    def encode(self, text: str, **_: Any) -> list[int]:
-        return list(self._encoding.encode(text, allowed_special="all"))
-
-    def decode(self, ids: list[int]) -> str:
-        return str(self._encoding.decode(ids))
 
 
 @pytest.fixture(scope="session")

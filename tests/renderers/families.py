@@ -10,16 +10,41 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer, vocabularies
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.protocol import TOOL, TOOL_NAME
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.renderers.vocabularies import qwen3_5_tokenizer, qwen3_tokenizer
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_5_tokenizer, qwen3_tokenizer
 
 REAL = {"qwen3_5": "Qwen3.5", "qwen3_6": "Qwen3.6", "qwen3_8": "Qwen3.8", "qwen3_coder": "Qwen3"}
 """Families whose vocabulary is at hand. The others get Qwen3's with their own control tokens."""
 
+
+class HarmonyAsTokenizer:
+    """Harmony's encoding with the methods that the library's and the cookbook's renderers ask of a tokenizer."""
+
+    name_or_path = "openai/gpt-oss-20b"
+
+    def __init__(self, encoding: Any) -> None:
+        self._encoding = encoding
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return list(self._encoding.encode(text, allowed_special="all"))
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self._encoding.decode(ids))
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        (id_,) = self.encode(token)
+        return id_
+
+    unk_token_id = None
+
+
 TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3": ("qwen3", {}),
+    "qwen3_disable_thinking": ("qwen3", {"enable_thinking": False}),
+    "qwen3_instruct": ("qwen3_instruct_2507", {}),
     "qwen3_5": ("qwen3_5_think", {}),
     "qwen3_5_disable_thinking": ("qwen3_5_think", {"enable_thinking": False}),
     "qwen3_5_preserve_thinking": ("qwen3_5_think", {}),
@@ -44,74 +69,57 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Official chat templates, as trl ships them, with the options of each variant."""
 
-COOKBOOK_DIFFERS = {
-    "qwen3_5": "it drops the thinking of earlier turns; the official template keeps it in a tool loop",
-    "kimi_k2": "it is of K2 Thinking, and writes an empty think block where nothing was thought",
-    "deepseekv3": "it leaves out the end token of a turn that has a call and no text",
-    "deepseekv3_disable_thinking": "it leaves out the end token of a turn that has a call and no text",
-    "deepseekv3_thinking": "it writes `</think>` before the thinking of earlier turns, which no model sampled",
-    "inkling": "its `tml_v0` puts the tools behind the system message, and lets the model open its own turn",
-    "llama3": "it declares no tools; the official template does",
+ONE_CALL = ("llama3", "gpt_oss")
+"""Names in whose dialect a turn has one call: Llama's is the whole turn, and gpt-oss stops at the first."""
+
+TEMPLATE, LIBRARY, COOKBOOK = "official template", "library `renderers`", "tinker-cookbook"
+"""Who else renders an episode."""
+
+_ESCAPES = "it escapes what is not ASCII in calls, and has a message for each result"
+_NO_END = "it leaves out the end token of a turn that has a call and no text"
+
+DIFFERS: dict[str, dict[str, str]] = {
+    TEMPLATE: {"qwen3_disable_thinking": "it drops the empty think blocks of earlier turns"},
+    LIBRARY: {
+        "gpt_oss": "it has the current date and no `<\\|constrain\\|>json`, and a text before a call is final",
+    },
+    COOKBOOK: {
+        "qwen3": f"it drops the thinking of earlier turns; {_ESCAPES}",
+        "qwen3_disable_thinking": f"it drops the empty think blocks of earlier turns; {_ESCAPES}",
+        "qwen3_instruct": _ESCAPES,
+        "gpt_oss": "it has the current date, and the tools in a system message of their own",
+        "qwen3_5": "it drops the thinking of earlier turns; the official template keeps it in a tool loop",
+        "kimi_k2": "it is of K2 Thinking, and writes an empty think block where nothing was thought",
+        "deepseekv3": _NO_END,
+        "deepseekv3_disable_thinking": _NO_END,
+        "deepseekv3_thinking": "it writes `</think>` before the thinking of earlier turns, which no model sampled",
+        "inkling": "its `tml_v0` puts the tools behind the system message, and lets the model open its own turn",
+        "llama3": "it declares no tools; the official template does",
+    },
 }
-"""Variants in which tinker-cookbook's rendering is not the appended stream, and why."""
+"""Names for which another's rendering is not the appended stream, and why."""
 
-MODELS = {
-    "qwen3_5": "Qwen3.5",
-    "qwen3_6": "Qwen3.6",
-    "qwen3_8": "Qwen3.8",
-    "qwen3_coder": "Qwen3-Coder",
-    "nemotron3": "Nemotron 3 Nano, Super",
-    "nemotron3_ultra": "Nemotron 3 Ultra",
-    "nemotron3_5": "Nemotron 3.5",
-    "glm5_3": "GLM-5.3",
-    "kimi_k2": "Kimi K2",
-    "kimi_k25": "Kimi K2.5, K2.6",
-    "deepseekv3": "DeepSeek V3.1",
-    "deepseekv4_1": "DeepSeek V4.1",
-    "deepseekv4": "DeepSeek V4 Flash (0731)",
-    "inkling": "Inkling",
-    "llama3": "Llama 3.2",
-    "gemma4": "Gemma 4",
-}
+UNCOMPARED = {(COOKBOOK, "inkling"), (COOKBOOK, "llama3")}
+"""Of these, what cannot be called with this tool at all."""
 
-
-def documented() -> str:
-    """The table of families in docs/renderers.md."""
-    rows = [
-        "| family | models | names | vocabulary tested | official template | library `renderers` | tinker-cookbook |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for family, models in MODELS.items():
-        names = [name for name, variant in VARIANTS.items() if variant.family == family]
-        templates = dict.fromkeys(TEMPLATES[name][0] for name in names if name in TEMPLATES)
-        differing = list(dict.fromkeys(COOKBOOK_DIFFERS[name] for name in names if name in COOKBOOK_DIFFERS))
-        absent = family in ("qwen3_6", "qwen3_coder", "nemotron3_5", "deepseekv4", "gemma4")
-        cookbook = "none" if absent else "equal" if not differing else "differs: " + "; ".join(differing)
-        if differing and len(names) > len(differing) + 1:
-            cookbook = f"equal, but for {', '.join(f'`{n}`' for n in names if n in COOKBOOK_DIFFERS)}: {differing[0]}"
-        cells = [
-            f"`{family}`",
-            models,
-            ", ".join(f"`{name}`" for name in names),
-            f"{REAL[family]}'s own" if family in REAL else "stand-in",
-            f"equal ({', '.join(f'`{name}`' for name in templates)})" if templates else "not at hand",
-            "none" if FAMILIES[family].config == "cookbook" else "equal",
-            cookbook,
-        ]
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows)
-
+OWN = ("qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss")
+"""Names whose dialects are this package's own."""
 
 WORDS = ["ls", "cat a.v", "x = 1'b0;", "漢字", "é🙂", "\n", "  ", "\t", '"q"', "'s'", "\\n", "{", "}", "$a", "`b`", "ﬁ"]
 
 
+def family_of(name: str) -> str:
+    """The family of a renderer's name; the package's own dialects are each a family of that name."""
+    return VARIANTS[name].family if name in VARIANTS else name
+
+
 @cache
 def vocabulary(family: str) -> Any:
-    """The family's tokenizer, or a stand-in with its control tokens; a `tokenizers.Tokenizer`."""
-    if family in REAL and family != "qwen3_coder":
-        return qwen3_5_tokenizer()
-    if family in REAL:
+    """The family's tokenizer, or a stand-in with its control tokens; a `tokenizers.Tokenizer`. gpt-oss has its own."""
+    if family in ("qwen3_coder", *OWN):
         return qwen3_tokenizer()
+    if family in REAL:
+        return qwen3_5_tokenizer()
     from tokenizers import AddedToken, Tokenizer
 
     made = Tokenizer.from_str(qwen3_tokenizer().to_str())
@@ -122,7 +130,7 @@ def vocabulary(family: str) -> Any:
 @cache
 def renderer_of(name: str) -> Renderer:
     """A variant with its vocabulary."""
-    return get_renderer(name, vocabulary(VARIANTS[name].family))
+    return get_renderer(name, vocabulary(family_of(name)))
 
 
 @cache
@@ -135,6 +143,7 @@ def chat_of(family: str) -> Any:
     return wrap(tokenizer_object=vocabulary(family), bos_token=first)
 
 
+@cache
 def template_text(name: str) -> str | None:
     """A chat template of trl's; None where trl is not installed or has none of that name."""
     spec = importlib.util.find_spec("trl")
@@ -160,17 +169,19 @@ class Played:
 
 def play(name: str, random: Random) -> Played:
     """An episode of up to three turns in which the model writes as its template would."""
-    renderer, family = renderer_of(name), VARIANTS[name].family
+    renderer, family = renderer_of(name), family_of(name)
     system, user = words(random, 8), words(random, 8)
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     tokens = TokenTranscript(renderer.initial_ids(system, user))
     for _ in range(random.randint(0, 3)):
-        most = FAMILIES[family].calls or 3
+        most = 1 if name in ONE_CALL else 3
         commands = [words(random, 4) for _ in range(random.randint(1, most))]
         thinking = words(random, 5) if renderer.thinks else ""
         # Gemma's template moves such a text behind the results, and Llama's drops it.
         text = words(random, 4) if random.random() < 0.5 and family not in ("gemma4", "llama3") else ""
         turn = renderer.turn_ids(ModelTurn(thinking, text, tuple(map(ToolCall.of, commands))))
+        if name == "gpt_oss":
+            turn = recipient_first(turn)
         action = renderer.parse_ids(turn)
         assert (action.kind, list(action.commands), action.notes) == ("command", commands, ())
         assert (action.thinking, action.text) == (thinking, text)
@@ -189,15 +200,57 @@ def play(name: str, random: Random) -> Played:
     return Played(messages, tokens)
 
 
+def recipient_first(turn: list[int]) -> list[int]:
+    """A turn of gpt-oss with the calls' recipient before the channel, as openai-harmony writes it."""
+    text = harmony_encoding().decode(turn)
+    channel, recipient = "<|channel|>commentary", f" to=functions.{TOOL_NAME}"
+    return list(
+        harmony_encoding().encode(text.replace(channel + recipient, recipient + channel), allowed_special="all")
+    )
+
+
 def _call(number: int, command: str) -> dict[str, Any]:
     function = {"name": TOOL_NAME, "arguments": {"command": command}}
     return {"type": "function", "id": f"functions.{TOOL_NAME}:{number}", "function": function}
 
 
+def by_harmony(messages: list[dict[str, Any]]) -> list[int]:
+    """The episode's ids by openai-harmony."""
+    import openai_harmony as oh
+
+    def message(role: Any, content: Any, channel: str = "", recipient: str = "") -> Any:
+        made = oh.Message.from_role_and_content(role, content)
+        made = made.with_channel(channel) if channel else made
+        return made.with_recipient(recipient) if recipient else made
+
+    system, user = (entry["content"] for entry in messages[:2])
+    function: Any = TOOL["function"]
+    tool = oh.ToolDescription.new(function["name"], function["description"], function["parameters"])
+    developer = oh.DeveloperContent.new().with_instructions(system).with_function_tools([tool])
+    effort = oh.SystemContent.new().with_reasoning_effort(oh.ReasoningEffort.MEDIUM)
+    made = [message(oh.Role.SYSTEM, effort), message(oh.Role.DEVELOPER, developer), message(oh.Role.USER, user)]
+    tools = f"functions.{TOOL_NAME}"
+    for entry in messages[2:]:
+        if entry["role"] == "tool":
+            answer = oh.Message.from_author_and_content(oh.Author.new(oh.Role.TOOL, tools), entry["content"])
+            made.append(answer.with_recipient("assistant").with_channel("commentary"))
+            continue
+        made += [message(oh.Role.ASSISTANT, entry["reasoning_content"], "analysis")]
+        made += [message(oh.Role.ASSISTANT, entry["content"], "commentary")] if entry["content"] else []
+        [call] = entry["tool_calls"]
+        arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        made.append(message(oh.Role.ASSISTANT, arguments, "commentary", tools).with_content_type("<|constrain|>json"))
+    conversation = oh.Conversation.from_messages(made)
+    options = oh.RenderConversationConfig(auto_drop_analysis=False)
+    return list(harmony_encoding().render_conversation_for_completion(conversation, oh.Role.ASSISTANT, options))
+
+
 def by_template(name: str, messages: list[dict[str, Any]]) -> list[int]:
     """The episode's ids by the official template."""
+    if name == "gpt_oss":
+        return by_harmony(messages)
     template, options = TEMPLATES[name]
-    chat = chat_of(VARIANTS[name].family)
+    chat = chat_of(family_of(name))
     text = chat.apply_chat_template(
         messages,
         tools=[TOOL],
@@ -209,27 +262,46 @@ def by_template(name: str, messages: list[dict[str, Any]]) -> list[int]:
     return list(chat.encode(text, add_special_tokens=False))
 
 
-def by_library(name: str, messages: list[dict[str, Any]]) -> list[int]:
-    """The episode's ids by the library's own rendering with the vocabulary itself."""
+@cache
+def library_of(name: str) -> Any:
+    """The library's own renderer with the vocabulary itself."""
     from renderers import configs
     from renderers.base import create_renderer
 
-    variant = VARIANTS[name]
-    family = FAMILIES[variant.family]
     kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-    chat = chat_of(variant.family)
+    variant = VARIANTS.get(name)
+    if name == "gpt_oss":
+        with vocabularies._harmony_cache():  # the library loads Harmony's vocabulary itself
+            return create_renderer(HarmonyAsTokenizer(harmony_encoding()), kinds["gpt-oss"]())
+    chat = chat_of(family_of(name))
+    if variant is None:
+        return create_renderer(chat, kinds["qwen3"](enable_thinking=name != "qwen3_disable_thinking"))
     chat.name_or_path = variant.model
-    engine = create_renderer(chat, kinds[family.config](**variant.options))
-    return list(engine.render_ids(json.loads(json.dumps(messages)), tools=[TOOL], add_generation_prompt=True))
+    return create_renderer(chat, kinds[FAMILIES[variant.family].config](**variant.options))
+
+
+def by_library(name: str, messages: list[dict[str, Any]]) -> list[int]:
+    """The episode's ids by the library's own rendering."""
+    messages = json.loads(json.dumps(messages))
+    return list(library_of(name).render_ids(messages, tools=[TOOL], add_generation_prompt=True))
+
+
+@cache
+def cookbook_of(name: str) -> Any:
+    """tinker-cookbook's renderer with the vocabulary itself. Raises what the cookbook does where it has none."""
+    from tinker_cookbook import renderers
+
+    if name == "gpt_oss":
+        harmony: Any = HarmonyAsTokenizer(harmony_encoding())
+        return renderers.get_renderer("gpt_oss_medium_reasoning", harmony)
+    return renderers.get_renderer(name, chat_of(family_of(name)))
 
 
 def by_cookbook(name: str, messages: list[dict[str, Any]]) -> list[int]:
     """The episode's ids by tinker-cookbook's renderer with the vocabulary itself."""
-    from tinker_cookbook import renderers
     from tinker_cookbook.renderers.base import ToolCall as Call
 
-    chat = chat_of(VARIANTS[name].family)
-    renderer = renderers.get_renderer(name, chat)
+    renderer = cookbook_of(name)
     system, *rest = messages
     made: list[Any] = list(renderer.create_conversation_prefix_with_tools(cookbook_tools(name), system["content"]))
     for message in rest:
@@ -254,4 +326,4 @@ def by_cookbook(name: str, messages: list[dict[str, Any]]) -> list[int]:
 
 def cookbook_tools(name: str) -> list[Any]:
     """The tool as the cookbook takes it. It writes what it gets, where templates expect OpenAI's envelope."""
-    return [TOOL if VARIANTS[name].family.startswith(("qwen3_5", "qwen3_8")) else TOOL["function"]]
+    return [TOOL if family_of(name).startswith(("qwen3_5", "qwen3_8")) else TOOL["function"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -19,69 +18,140 @@ from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import Control, qwen3_tokenizer
 
 from .families import (
-    COOKBOOK_DIFFERS,
+    COOKBOOK,
+    DIFFERS,
+    LIBRARY,
+    OWN,
+    TEMPLATE,
     TEMPLATES,
+    UNCOMPARED,
+    WORDS,
     by_cookbook,
     by_library,
     by_template,
-    chat_of,
-    documented,
+    cookbook_of,
+    family_of,
     play,
     renderer_of,
     template_text,
     words,
 )
+from .table import DOCS, EPISODES, MARKS, NO_COOKBOOK, read, record, table
 
-EPISODES = 15
-MANY = 1000
+FEW, MANY = 15, 1000
 
 one_of_each_family = pytest.mark.parametrize(
     "name", [next(name for name, variant in VARIANTS.items() if variant.family == family) for family in FAMILIES]
 )
 
 
-def compare(name: str, episodes: int, oracle: Callable[[str, list[dict[str, Any]]], list[int]]) -> None:
+Oracle = Callable[[str, list[dict[str, Any]]], list[int]]
+
+
+def compare(name: str, who: str, oracle: Oracle, episodes: int = FEW) -> int:
+    """How many random episodes another renders as they are appended: all, unless `DIFFERS` has the name."""
+    equal = 0
     for seed in range(episodes):
         played = play(name, Random(seed))
-        assert played.tokens.tokens == oracle(name, played.messages), (seed, played.messages)
+        same = played.tokens.tokens == oracle(name, played.messages)
+        assert same or name in DIFFERS[who], (who, seed, played.messages)
+        equal += same
+    assert (equal < episodes) == (name in DIFFERS[who]), f"{who} does not differ for {name}"
+    return equal
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", [*TEMPLATES, "gpt_oss"])
 def test_episodes_equal_the_official_template(name: str) -> None:
-    if template_text(TEMPLATES[name][0]) is None:
+    if name != "gpt_oss" and template_text(TEMPLATES[name][0]) is None:
         pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
-    compare(name, EPISODES, by_template)
+    compare(name, TEMPLATE, by_template)
 
 
-@pytest.mark.parametrize("name", [n for n in LIBRARY_NAMES if FAMILIES[VARIANTS[n].family].config != "cookbook"])
+@pytest.mark.parametrize("name", [*OWN, *(n for n in LIBRARY_NAMES if FAMILIES[family_of(n)].config != "cookbook")])
 def test_episodes_equal_the_librarys_rendering(name: str) -> None:
-    compare(name, EPISODES, by_library)
+    compare(name, LIBRARY, by_library)
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARY_NAMES if name not in COOKBOOK_DIFFERS])
+@pytest.mark.parametrize(
+    "name", [n for n in (*OWN, *LIBRARY_NAMES) if (COOKBOOK, n) not in UNCOMPARED and family_of(n) not in NO_COOKBOOK]
+)
 def test_episodes_equal_the_cookbooks_rendering(name: str) -> None:
-    renderers = pytest.importorskip("tinker_cookbook.renderers")
-    try:
-        renderers.get_renderer(name, chat_of(VARIANTS[name].family))
-    except Exception as error:  # its exceptions differ between versions
-        pytest.skip(f"tinker-cookbook has no such renderer: {error}")
-    compare(name, EPISODES, by_cookbook)
+    pytest.importorskip("tinker_cookbook.renderers")
+    compare(name, COOKBOOK, by_cookbook)
 
 
-@one_of_each_family
+@pytest.mark.parametrize("family", NO_COOKBOOK)
+def test_the_cookbook_has_no_other_renderer(family: str) -> None:
+    error = pytest.importorskip("tinker_cookbook.exceptions").RendererError
+    with pytest.raises(error, match="Unknown renderer"):
+        cookbook_of(family)
+
+
+@pytest.mark.parametrize("family", [*OWN, *FAMILIES])
 @pytest.mark.slow  # a minute each
-def test_a_thousand_episodes_of_each_family(name: str) -> None:
+def test_a_thousand_episodes_of_each_family(family: str) -> None:
     """Each equals what the official template, the library and the cookbook render, as far as they have the family."""
-    family = FAMILIES[VARIANTS[name].family]
-    oracles = [by_template] if name in TEMPLATES and template_text(TEMPLATES[name][0]) is not None else []
-    if family.config != "cookbook":
-        oracles.append(by_library)
-    elif name not in COOKBOOK_DIFFERS:
-        oracles.append(by_cookbook)
-    for seed in range(MANY):
-        played = play(name, Random(seed))
-        for oracle in oracles:
-            assert played.tokens.tokens == oracle(name, played.messages), (oracle.__name__, seed)
+    name = first_name(family)
+    oracles: dict[str, Oracle] = {}
+    if name == "gpt_oss" or (name in TEMPLATES and template_text(TEMPLATES[name][0]) is not None):
+        oracles[TEMPLATE] = by_template
+    if family in OWN or FAMILIES[family].config != "cookbook":
+        oracles[LIBRARY] = by_library
+    if (COOKBOOK, name) not in UNCOMPARED and family not in NO_COOKBOOK:
+        oracles[COOKBOOK] = by_cookbook
+    record(EPISODES, family, {who: compare(name, who, oracle, MANY) for who, oracle in oracles.items()})
+
+
+HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>")
+
+
+def first_name(family: str) -> str:
+    """The default name of a family."""
+    return next((name for name, variant in VARIANTS.items() if variant.family == family), family)
+
+
+@pytest.mark.parametrize("family", [*OWN, *FAMILIES])
+@pytest.mark.slow  # a minute each
+def test_a_thousand_hostile_episodes_of_each_family(family: str) -> None:
+    """Whole, cut-off, broken and random turns, prompts and outputs of every control text: nothing is forged, the mask
+    covers exactly what was sampled, and an episode is one training example."""
+    renderer, random = renderer_of(first_name(family)), Random(family)
+    spelled = HARMONY if family == "gpt_oss" else FAMILIES["qwen3_coder" if family in OWN else family].controls
+    marks = [renderer.codec.control(text) for text in spelled if text in renderer.codec]
+
+    def hostile() -> str:
+        return "".join(random.choice([*spelled, *WORDS]) for _ in range(random.randint(1, 6)))
+
+    for _ in range(MANY):
+        tokens = TokenTranscript(renderer.initial_ids(hostile(), hostile()))
+        assert controls(renderer, tokens.tokens) == controls(renderer, renderer.initial_ids("x", "x"))
+        mask = [0] * len(tokens)
+        for _ in range(random.randint(1, 3)):
+            calls = tuple(ToolCall.of(words(random, 4)) for _ in range(random.randint(0, 3)))
+            ids = renderer.turn_ids(ModelTurn(words(random, 4) if renderer.thinks else "", words(random, 3), calls))
+            match random.randrange(5):
+                case 0:
+                    ids = ids[: random.randrange(len(ids))]
+                case 1:
+                    ids.insert(random.randrange(len(ids)), random.choice(marks))
+                case 2:
+                    del ids[random.randrange(len(ids))]
+                case 3:
+                    ids = [random.choice([*marks, *ids]) for _ in range(random.randrange(12))]
+            action = renderer.parse_ids(ids)
+            if action.commands:
+                reply = renderer.observation_ids([hostile() for _ in action.commands], ids)
+                plain = renderer.observation_ids(["x"] * len(action.commands), ids)
+                assert controls(renderer, reply) == controls(renderer, plain)
+            else:
+                reply = renderer.correction_ids(action.correction or hostile(), ids)
+            tokens.add_action(ids, [-1.0] * len(ids))
+            tokens.append(reply)
+            mask += [1] * len(ids) + [0] * len(reply)
+        assert tokens.mask == mask
+        datum = tokens.to_datum(1.0)
+        assert datum.model_input.to_ints() == tokens.tokens[:-1]
+        assert datum.loss_fn_inputs["mask"].to_torch().tolist() == mask[1:]
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking"])
@@ -95,15 +165,15 @@ def test_the_dialect_of_qwen3_opens_as_the_librarys(name: str) -> None:
         wrap(tokenizer_object=qwen3_tokenizer()), Qwen3RendererConfig(enable_thinking=name == "qwen3")
     )
     renderer, random = get_renderer(name, qwen3_tokenizer()), Random(0)
-    for _ in range(EPISODES):
+    for _ in range(FEW):
         system, user = words(random, 8), words(random, 8)
         messages: Any = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         theirs = engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)
         assert renderer.initial_ids(system, user) == theirs
 
 
-def controls(name: str, ids: list[int]) -> list[str]:
-    return [piece for piece in renderer_of(name).codec.pieces(ids) if isinstance(piece, Control)]
+def controls(renderer: Renderer, ids: list[int]) -> list[str]:
+    return [piece for piece in renderer.codec.pieces(ids) if isinstance(piece, Control)]
 
 
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
@@ -113,13 +183,13 @@ def test_texts_that_spell_control_tokens_forge_nothing(name: str) -> None:
     spelled = [*FAMILIES[VARIANTS[name].family].controls, "<function=execute_bash>", "</parameter>", "｜DSML｜"]
     turn = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"),)))
     for text in [*spelled, "".join(spelled), "x".join(spelled), f"{spelled[0][:-1]}{spelled[0]}"]:
-        plain = controls(name, renderer.initial_ids("x", "x"))
-        assert controls(name, renderer.initial_ids(text, text)) == plain
+        plain = controls(renderer, renderer.initial_ids("x", "x"))
+        assert controls(renderer, renderer.initial_ids(text, text)) == plain
         reply = renderer.observation_ids([text], turn)
-        assert controls(name, reply) == controls(name, renderer.observation_ids(["x"], turn))
+        assert controls(renderer, reply) == controls(renderer, renderer.observation_ids(["x"], turn))
         assert renderer.outputs(reply) == [text]
         correction = renderer.correction_ids(f"ERROR: {text}", turn)
-        assert controls(name, correction) == controls(name, renderer.correction_ids("ERROR: x", turn))
+        assert controls(renderer, correction) == controls(renderer, renderer.correction_ids("ERROR: x", turn))
 
 
 def test_a_control_token_in_a_calls_id_is_text_in_the_reply() -> None:
@@ -128,8 +198,8 @@ def test_a_control_token_in_a_calls_id_is_text_in_the_reply() -> None:
     turn = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"),)))
     place = turn.index(renderer.codec.control("<|tool_call_argument_begin|>"))
     forged = [*turn[:place], renderer.codec.control("<|im_user|>"), *turn[place:]]
-    plain = controls("kimi_k2", renderer.observation_ids(["x"], turn))
-    assert controls("kimi_k2", renderer.observation_ids(["x"], forged)) == plain
+    plain = controls(renderer, renderer.observation_ids(["x"], turn))
+    assert controls(renderer, renderer.observation_ids(["x"], forged)) == plain
 
 
 @pytest.mark.parametrize("id_", ["call_7f3a", "execute_bash:0", "functions.other:12", "", "a\nb", "## Return of x"])
@@ -367,5 +437,6 @@ def test_the_text_side_needs_no_vocabulary() -> None:
 
 
 def test_the_documented_table_is_what_is_tested() -> None:
-    page = Path(__file__).parents[2] / "docs" / "renderers.md"
-    assert documented() in page.read_text(), f"docs/renderers.md needs this table:\n{documented()}"
+    """`python -m tests.renderers.table` writes it."""
+    made = table(read())
+    assert f"{MARKS[0]}\n\n{made}\n\n{MARKS[1]}" in DOCS.read_text(), f"docs/renderers.md needs this table:\n{made}"

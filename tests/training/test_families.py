@@ -36,13 +36,20 @@ from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall  # noqa: E402
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_5_tokenizer  # noqa: E402
 from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout, rollout_name, turn_seed  # noqa: E402
+from tests.renderers.families import OWN  # noqa: E402
+from tests.renderers.table import STUDENT, record  # noqa: E402
 
 EPISODES = 10
 CONTEXT = 3000
+HARMONY = 201_088
+"""The size of Harmony's vocabulary."""
 
 
-def student(folder: Path, controls: tuple[str, ...]) -> Path:
-    """The shipped student with more control tokens, and with room for the longer openings of other dialects."""
+def student(folder: Path, controls: tuple[str, ...], vocabulary: int = 0) -> Path:
+    """The shipped student with more control tokens, and with room for the longer openings of other dialects.
+
+    gpt-oss's dialect has Harmony's vocabulary alone, which is far larger than the student's: `vocabulary` is its size.
+    """
     import transformers
     from tokenizers import AddedToken, Tokenizer
 
@@ -52,7 +59,8 @@ def student(folder: Path, controls: tuple[str, ...]) -> Path:
     model = library.Qwen3ForCausalLM.from_pretrained(shipped("student"), dtype=torch.float32)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model.resize_token_embeddings(-(-tokenizer.get_vocab_size() // 8) * 8, mean_resizing=False)
+        size = -(-max(tokenizer.get_vocab_size(), vocabulary) // 8) * 8
+        model.resize_token_embeddings(size, mean_resizing=False)
     model.config.max_position_embeddings = CONTEXT
     model.save_pretrained(folder)
     library.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>").save_pretrained(folder)
@@ -148,15 +156,16 @@ async def test_what_a_student_that_learnt_nothing_samples_is_kept(
     check_tokens(rollout, watched, renderer)
 
 
-@pytest.mark.slow  # minutes each: an imitation, ten episodes, ten gradings
+@pytest.mark.slow  # minutes each: an imitation, ten episodes, ten gradings; gpt-oss's vocabulary takes longest
 @pytest.mark.docker
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("family", ["qwen3_disable_thinking", *FAMILIES])
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("family", [*OWN, *FAMILIES])
 async def test_a_small_student_plays_ten_episodes_in_each_family(
     family: str, tmp_path: Path, service: LocalServiceClient
 ) -> None:
     name = family if family not in FAMILIES else next(n for n, v in VARIANTS.items() if v.family == family)
-    folder = student(tmp_path / "model", FAMILIES[family].controls if family in FAMILIES else ())
+    controls = FAMILIES[family].controls if family in FAMILIES else ()
+    folder = student(tmp_path / "model", controls, HARMONY if family == "gpt_oss" else 0)
     limits: dict[str, Any] = {"max_tokens": 700, "max_trajectory_tokens": CONTEXT, "max_turns": 5, "system_prompt": ""}
     config = TinkerEnvConfig(str(folder), name, EpisodeConfig(), **limits)
     renderer, [problem] = load_renderer(config), load_problems("bundled", ids=[PROBLEM_ID])
@@ -196,6 +205,7 @@ async def test_a_small_student_plays_ten_episodes_in_each_family(
         assert all(math.isfinite(value) for value in rollout.streams[0].logprobs)
     passed = sum(rollout.passed for rollout, _ in played)
     print(f"{family}: {called} calls, {passed} of {EPISODES} passed")
+    record(STUDENT, family, {"episodes": EPISODES, "calls": called, "passed": passed})
     assert called >= EPISODES  # the golden episode has two calls; some may be spoilt by chance
     assert passed >= EPISODES // 2
 
