@@ -20,7 +20,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
 from rtl_agent_gym.sources.families.identifiers import draw_identifier
-from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily, read_row
+from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily, read_rows
 
 MOST_CHECKS = 3
 """Runs of the smoke test in an episode: two fixes are enough."""
@@ -85,7 +85,7 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
     if member.layout == "list" and rng.random() < doing.astray:
         read = next(iter(documents)).removeprefix("docs/").removesuffix(".md")
         if read != names["document"]:
-            design |= read_row(documents[f"docs/{read}.md"], names["module"])
+            design |= read_rows(documents[f"docs/{read}.md"], names["module"])
     for habit in family.habits:
         if rng.random() < doing.misread:
             design |= changed(family, design, habit)
@@ -177,8 +177,8 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
         heading, ending = episode.user.split(specification, 1)
         names = sorted(member.names.values(), key=len, reverse=True)
         variable = re.compile(
-            rf"(?<![\w\\])(?:{'|'.join(names)})(?!\w)|(?<=W = )\d+|(?<=<= )(?:'[hb])?[0-9A-F]+(?=;)"
-            r"|(?<= \| )(?:0[xb])?[0-9A-F]+(?= \|)|(?<=\()[\d,]+(?= bytes)|0x|0b|'h|'b"
+            rf"(?<![\w\\])(?:{'|'.join(names)})(?!\w)|(?<=W = )\d+|(?:(?<=INIT = )|(?<=INIT = '[hb]))[0-9A-F]+(?=\\)"
+            r"|(?:(?<= \| )|(?<= \| 0[xb]))[0-9A-F]+(?= \|)|(?<=\()[\d,]+(?= bytes)"
         )
         parts = [renderer.initial_text(SYSTEM_PROMPT, heading + "\x00" + ending), *renderer.turn_pieces(["|"])]
         for turn in episode.turns:

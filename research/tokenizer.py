@@ -156,7 +156,7 @@ def _any_of(texts: Sequence[str]) -> str:
     """A pattern that matches the first of these texts that fits, but not within a word."""
     by_first: dict[str, list[str]] = {}
     for text in texts:  # by their first letters: the pattern is tried at every place
-        after = "(?![A-Za-z0-9_])" if re.search(r"\w$", text) else ""
+        after = "(?![A-Za-z0-9_])" if re.search(r"\w$", text) and not re.search("(?:0[xb]|'[hb])$", text) else ""
         by_first.setdefault(text[0], []).append(_escaped(text[1:]) + after)
     return "|".join(
         ("(?<![A-Za-z0-9_])" if re.match(r"\w", first) else "") + f"{_escaped(first)}(?:{'|'.join(rest)})"

@@ -6,7 +6,7 @@ from itertools import islice
 from random import Random
 
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.looking import LookingFamily, read_row
+from rtl_agent_gym.sources.families.looking import LookingFamily, read_rows
 
 
 def members(family: str, count: int) -> list[Parameters]:
@@ -41,7 +41,7 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
         for name, change in {
             "wider": {"width": int(member.values["width"]) + 1},
             "another value": {"value": int(member.values["value"]) ^ 1},
-            "the other document": read_row(family.documents(member)[other], module),
+            "the other document": read_rows(family.documents(member)[other], module),
         }.items():
             found[name] = {TARGET: family.write({**member.fields, **change})}
     return found

@@ -29,7 +29,7 @@ from rtl_agent_gym.sources.families.looking import (
     LookingFamily,
     digits,
     is_held_out_pair,
-    read_row,
+    read_rows,
 )
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
@@ -45,14 +45,14 @@ def words(member: Parameters) -> set[str]:
 
 
 @each_family
-def test_width_and_value_are_in_one_row_of_one_document(family: LookingFamily) -> None:
+def test_width_and_value_are_in_one_document(family: LookingFamily) -> None:
     for member in drawn(family, "train"):
         documents, module = family.documents(member), member.names["module"]
-        right = read_row(documents[f"docs/{member.names['document']}.md"], module)
-        wrong = read_row(documents[f"docs/{member.names['other_document']}.md"], module)
+        right = read_rows(documents[f"docs/{member.names['document']}.md"], module)
+        wrong = read_rows(documents[f"docs/{member.names['other_document']}.md"], module)
         assert right == {key: member.values[key] for key in ("width", "base", "value")}
         assert all(wrong[key] != right[key] for key in ("width", "value"))
-        assert all(document.count("| `") == 3 for document in documents.values())
+        assert all(document.count("| `") == 6 for document in documents.values())
 
 
 @each_family
@@ -139,7 +139,7 @@ def test_digits_are_those_of_the_base() -> None:
     written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
     assert written == ["63", "3F", "111111"]
     with pytest.raises(KeyError):
-        read_row("| `a` | 3 | 0x1 |", "b")
+        read_rows("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
 
 
 def test_a_split_that_a_family_does_not_have_is_one_clear_line() -> None:
@@ -155,7 +155,7 @@ def test_a_lie_changes_the_files_alone(family: LookingFamily) -> None:
     for member, one, two, three in zip(draw_members(source), true, documents, smoke, strict=True):
         assert one.harness == two.harness == three.harness
         assert one.golden == two.golden == three.golden
-        told = read_row(two.context[f"docs/{member.names['document']}.md"], member.names["module"])
+        told = read_rows(two.context[f"docs/{member.names['document']}.md"], member.names["module"])
         assert all(told[key] != member.values[key] for key in ("width", "value"))
         assert two.context[SMOKE] == one.context[SMOKE]
         assert {path: text for path, text in three.context.items() if path != SMOKE} == family.documents(member)
@@ -220,7 +220,7 @@ async def read_and_repair(problem: Problem, member: Parameters, provider: Docker
     ) as episode:
         await episode.start()
         document = (await episode.step(call(look(member.names["document"])))).outputs[0]
-        design = {**member.fields, **read_row(document, member.names["module"]), "enable_level": 1}
+        design = {**member.fields, **read_rows(document, member.names["module"]), "enable_level": 1}
         await episode.step(call(write({TARGET: family.write(design)})))
         for _ in range(2):
             output = (await episode.step(call(RUN_SMOKE))).outputs[0]

@@ -125,7 +125,8 @@ def _write(fields: Fields) -> str:
     following = _EXPRESSIONS[str(fields["operation"])].format_map(fields)
     return (
         f"module {fields['module']} #(\n"
-        f"    parameter W = {fields['width']}\n"
+        f"    parameter W = {fields['width']},\n"
+        f"    parameter INIT = {value}\n"
         f") (\n"
         f"    input wire {fields['clock']},\n"
         f"    input wire {fields['reset']},\n"
@@ -135,7 +136,7 @@ def _write(fields: Fields) -> str:
         f");\n"
         f"    wire [W-1:0] operand = {operand};\n"
         f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {output} <= {value};\n"
+        f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
         f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n"
         f"endmodule\n"
     )
@@ -148,7 +149,7 @@ def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal, and long decimal numbers for hexadecimal."""
     text, base = digits(fields), str(fields["base"])
     read = base
-    if (base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 4):
+    if (base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 3):
         read = "decimal"
     elif base == "decimal" and len(text) > 1:
         read = "hexadecimal"

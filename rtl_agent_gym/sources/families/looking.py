@@ -1,6 +1,6 @@
 """Families whose problems cannot be solved from the prompt alone.
 
-The prompt describes a module. Its width and its reset value are in one of two documents, in one of several rows; the
+The prompt describes a module. Its width and its reset value are in one of two documents, among those of others; the
 polarity of its enable is in neither: a smoke test, which the agent can run, tells whether the design has it right.
 """
 
@@ -91,7 +91,7 @@ class LookingFamily(Family):
         return names
 
     def documents(self, parameters: Parameters) -> dict[str, str]:
-        """The documents by path. Both have a row for the module; only one of them counts."""
+        """The documents by path. Both have rows for the module; only those of one count."""
         fields, rng = parameters.fields, Random(int(parameters.values["tables"]))
         found = {}
         for role in ("document", "other_document"):
@@ -103,9 +103,10 @@ class LookingFamily(Family):
                     row["value"] = _draw_value(rng, row)
                     if all(row[key] != fields[key] for key in ("width", "value")):
                         break
-                rows.append(f"| `{name}` | {row['width']} | {BASES[str(row['base'])][0]}{digits(row)} |\n")
+                rows.append(f"| `{name}` | width | {row['width']} |\n")
+                rows.append(f"| `{name}` | reset value | {BASES[str(row['base'])][0]}{digits(row)} |\n")
             rng.shuffle(rows)
-            found[f"docs/{fields[role]}.md"] = f"| module | width | reset value |\n|---|---|---|\n{''.join(rows)}"
+            found[f"docs/{fields[role]}.md"] = f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
         return dict(sorted(found.items()))
 
     def task(self, parameters: Parameters) -> str:
@@ -174,14 +175,15 @@ class LookingFamily(Family):
         )
 
 
-def read_row(document: str, module: str) -> dict[str, str | int]:
-    """The values that a module's row of a document has. Raises `KeyError` if there is no such row."""
-    found = re.search(rf"\| `{module}` \| (\d+) \| (0x|0b)?(\w+) \|", document)
-    if found is None:
+def read_rows(document: str, module: str) -> dict[str, str | int]:
+    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
+    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
+    if width is None or value is None:
         raise KeyError(module)
-    width, prefix, number = found.groups()
+    prefix, number = value.groups()
     base = next(name for name, (before, _) in BASES.items() if before == (prefix or ""))
-    return {"width": int(width), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
+    return {"width": int(width[1]), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
 
 
 def is_held_out_pair(values: Fields) -> bool:
@@ -194,8 +196,8 @@ def _draw_value(rng: Random, values: Fields) -> int:
     top = 2 ** int(values["width"])
     first, last = {
         "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
-        "hexadecimal": rng.choice(((16, 255), (16, 255), (256, 4095))),
-        "binary": rng.choice(((2, 15), (16, 63), (16, 127))),
+        "hexadecimal": (16, 255),
+        "binary": (2, 15),
     }[str(values["base"])]
     last = min(last, top - 1)
     return rng.randint(min(first, last), last)
