@@ -38,12 +38,14 @@ from .options import (
     writable_folder,
 )
 from .problems_mutants import check_out, mutate_command, strength_command, write_rows
+from .problems_optimize import optimize_command
 from .problems_verify import verify_command
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)
 problems_app.command("mutate")(mutate_command)
 problems_app.command("verify")(verify_command)
+problems_app.command("optimize")(optimize_command)
 
 _PIPE_WIDTH = 240
 _NARROW = 72

@@ -126,6 +126,7 @@ STOP = "stop/"
 
 def score_numbers(score: Score) -> dict[str, float]:
     """The part of `result_numbers` that a grading alone determines; ``reward`` is the score's."""
+    quality = {"quality": score.quality} if score.measures else {}
     return {
         "reward": score.reward,
         "format_valid": float(score.format > 0),
@@ -135,6 +136,7 @@ def score_numbers(score: Score) -> dict[str, float]:
         "interface": score.interface,
         "compile": score.compile,
         "violations": float(len(score.violations)),
+        **quality,
     }
 
 

@@ -36,6 +36,7 @@ OWN = {
     "rtllm": "rtl_agent_gym.sources.suites.rtllm:read_source",
     "notsotiny": "rtl_agent_gym.sources.suites.notsotiny:read_source",
     "+mutants": "rtl_agent_gym.sources.mutants.derived:read_source",
+    "+ppa": "rtl_agent_gym.sources.optimization.derived:read_source",
     "+verify": "rtl_agent_gym.sources.verification.derived:read_source",
 }
 """This package's own plug-ins, in the form of entry points; they need no installed metadata."""

@@ -43,6 +43,8 @@ class Grading(Measured):
             reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
             violations=self.violations,
             left_out=[*first_few(submission.left_out), *first_few(self.notes)],
+            quality=self.quality,
+            measures=self.measures,
             reason=reason,
             seconds=seconds,
             cached=cached,
@@ -78,13 +80,23 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, tests, violations, passed, accounts)
+    measures = {name: value for found in accounts for name, value in found.measures.items()}
+    credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
+    quality = 0.0
+    if "quality" in measures:  # which counts if the tests of all other services pass
+        others = zip(accounts, run.services, strict=True)
+        sound = not violations and all("quality" in found.measures or service["code"] == 0 for found, service in others)
+        credit = quality = float(measures.pop("quality")) if sound else 0.0
+        reason = "; ".join(part for part in (reason, printable(str(measures.get("why", "")))) if part)
     second_opinion = disagreement(static.reason.startswith(SYNTAX), run.lint)
     return static.model_copy(
         update={
             "passed": passed,
             "compile": sum(compiled) / len(compiled),
             "tests": tests,
-            "credit": 1.0 if passed else sum(earned) / len(earned) if earned else 0.0,
+            "credit": credit,
+            "quality": quality,
+            "measures": measures,
             "violations": violations,
             "notes": [printable(text) for text in dict.fromkeys(text for found in accounts for text in found.notes)],
             "reason": "; ".join(part for part in (reason, static.reason, second_opinion) if part),

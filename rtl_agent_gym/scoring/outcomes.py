@@ -97,6 +97,8 @@ class Account:
     """Files that a design tried to write or read and did not get."""
     builds: list[Build] = field(default_factory=list)
     """What was compiled."""
+    measures: dict[str, float | str] = field(default_factory=dict)
+    """What a test recorded of the design's quality."""
 
     @property
     def wraps(self) -> bool:
@@ -170,6 +172,7 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             item.phases[message["when"]] = message["outcome"]
             item.unfinished = item.unfinished or message["unfinished"]
             item.late = item.late or message["late"]
+            total.measures |= message.get("measures", {})
         elif message["kind"] == "plan":
             total.item(message["item"]).simulations.append(dict.fromkeys(message["tests"], "error"))
         elif message["kind"] == "test":

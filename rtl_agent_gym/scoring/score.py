@@ -43,6 +43,12 @@ class Measured(BaseModel):
     """A judge model's rating of a text, 0..1."""
     judge: str = ""
     """The judge's name."""
+    quality: float = 0.0
+    """Of a design that was to be made smaller or faster: the share of the reference's gain, 0..1; 0 for other problems,
+    without passed tests and without a proof that it behaves as before."""
+    measures: dict[str, float | str] = {}
+    """Of such a design: the ``goal`` (``area``, ``flops`` or ``delay``) and all three figures; ``equivalence``
+    (``proved``, ``bounded``, ``differs`` or ``unknown``); and in words, ``why``."""
 
 
 class Score(Measured):

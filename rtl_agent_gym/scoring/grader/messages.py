@@ -7,11 +7,15 @@ the supervisor acknowledges each message with `line.OK`, and the sender waits fo
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Settings = dict[str, bool]
 """Which defences are active, by the names of `Defences` in ``scoring/harness.py``; and ``checkout``, whether the whole
 work folder is the problem's."""
+
+
+MEASURES = ("quality", "goal", "equivalence", "area", "flops", "delay", "why")
+"""Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
 
 
 class Checked(TypedDict):
@@ -78,6 +82,8 @@ class Phase(TypedDict):
     """Whether it failed before all its work was done, for example with more configurations to run."""
     late: bool
     """Whether it failed with Python's `TimeoutError`."""
+    measures: NotRequired[dict[str, float | str]]
+    """The properties in `MEASURES` that the test recorded (pytest's ``record_property``)."""
 
 
 class Planned(TypedDict):

@@ -189,7 +189,7 @@ def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[st
             continue
         mutated = _mutated(problem)
         parts = [_VERSION, right_files(problem), device.sources, device.name, device.clock, device.reset]
-        parts += [device.reset_level, options.seed, options.mutants, mutated, _specification(problem)]
+        parts += [device.reset_level, options.seed, options.mutants, mutated, specification(problem)]
         key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
         if key not in seen:
             seen.add(key)
@@ -223,7 +223,7 @@ def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
     return {hashlib.sha256(text.encode()).hexdigest()[:16]: text for text in texts}
 
 
-def _specification(problem: Problem) -> dict[str, str]:
+def specification(problem: Problem) -> dict[str, str]:
     """The files that say what the design does."""
     documents = {path: text for path, text in problem.context.items() if path.startswith("docs/")}
     if SPECIFICATION in documents and "src/case.json" in problem.harness:
@@ -258,7 +258,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         "seconds": SIMULATION_SECONDS,
         "threshold": THRESHOLD,
     }
-    context = {**_specification(problem), **{path: files[path] for path in device.sources}}
+    context = {**specification(problem), **{path: files[path] for path in device.sources}}
     harness = {
         "docker-compose.yml": _template("docker-compose.yml"),
         "src/.env": _template("env").replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module),
@@ -301,7 +301,7 @@ def cycles(problem: Problem) -> int:
 
 
 def _prompt(case: Case, form: _Form) -> str:
-    documents = ", ".join(f"`{path}`" for path in _specification(case.problem))
+    documents = ", ".join(f"`{path}`" for path in specification(case.problem))
     sources = ", ".join(f"`{path}`" for path in case.device.sources)
     right = f"The design `{case.device.name}` in {sources} is right: it does what {documents} says."
     task = form.task.format(path=form.path, design=case.device.name)

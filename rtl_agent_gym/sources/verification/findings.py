@@ -7,10 +7,12 @@ Those of other designs are kept in the user's cache by ``problems verify``.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,13 +25,18 @@ STRENGTH = 0.95
 """The share of the mutants that a reference must reject."""
 
 
-class Findings(BaseModel):
+class KeyedModel(BaseModel):
+    """What is known of something with a key."""
+
+    key: str
+    """Of the design and the options."""
+
+
+class Findings(KeyedModel):
     """What is known of a design."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    key: str
-    """Of the design and the options."""
     problem_id: str
     mutants: tuple[str, ...] = ()
     """Digests of the mutants that the given stimuli tell from the right design."""
@@ -49,31 +56,32 @@ class Findings(BaseModel):
         return not self.fault and self.strength.get(kind, 0.0) >= STRENGTH
 
 
-def default_folder() -> Path:
-    """The folder of findings: ``$XDG_CACHE_HOME/rtl-agent-gym/verification``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "verification"
+Known = TypeVar("Known", bound=KeyedModel)
 
 
-class FindingsStore:
-    """Findings in a folder, a file for each design, over those of the package.
+class Store(Generic[Known]):
+    """What was found out, in a folder, a file for each key, over what the package has.
 
     Args:
-        folder: Created if missing; None for `default_folder`.
-        shipped: Whether the package's findings count.
+        model: What a file holds.
+        folder: Created if missing; or a name, for ``$XDG_CACHE_HOME/rtl-agent-gym/NAME``.
+        shipped: A file of the package with one on each line; None for none.
     """
 
-    def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
-        self.folder = folder if folder is not None else default_folder()
-        self._shipped = shipped
+    def __init__(self, model: type[Known], folder: Path | str, shipped: Path | None = None) -> None:
+        if isinstance(folder, str):
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / folder
+        self.folder, self._model, self._shipped = folder, model, shipped
 
-    def get(self, key: str) -> Findings | None:
-        """What is known of a design; None if nothing is, or the file cannot be read."""
+    def get(self, key: str) -> Known | None:
+        """What is known; None if nothing is, or the file cannot be read."""
         with contextlib.suppress(OSError, ValidationError):
-            return Findings.model_validate_json((self.folder / f"{key}.json").read_bytes())
-        return _of_package().get(key) if self._shipped else None
+            return self._model.model_validate_json((self.folder / f"{key}.json").read_bytes())
+        line = _lines_by_key(self._shipped).get(key) if self._shipped else None
+        return self._model.model_validate_json(line) if line else None
 
-    def put(self, findings: Findings) -> None:
-        """Store findings. Raises `UsageError` or `SandboxError` if they cannot be written."""
+    def put(self, findings: Known) -> None:
+        """Store it. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{findings.key}.json"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +94,18 @@ class FindingsStore:
 
 
 @cache
-def _of_package() -> dict[str, Findings]:
-    lines = SHIPPED.read_text(encoding="utf-8").splitlines() if SHIPPED.is_file() else ()
-    return {found.key: found for found in map(Findings.model_validate_json, lines)}
+def _lines_by_key(path: Path) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
+    return {json.loads(line)["key"]: line for line in lines}
+
+
+class FindingsStore(Store[Findings]):
+    """The findings of verification problems.
+
+    Args:
+        folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/verification``.
+        shipped: Whether the package's findings count.
+    """
+
+    def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
+        super().__init__(Findings, folder or "verification", SHIPPED if shipped else None)

@@ -1,0 +1,221 @@
+"""Optimisation problems: where they come from, what designs earn, and that nothing looks smaller than it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import Problem, load_problems, validate_problem
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.sources.optimization.derived import (
+    PROGRAMS,
+    Case,
+    Goal,
+    Measured,
+    OptimizeOptions,
+    cases,
+    optimization_problem,
+    template,
+)
+from rtl_agent_gym.sources.optimization.making import examine
+from rtl_agent_gym.sources.optimization.wastes import WASTES
+from rtl_agent_gym.sources.verification.designs import device_of, right_files
+from tests.cli.in_process import call
+from tests.sources.optimization_attacks import ATTACKS, DESIGN, FORGING
+
+TIMER = "family:timers?count=1&seed=7"
+FAMILIES = [f"family:{name}?count=2&seed=7" for name in ("registers", "arbiters", "timers", "accumulators")]
+PATH = "rtl/design.sv"
+ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 4079.0, "flops": 16.0, "delay": 1.067}
+"""What `DESIGN` and the family's own design cost."""
+LEAN = DESIGN.replace("[31:0] q", "[3:0] q")
+
+
+def case_of() -> Case:
+    [problem] = load_problems(TIMER)
+    return Case(problem, device_of(problem), "wide_counter", PATH, DESIGN, "0" * 12)
+
+
+def timer(goal: Goal = "area", **guards: bool) -> Problem:
+    """The problem of making `DESIGN` smaller; with other guards than all if any are given."""
+    case = case_of()
+    known = Measured(key=case.key, problem_id=case.problem.id, waste=case.waste, original=ORIGINAL, reference=REFERENCE)
+    problem = optimization_problem(case, known, goal)
+    settings = json.loads(problem.harness["src/quality.json"])
+    settings["guards"] |= guards
+    return problem.model_copy(update={"harness": {**problem.harness, "src/quality.json": json.dumps(settings)}})
+
+
+async def scored(problem: Problem, text: str, provider: DockerSandboxes) -> Score:
+    async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
+        return await scorer.score(problem, {**problem.context, PATH: text})
+
+
+def hidden_tests_pass(score: Score) -> bool:
+    """Whether the tests of the design itself pass, whatever its quality."""
+    tests = [test for test in score.tests if "quality" not in test.name]
+    return bool(tests) and all(test.outcome == "passed" for test in tests)
+
+
+@pytest.fixture
+def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's cache, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_every_waste_is_tried_on_some_design(user_cache: Path) -> None:
+    problems = [problem for source in ("bundled", *FAMILIES) for problem in load_problems(source)]
+    every = list(cases(problems, OptimizeOptions()))
+    assert {case.waste for case in every} == set(WASTES)
+    assert len({case.key for case in every}) == len({(case.problem.id, case.path, case.text) for case in every})
+    assert list(cases(problems, OptimizeOptions())) == every, "the same seed draws the same"
+    assert all(case.text != right_files(case.problem)[case.path] for case in every)
+
+
+def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
+    with pytest.raises(UsageError, match=r"problems optimize 'family:timers\?count=2' --goal flops --seed 3 --count 2"):
+        load_problems("family:timers?count=2+ppa?goal=flops&count=2&seed=3")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("bundled+ppa?goal=power", "expected one of any, area, flops, delay"),
+        ("bundled+ppa?colour=red", "unknown option 'colour'"),
+        ("bundled+ppa+ppa", "with one"),
+    ],
+)
+def test_wrong_options(source: str, message: str, user_cache: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        load_problems(source)
+
+
+def test_the_problem_shows_nothing_of_the_reference() -> None:
+    problem = timer()
+    assert not validate_problem(problem)
+    right = (problem.golden or {})[PATH]
+    assert problem.context[PATH] == DESIGN
+    assert not any(right in text for text in [problem.prompt, *problem.context.values()])
+
+
+@pytest.mark.docker
+async def test_what_designs_earn(provider: DockerSandboxes) -> None:
+    problem = timer()
+    given = await scored(problem, DESIGN, provider)
+    assert hidden_tests_pass(given)
+    assert (given.passed, given.quality, given.credit) == (False, 0.0, 0.0)
+    assert given.measures["equivalence"] == "proved"
+    reference = await scored(problem, (problem.golden or {})[PATH], provider)
+    assert (reference.passed, reference.quality, reference.reward) == (True, 1.0, 1.4)
+    assert {name: reference.measures[name] for name in REFERENCE} == REFERENCE
+    assert f"area {REFERENCE['area']:g}, given {ORIGINAL['area']:g}" in reference.reason
+
+
+@pytest.mark.docker
+async def test_wrong_in_rare_cases_earns_nothing(provider: DockerSandboxes) -> None:
+    text = ATTACKS["wrong in rare cases"]
+    score = await scored(timer(), text, provider)
+    assert (score.quality, score.passed) == (0.0, False)
+    assert score.measures["equivalence"] == "differs"
+    assert hidden_tests_pass(score), "the tests alone do not see it"
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # half a minute: the same as above, for other goals, and without the proof
+async def test_goals_and_proofs(provider: DockerSandboxes) -> None:
+    assert (await scored(timer("flops"), LEAN, provider)).quality == 1.0
+    half = DESIGN.replace("[31:0] q", "[23:0] q")
+    assert (await scored(timer("flops"), half, provider)).quality == 0.5
+    wrong = LEAN.replace("q <= 8", "q <= 9")
+    assert (await scored(timer(), wrong, provider)).quality == 0.0
+    forged = await scored(timer(proof=False), ATTACKS["wrong in rare cases"], provider)
+    assert (forged.quality, forged.passed) == (1.0, True), "without the proof it succeeds"
+
+
+@pytest.mark.docker
+async def test_the_figures_are_what_synthesis_says(provider: DockerSandboxes) -> None:
+    sandbox = await provider.create()
+    try:
+        found = await examine(case_of(), sandbox)
+    finally:
+        await sandbox.close()
+    assert (found.fault, found.reference) == ("", REFERENCE)
+    assert found.original == ORIGINAL
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # a grading for each attack
+@pytest.mark.parametrize("name", ATTACKS)
+async def test_an_attack_earns_nothing(name: str, provider: DockerSandboxes) -> None:
+    score = await scored(timer(), ATTACKS[name], provider)
+    assert (score.quality, score.credit, score.passed) == (0.0, 0.0, False)
+    if name in FORGING:
+        assert hidden_tests_pass(score), "it is right in simulation"
+
+
+_NAIVE = (
+    "read_verilog -sv design.sv; synth -top maple; dfflegalize -cell $_DFF_P_ x -cell $_DLATCH_P_ x; "
+    "abc -genlib cells.genlib; write_json netlist.json"
+)
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # synthesises each attack
+@pytest.mark.parametrize("name", sorted(FORGING))
+async def test_without_guards_an_attack_looks_small(name: str, provider: DockerSandboxes) -> None:
+    """Yosys alone reads the text, and what is in the top module is counted; a latch of this library has no area."""
+    areas = {"$_DFF_P_": 96.0}
+    for line in template("cells.genlib").splitlines():
+        if line.startswith("GATE"):
+            areas[line.split()[1]] = float(line.split()[2])
+    sandbox = await provider.create()
+    try:
+        await sandbox.write_files({"design.sv": ATTACKS[name], "cells.genlib": template("cells.genlib")})
+        done = await sandbox.exec(["sh", "-c", f"yosys -q -p '{_NAIVE}' >&2 && cat netlist.json"], timeout=120)
+    finally:
+        await sandbox.close()
+    found = json.loads(done.output[done.output.index("{") :])["modules"]["maple"]["cells"].values()
+    area = sum(areas.get(cell["type"], 0.0) for cell in found)
+    assert (ORIGINAL["area"] - area) / (ORIGINAL["area"] - REFERENCE["area"]) >= 1.0
+
+
+def test_there_are_enough_attacks() -> None:
+    assert len(ATTACKS) >= 25
+    assert ATTACKS.keys() >= FORGING
+    assert len(FORGING) >= 10
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # makes and verifies problems, which takes a minute
+@pytest.mark.timeout(900)
+async def test_the_command_writes_verified_problems(
+    user_cache: Path, tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    out = tmp_path / "problems.jsonl"
+    ran = call("problems", "optimize", FAMILIES[2], "--count", "3", "--seed", "5", "--out", str(out))
+    assert ran.exit_code == 0, ran.output
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert all(row["proof"]["equivalence"] == "proved" for row in rows)
+    problems = load_problems(str(out))
+    assert [problem.id for problem in load_problems(f"{FAMILIES[2]}+ppa?count=3&seed=5")] == [p.id for p in problems]
+    assert len({problem.id for problem in problems}) == 3
+    from rtl_agent_gym.sources.verification.designs import renamed_inside
+
+    async with Scorer(provider) as scorer:
+        for problem in problems:
+            text = problem.context[PATH]
+            other = renamed_inside(text, device_of(problem)).replace("\n", "\n\n").replace("    ", "\t")
+            assert other != text
+            assert (await scorer.score(problem, {**problem.context, PATH: other})).quality <= 0.02
+            wanted = Random(0).choice([problem.golden])
+            assert (await scorer.score(problem, {**problem.context, **(wanted or {})})).quality == 1.0
+
+
+def test_the_programs_are_there() -> None:
+    assert all(template(name) for name in PROGRAMS)
