@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Sequence
 
 _RANGES = (
     (0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x034F, 0x034F), (0x0600, 0x0605), (0x061C, 0x061C),
@@ -34,6 +35,21 @@ def visible(text: str) -> str:
 def plural(number: int, noun: str) -> str:
     """A count with its noun: ``1 turn``, ``2 turns``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """A text with everything escaped that does not print."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+_MOST = 20
+"""Upper bound on the files and notes that a score lists."""
+
+
+def first_few(texts: Sequence[str]) -> list[str]:
+    """The first texts, and the number of the others."""
+    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
+    return [*texts[:_MOST], *more]
 
 
 class VisibleStream:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import Field
 
+from ..visible import first_few, printable
 from .harness import Defences, HarnessRun, scoring_limits
 from .outcomes import Account, account, share
 from .score import Measured, RewardWeights, Score, TestOutcome
@@ -14,8 +15,6 @@ from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
 
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
-_MOST = 20
-"""Upper bound on the files and notes that a score lists."""
 
 
 class Grading(Measured):
@@ -43,7 +42,7 @@ class Grading(Measured):
             reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
             violations=self.violations,
             left_out=[*first_few(submission.left_out), *first_few(self.notes)],
-            quality=self.quality,
+            quality=float(self.measures.get("quality", 0.0)),
             measures=self.measures,
             reason=reason,
             seconds=seconds,
@@ -51,12 +50,6 @@ class Grading(Measured):
             retries=retries,
             tests=self.tests,
         )
-
-
-def first_few(texts: Sequence[str]) -> list[str]:
-    """The first texts, and the number of the others."""
-    more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
-    return [*texts[:_MOST], *more]
 
 
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
@@ -80,14 +73,14 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, tests, violations, passed, accounts)
-    measures = {name: value for found in accounts for name, value in found.measures.items()}
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
-    quality = 0.0
-    if "quality" in measures:  # which counts if the tests of all other services pass
-        others = zip(accounts, run.services, strict=True)
-        sound = not violations and all("quality" in found.measures or service["code"] == 0 for found, service in others)
-        credit = quality = float(measures.pop("quality")) if sound else 0.0
-        reason = "; ".join(part for part in (reason, printable(str(measures.get("why", "")))) if part)
+    measures = {name: value for found in accounts for name, value in found.measures.items()}
+    if measures:  # the quality counts if all other services pass
+        pairs = zip(accounts, run.services, strict=True)
+        failed = any(service["code"] != 0 and not found.measures for found, service in pairs)
+        credit = 0.0 if violations or failed else float(measures.get("quality", 0.0))
+        measures["quality"] = credit
+        reason = f"{reason}; {printable(str(measures.get('why', '')))}"
     second_opinion = disagreement(static.reason.startswith(SYNTAX), run.lint)
     return static.model_copy(
         update={
@@ -95,7 +88,6 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
             "compile": sum(compiled) / len(compiled),
             "tests": tests,
             "credit": credit,
-            "quality": quality,
             "measures": measures,
             "violations": violations,
             "notes": [printable(text) for text in dict.fromkeys(text for found in accounts for text in found.notes)],
@@ -127,11 +119,6 @@ def honest_places(violations: Iterable[str], tree: Mapping[str, bytes]) -> list[
         f"{places.get(task) or moved}: {text} (there is a `line directive at {moved})"
         for task, text in zip(tasks, complaints, strict=True)
     ]
-
-
-def printable(text: str) -> str:
-    """A text with everything escaped that does not print."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | None:

@@ -43,12 +43,8 @@ class Measured(BaseModel):
     """A judge model's rating of a text, 0..1."""
     judge: str = ""
     """The judge's name."""
-    quality: float = 0.0
-    """Of a design that was to be made smaller or faster: the share of the reference's gain, 0..1; 0 for other problems,
-    without passed tests and without a proof that it behaves as before."""
     measures: dict[str, float | str] = {}
-    """Of such a design: the ``goal`` (``area``, ``flops`` or ``delay``) and all three figures; ``equivalence``
-    (``proved``, ``bounded``, ``differs`` or ``unknown``); and in words, ``why``."""
+    """Of a design to be made smaller or faster: ``goal``, ``area``, ``flops``, ``delay``, ``equivalence``, ``why``."""
 
 
 class Score(Measured):
@@ -60,6 +56,8 @@ class Score(Measured):
     credit: float = 0.0
     """Partial credit for the tests, 0..1: their share that passed, but 0 where it is unknown how many there are. Not
     compared, as `same_as` describes."""
+    quality: float = 0.0
+    """Of such a design, the share of the reference's gain, 0..1; 0 if a test fails, or without a proof."""
     reward: float = 0.0
     """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []

@@ -20,9 +20,10 @@ from ..metrics import FAULTS
 from ..problems.model import COMPARED, Problem
 from ..problems.paths import ANSWER_FILE
 from ..problems.validation import missing_here
+from ..visible import printable
 from . import judging
 from .cache import ScoreCache
-from .grading import Grading, printable
+from .grading import Grading
 from .judging import Judge, rate
 from .score import RewardWeights, Score, TestOutcome
 

@@ -12,7 +12,7 @@ import os
 import random
 from typing import Any
 
-from .messages import MEASURES, Phase
+from .messages import MEASURES
 from .witness import GRADED, send
 
 HARNESS = ("/src/", "/code/src/")
@@ -46,17 +46,17 @@ def pytest_runtest_makereport(item: Any, call: Any) -> None:
 
 def pytest_runtest_logreport(report: Any) -> None:
     """After each phase of each test."""
-    message: Phase = {
-        "kind": "phase",
-        "item": report.nodeid,
-        "when": report.when,
-        "outcome": report.outcome,
-        "unfinished": report.nodeid in _unfinished,
-        "late": report.nodeid in _late,
-    }
-    if report.when == "call" and (found := {key: value for key, value in report.user_properties if key in MEASURES}):
-        message["measures"] = found
-    send(message)
+    send(
+        {
+            "kind": "phase",
+            "item": report.nodeid,
+            "when": report.when,
+            "outcome": report.outcome,
+            "unfinished": report.nodeid in _unfinished,
+            "late": report.nodeid in _late,
+            "measures": {name: value for name, value in report.user_properties if name in MEASURES},
+        }
+    )
 
 
 def _would_repeat(path: str, line: int) -> bool:
