@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import ImageError
+from ..errors import ImageError, UsageError
 from ..sandboxes import image, image_build, root_folder, root_image
 from ..sandboxes.choice import image_kind
 from ..sandboxes.daemon import ensure_daemon
+from ..sandboxes.programs import PROGRAMS, install_programs
 from .options import JsonOption
 
 image_app = typer.Typer(help="The image with the simulators, for agents and hidden tests.")
@@ -38,15 +39,31 @@ def build_command(
     start_daemon: Annotated[
         bool, typer.Option("--start-daemon", help="If no Docker daemon is running, install and start one.")
     ] = False,
+    agents: Annotated[
+        str | None,
+        typer.Option(
+            "--agents",
+            metavar="NAMES",
+            help="Instead of the image, install the programs of agents that work in sandboxes, from npm: "
+            f"{', '.join(PROGRAMS)} (separated by commas), or all.",
+        ),
+    ] = None,
     sandbox: KindOption = "auto",
 ) -> None:
     """Build the image of this version if it does not exist. Without Docker, as a folder; needs no root."""
     console = Console()
     started = time.monotonic()
+    names = PROGRAMS if agents == "all" else tuple((agents or "").split(",")) if agents is not None else ()
+    if wrong := [name for name in names if name not in PROGRAMS]:
+        raise UsageError(f"--agents: no agent {wrong[0]!r}; choose some of {', '.join(PROGRAMS)}, or all")
 
     def report(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - started:5.0f} s[/]  {escape(line)}", highlight=False, soft_wrap=True)
 
+    if names:
+        for name in names:
+            console.print(f"{name} is ready in {install_programs(name, report)}", highlight=False, soft_wrap=True)
+        return
     if start_daemon:
         daemon = ensure_daemon(report)
         console.print(f"Docker {escape(daemon.version)} at {escape(daemon.host)}", highlight=False)

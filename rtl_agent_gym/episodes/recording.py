@@ -15,16 +15,18 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import SandboxBroken
-from ..policies.protocol import Completion
+from ..policies.protocol import Completion, Outside
 from ..problems import Problem
 from ..problems.paths import graded_folders
+from ..renderers import Action, ModelTurn
+from ..renderers.actions import command_of, with_text
 from ..sandboxes import CommandResult, FoundFiles, ReadRequest, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
 from ..transcripts import CommandRecord, End, Header, ScoreRecord, SubmissionRecord, TranscriptWriter, TurnRecord
 from .rules import EpisodeConfig
 from .submissions import Submitted
-from .turns import Opening, Turn
+from .turns import Opening, StopReason, Turn
 
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
@@ -107,6 +109,7 @@ class Recording:
                 turn=turn.number,
                 completion=completion.text,
                 native=completion.native,
+                outside=completion.outside is not None,
                 token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
                 logprobs=list(logprobs) if logprobs is not None else None,
                 cut_off=completion.cut_off,
@@ -183,6 +186,18 @@ class Recording:
     def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
         if self._writer is not None:
             self._writer.write(event)
+
+
+def recorded_turn(completion: Completion, outside: Outside, number: int) -> Turn:
+    """The turn of an agent's own program, which has run its calls itself: no status is known of them."""
+    native = completion.native or ModelTurn(text=completion.text)
+    commands = tuple(command_of(call) for call in native.calls)
+    outputs = tuple([*outside.outputs, *[""] * len(commands)][: len(commands)])
+    results = tuple(CommandResult(output, None, output_chars=len(output)) for output in outputs)
+    action = with_text(Action("final" if outside.last else "command", commands), native.text, native.thinking)
+    stop: StopReason | None = "completed" if outside.last else None
+    stop = "sandbox_broken" if outside.broken else stop
+    return Turn(number, action, results, outputs, "\n".join(outputs), stop)
 
 
 def changed_files(problem: Problem, files: Mapping[str, str | bytes]) -> dict[str, str]:

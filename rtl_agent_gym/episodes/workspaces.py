@@ -17,6 +17,7 @@ from ..renderers.actions import native_action
 from ..retries import START
 from ..sandboxes import CommandResult, FoundFiles, OutputSink, ReadRequest, Sandbox, SandboxProvider
 from .answers import Answer, read_answer, read_text
+from .recording import recorded_turn
 from .rules import FOLDERS, EpisodeConfig
 from .submissions import MISPLACED, Submissions
 from .turns import StopReason, Turn
@@ -85,6 +86,8 @@ class ShellWorkspace:
             The turn, with `Turn.stop_reason` if the completion itself ends the episode; and the files, None if they
             could not be read together with the last command.
         """
+        if completion.outside is not None:
+            return recorded_turn(completion, completion.outside, number), None
         action = read_completion(completion, self.renderer)
         if action.kind == "malformed":
             return Turn(number, action, observation=self.renderer.correction_text(action.correction or "")), None

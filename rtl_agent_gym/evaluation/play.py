@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import LimitReached, SandboxError, UsageError
-from ..policies import Billed, Completion, Listener, Policy, TokenPlayer
+from ..policies import Billed, Completion, Inhabitant, Listener, Policy, TokenPlayer
 from ..problems import Problem
-from ..renderers.protocol import Message
+from ..renderers.protocol import MAX_CALLS, Message
 from ..scoring.score import Score
 from .outcome import EpisodeResult
 from .spending import Tally
+
+SLOWEST_START = 60.0
+"""Seconds that the program of an agent may take besides the commands of a turn, such as to start."""
 
 
 def _ignore(*_: object) -> None:
@@ -47,7 +50,11 @@ class Observer:
 
 
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools."""
+    """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools, and the
+    sandbox has the programs of an agent that works in it.
+    """
+    if programs := getattr(policy, "programs", ""):
+        rules = rules.with_options(sandbox=replace(rules.sandbox, programs=programs))
     return rules.with_options(teach_dialect=False) if getattr(policy, "native_tools", False) else rules
 
 
@@ -84,6 +91,8 @@ async def play(
         observer.opening(opening)
         if isinstance(player, Listener):
             player.opened(opening.system, opening.user)
+        if isinstance(player, Inhabitant):
+            player.enter(episode.sandbox, SLOWEST_START + MAX_CALLS * episode.config.command_timeout)
         if isinstance(player, TokenPlayer):
             await asyncio.to_thread(lambda: episode.tokens)  # encoding a long prompt takes time
         messages: list[Message] = list(opening.messages)

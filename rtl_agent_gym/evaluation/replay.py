@@ -22,7 +22,7 @@ from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..episodes.recording import command_record
 from ..episodes.submissions import COMMAND
 from ..errors import TranscriptError, UsageError
-from ..policies import Completion
+from ..policies import Completion, Outside
 from ..problems import Problem
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import Sandbox, SandboxProvider
@@ -164,7 +164,9 @@ async def replayed_to(
                 await _step(episode, record, report, _ignored(transcript, grader))
                 continue
             # The last turn would end the episode and grade the files; here only its commands are needed.
-            for command in record.commands:
+            if record.outside:
+                await restore(sandbox, record)
+            for command in [] if record.outside else record.commands:
                 if rules.harness_feedback and command.command.strip() == COMMAND:
                     continue  # a submission leaves nothing in the sandbox
                 await sandbox.run(command.command, timeout=rules.command_timeout, max_output=rules.max_output)
@@ -185,6 +187,8 @@ async def _started(
             f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
             "so answers and score may differ"
         )
+    if any(record.outside for record in transcript.turns):
+        note("an agent's own program ran its tools in the sandbox: their files are restored, and the tools do not run")
     if end is None:
         note(f"the file was cut off after turn {len(transcript.turns)}, for example by a crash; the rest is compared")
     elif end.error:
@@ -226,9 +230,21 @@ def _ignored(transcript: Transcript, grader: Grader) -> set[str]:
 
 
 async def _step(episode: Episode, record: TurnRecord, report: Replay, ignored: set[str]) -> None:
-    turn = await episode.step(Completion(record.completion, cut_off=record.cut_off, native=record.native))
+    outside = None
+    if record.outside:
+        await restore(episode.sandbox, record)
+        outside = Outside(tuple(one.output or "" for one in record.commands), record.action == "final")
+    completion = Completion(record.completion, cut_off=record.cut_off, native=record.native, outside=outside)
+    turn = await episode.step(completion)
     report.compared_turns += 1
     report.divergence = report.divergence or compare_turn(record, turn, ignored)
+
+
+async def restore(sandbox: Sandbox, record: TurnRecord) -> None:
+    """Give the files their state after a turn of an agent's own program, which is not there to repeat it."""
+    await sandbox.write_files({path: text for path, text in record.files.items() if text is not None})
+    if gone := [path for path, text in record.files.items() if text is None]:
+        await sandbox.exec(["rm", "-rf", "--", *gone])
 
 
 def compare_turn(record: TurnRecord, turn: Turn, ignored: set[str]) -> Divergence | None:

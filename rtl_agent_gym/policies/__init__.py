@@ -1,7 +1,18 @@
 """Who acts in an episode: the reference solution, a script, a model, a person."""
 
 from .human import HumanPolicy
-from .protocol import Billed, Closable, Completion, Listener, ModelOptions, Player, Policy, TokenPlayer
+from .protocol import (
+    Billed,
+    Closable,
+    Completion,
+    Inhabitant,
+    Listener,
+    ModelOptions,
+    Outside,
+    Player,
+    Policy,
+    TokenPlayer,
+)
 from .registry import make_policy
 from .scripted import GoldenPolicy, RandomPolicy, ScriptedPolicy, heredoc, write_turn
 
@@ -11,8 +22,10 @@ __all__ = [
     "Completion",
     "GoldenPolicy",
     "HumanPolicy",
+    "Inhabitant",
     "Listener",
     "ModelOptions",
+    "Outside",
     "Player",
     "Policy",
     "RandomPolicy",

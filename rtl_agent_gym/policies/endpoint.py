@@ -6,11 +6,13 @@ is not understood is refused with status 400. The sampling parameters are the po
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import RequestRefused, RTLGymError, UsageError
 from ..renderers.chat import ChatDialect
@@ -19,7 +21,7 @@ from .apis.completions import ChatCompletions
 from .apis.messages import AnthropicMessages
 from .apis.responses import OpenAIResponses
 from .sampler import TokenSamplerPolicy
-from .streams import ContextFull, TokenStreams
+from .streams import Answer, ContextFull, TokenStreams
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,6 +29,27 @@ if TYPE_CHECKING:
 LARGEST = 32 << 20
 """Bytes of a request."""
 APIS: tuple[Api, ...] = (ChatCompletions(), AnthropicMessages(), OpenAIResponses())
+
+
+PAUSE = 0.02
+"""Seconds that a request takes at least if it brings no answer of the model: many of them cannot fill the loop."""
+
+
+class Gate(Protocol):
+    """Decides when the model answers an episode's requests, which then come one at a time."""
+
+    def turn(
+        self, messages: Sequence[Mapping[str, Any]]
+    ) -> contextlib.AbstractAsyncContextManager[Callable[[Answer], None]]:
+        """Wait until a request with these messages may be answered; what it gives is called with the answer.
+
+        Raises `UsageError` if it never may be.
+        """
+        ...
+
+    def failed(self) -> None:
+        """The model did not answer; `Line.fault` says why."""
+        ...
 
 
 @dataclass
@@ -42,6 +65,9 @@ class Line:
     """Why the model did not answer, if that is no fault of the request: the episode must not be graded then."""
     full: bool = False
     """Whether a request found no room in the model's context."""
+    gate: Gate | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one request at a time that is read and answered, if there is a gate."""
 
     @property
     def anthropic_url(self) -> str:
@@ -90,7 +116,7 @@ class ModelEndpoint:
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
-        self._address = "http://{}:{}".format(*self._runner.addresses[0][:2])
+        self._address = "http://{}:{}".format(*self.address)
 
     async def close(self) -> None:
         """Stop listening. Idempotent."""
@@ -99,10 +125,23 @@ class ModelEndpoint:
             runner, self._runner = self._runner, None
             await runner.cleanup()
 
-    def open(self, seed: int | None = None) -> Line:
-        """An address for one episode."""
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+        assert self._runner is not None
+        host, port = self._runner.addresses[0][:2]
+        return host, port
+
+    def open(self, seed: int | None = None, gate: Gate | None = None) -> Line:
+        """An address for one episode.
+
+        Args:
+            seed: Of the first turn; each turn has its own. None for any.
+            gate: Decides when its requests are answered; None for at once.
+        """
         secret = secrets.token_urlsafe(24)
-        self._lines[secret] = Line(f"{self._address}/{secret}/v1", TokenStreams(self._policy, self._dialect, seed))
+        streams = TokenStreams(self._policy, self._dialect, seed)
+        self._lines[secret] = Line(f"{self._address}/{secret}/v1", streams, gate=gate)
         return self._lines[secret]
 
     def end(self, line: Line) -> None:
@@ -116,27 +155,35 @@ class ModelEndpoint:
             return web.json_response(api.error(str(error), kind), status=STATUS[kind])
 
         if (line := self._lines.get(request.match_info["secret"])) is None:
+            await asyncio.sleep(PAUSE)
             return failed("there is no such address", "not_found_error")
-        try:
-            return await reply(api, line, request)
-        except ContextFull as error:
-            line.full = True
-            return failed(error, "context_length_exceeded")
-        except (UsageError, RequestRefused) as error:
-            return failed(error, "invalid_request_error")
-        except RTLGymError as error:
-            line.fault = error
-            return failed(error, "service_unavailable")
+        async with line.lock if line.gate is not None else contextlib.nullcontext():
+            try:
+                return await reply(api, line, request)
+            except ContextFull as error:
+                line.full = True
+                answer = failed(error, "context_length_exceeded")
+            except (UsageError, RequestRefused) as error:
+                answer = failed(error, "invalid_request_error")
+            except RTLGymError as error:
+                line.fault = error
+                if line.gate is not None:
+                    line.gate.failed()
+                answer = failed(error, "service_unavailable")
+            await asyncio.sleep(PAUSE)
+            return answer
 
     async def _models(self, api: Api, line: Line, request: web.Request) -> web.Response:
         from aiohttp import web
 
+        await asyncio.sleep(PAUSE)
         return web.json_response({"object": "list", "data": [{"id": NAME, "object": "model"}]})
 
     async def _count(self, api: Api, line: Line, request: web.Request) -> web.Response:
         from aiohttp import web
 
         asked = api.read(decoded(await request.read()))
+        await asyncio.sleep(PAUSE)
         return web.json_response({"input_tokens": line.streams.count(asked.conversation(()), asked.tools)})
 
     async def _complete(self, api: Api, line: Line, request: web.Request) -> web.StreamResponse:
@@ -146,7 +193,11 @@ class ModelEndpoint:
         if asked.previous is not None and asked.previous not in line.kept:
             raise UsageError(f"previous_response_id: no response {asked.previous!r} was kept; send the whole input")
         before = line.kept[asked.previous] if asked.previous is not None else []
-        answer = await line.streams.answer(asked.conversation(before), asked.tools, asked.most)
+        messages = asked.conversation(before)
+        async with line.gate.turn(messages) if line.gate is not None else contextlib.nullcontext() as take:
+            answer = await line.streams.answer(messages, asked.tools, asked.most)
+            if take is not None:
+                take(answer)
         found = api.written(answer, asked)
         if asked.kept:
             line.kept[found["id"]] = [*before, *asked.messages, answer.message]

@@ -1,8 +1,8 @@
 """Other people's agents as the policy. The agent decides; its commands run in the episode's sandbox, turn by turn.
 
-mini-swe-agent runs in a thread of this process: its model is a `ModelEndpoint`, and its environment hands each command
-to the episode and waits for the output. So limits, transcript, replay and grading are the episode's, and what the model
-sampled is in `HarnessPlayer.streams`.
+Most run in the sandbox themselves (`inside.py`). mini-swe-agent runs in a thread of this process: its model is a
+`ModelEndpoint`, and its environment hands each command to the episode and waits for the output. So limits, transcript,
+replay and grading are the episode's, and what the model sampled is in `AgentPlayer.streams`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ModelError, ServiceDown, UsageError
+from ..errors import ModelError, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
 from ..renderers.chat import check_dialect
+from ..sandboxes.programs import programs_folder, programs_id
+from .agents import INSIDE, Address, Program, program_of
 from .endpoint import Line, ModelEndpoint
+from .inside import AgentPlayer, Endpoints, InsidePlayer
 from .protocol import Completion
 from .sampler import TokenSamplerPolicy
-from .streams import TokenStreams
 
-AGENTS = ("mini-swe-agent",)
+AGENTS = ("mini-swe-agent", *INSIDE)
 """The agents that `HarnessPolicy` knows."""
 _STATUS = re.compile(r"^\[(?:no output, )?(?:exit code (\d+)|timed out after .*)\](?:\n\[.*\])?\Z", re.MULTILINE)
 _TIMED_OUT = 124
@@ -61,34 +63,49 @@ class _Wire:
 
 
 def check_agent(agent: str, dialect: str | None = None) -> None:
-    """Raise `UsageError` for an unknown agent, one that is not installed, or a dialect that it cannot speak in."""
+    """Raise `UsageError` for an unknown agent, one that is not installed, or a dialect that it cannot speak in.
+
+    Raises `ImageError` for one whose programs for sandboxes are not installed.
+    """
     if agent not in AGENTS:
         raise UsageError(f"no agent {agent!r}; choose one of {', '.join(AGENTS)}")
+    if dialect is not None:
+        check_dialect(dialect)
+    if agent in INSIDE:
+        programs_folder(programs_id(agent))
+        return
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm downloads a list of prices
     os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
     try:
         import minisweagent  # noqa: F401
     except ImportError as error:
         raise UsageError('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"') from error
-    if dialect is not None:
-        check_dialect(dialect)
 
 
 class HarnessPolicy:
     """An agent of somebody else, with a model that samples tokens.
 
     Args:
-        agent: One of `AGENTS`.
+        agent: One of `AGENTS`; or any program that works in the sandbox, as `Program` or in its form as plain data:
+            ``{"argv": […], "env": {…}, "files": {…}}``.
         model: The model. `close` closes it.
         dialect: The name of its dialect; None for that of the episode's renderer.
 
     Raises:
         UsageError: There is no such agent, or it is not installed.
+        ImageError: Its programs for sandboxes are not installed.
     """
 
-    def __init__(self, agent: str, model: TokenSamplerPolicy, dialect: str | None = None) -> None:
-        check_agent(agent, dialect)
-        self.agent, self.model, self._dialect = agent, model, dialect
+    def __init__(
+        self, agent: str | Program | Mapping[str, object], model: TokenSamplerPolicy, dialect: str | None = None
+    ) -> None:
+        self._program = None if isinstance(agent, str) else agent if isinstance(agent, Program) else Program.read(agent)
+        if isinstance(agent, str):
+            check_agent(agent, dialect)
+        self.agent = agent if isinstance(agent, str) else self._program.name if self._program else ""
+        self.programs = programs_id(self.agent) if self._program is None and self.agent in INSIDE else ""
+        """What its sandboxes must have; see `SandboxSpec.programs`."""
+        self.model, self._dialect = model, dialect
         self._endpoint: ModelEndpoint | None = None
         self._starting = asyncio.Lock()
 
@@ -96,10 +113,16 @@ class HarnessPolicy:
     def name(self) -> str:
         return f"harness:{self.agent} {self.model.name}"
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer:
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer | InsidePlayer:
         if problem.asks_text:
             raise UsageError(f"{problem.id} asks for a text; {self.agent} works in a shell")
-        return HarnessPlayer(self, self._dialect or renderer.name, seed)
+        dialect = self._dialect or renderer.name
+        if self._program is None and self.agent not in INSIDE:
+            return HarnessPlayer(self, dialect, seed)
+        return InsidePlayer(self, self._program_for, dialect, seed)
+
+    def _program_for(self, address: Address, task: str) -> Program:
+        return program_of(self.agent, address, task) if self._program is None else self._program.filled(address, task)
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
         """The endpoint of all episodes, started with the first."""
@@ -116,30 +139,17 @@ class HarnessPolicy:
         await self.model.close()
 
 
-class HarnessPlayer:
-    """One episode of an agent. Its thread ends with the agent, or with this object."""
+class HarnessPlayer(AgentPlayer):
+    """One episode of mini-swe-agent. Its thread ends with the agent, or with this object."""
 
-    def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
-        self._policy, self._dialect, self._seed = policy, dialect, seed
-        self._line: Line | None = None
+    def __init__(self, policy: Endpoints, dialect: str, seed: int | None) -> None:
+        super().__init__(policy, dialect, seed)
         self._wire: _Wire | None = None
         self._end: Callable[[], object] = lambda: None
 
     def end(self) -> None:
         """End the agent's thread, if it still runs. The streams stay."""
         self._end()
-
-    @property
-    def streams(self) -> TokenStreams:
-        """The tokens of the episode. Raises `UsageError` before the first turn."""
-        if self._line is None:
-            raise UsageError("an agent has tokens only from its first turn on")
-        return self._line.streams
-
-    @property
-    def started(self) -> bool:
-        """Whether the agent runs, or has run."""
-        return self._line is not None
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins: nothing to do, as `act` gets the messages."""
@@ -160,10 +170,7 @@ class HarnessPlayer:
             await self._start(messages[-1]["content"])
         assert self._wire is not None
         wanted = await self._wire.wants.get()
-        if self._line is not None and self._line.fault is not None:
-            if isinstance(self._line.fault, ServiceDown):
-                raise self._line.fault
-            raise ModelError(f"{self._policy.name}: {self._line.fault}") from self._line.fault
+        self._check_fault()
         if isinstance(wanted, _Ended):
             if wanted.error is not None and self._line is not None and self._line.full:
                 return None

@@ -14,6 +14,19 @@ from ..options import PolicyOptions
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer
 from ..renderers.transcript import TokenTranscript
+from ..sandboxes import Sandbox
+
+
+@dataclass(frozen=True)
+class Outside:
+    """What an agent's own program did with a turn in the sandbox, beside the episode's shell."""
+
+    outputs: tuple[str, ...] = ()
+    """What it told the model of each call, as far as it did."""
+    last: bool = False
+    """Whether it has ended."""
+    broken: bool = False
+    """Whether the commands have ended the sandbox."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,8 @@ class Completion:
     native: ModelTurn | None = None
     """The turn as reported by a service with native tool calls. It is then used instead of `text`, which holds only
     the service's text."""
+    outside: Outside | None = None
+    """Set if an agent's own program has run the calls of `native`, whatever its tools are: nothing is run then."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +140,15 @@ class Listener(Protocol):
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
         """The action parsed from the last completion, and its outputs: one per command, none for other actions."""
+        ...
+
+
+@runtime_checkable
+class Inhabitant(Protocol):
+    """A player whose program works in the episode's sandbox."""
+
+    def enter(self, sandbox: Sandbox, turn_seconds: float) -> None:
+        """The sandbox of the episode, which has begun, and the seconds that a turn may take without the model."""
         ...
 
 

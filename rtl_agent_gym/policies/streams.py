@@ -27,6 +27,8 @@ answer of the model that was changed or left out; another message that was; a re
 answer; a turn that the family's template cannot continue; a request beside one that is still being answered."""
 BREAKS: tuple[Break, ...] = get_args(Break)
 Message = Mapping[str, Any]
+_LONGEST_TOKEN = 32
+"""Characters of a token, on average over a long text, that no text reaches."""
 
 
 class ContextFull(UsageError):
@@ -100,11 +102,10 @@ class TokenStreams:
         """
         if not messages or messages[-1].get("role") == "assistant":
             raise UsageError("messages: the last message must be of the user or a tool")
+        options = self.policy.options
         stream = self._continued(messages, tools)
-        prompt_tokens, options = len(stream.transcript), self.policy.options
+        prompt_tokens = len(stream.transcript)
         room = options.max_context - prompt_tokens
-        if room < smallest_turn(options.max_tokens):
-            raise ContextFull(f"messages: the context of {options.max_context} tokens has no room for another turn")
         stream.busy = True
         try:
             ids, logprobs = await self._sample(stream, min(options.max_tokens, room, most or room))
@@ -129,22 +130,40 @@ class TokenStreams:
     def count(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> int:
         """Number of tokens of a request's prompt. Raises like `answer`."""
         stream, text, _ = self._place(messages, tools)
-        return len(self.dialect.ids(text)) + (0 if stream is None else len(stream.transcript))
+        before = 0 if stream is None else len(stream.transcript)
+        return len(self._ids(text, before, -1)) + before
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
         """The stream of a request, extended by what is new in it; or a new one."""
         stream, text, reason = self._place(messages, tools)
+        least = smallest_turn(self.policy.options.max_tokens)
+        ids = self._ids(text, 0 if stream is None else len(stream.transcript), least)
         if stream is None:
-            transcript = TokenTranscript(self.dialect.ids(text))
+            transcript = TokenTranscript(ids)
             self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages)))
             if reason is not None:
                 self.breaks[reason] += 1
             return self.streams[-1]
         if len(messages) > len(stream.messages):
-            stream.transcript.append(self.dialect.ids(text))
+            stream.transcript.append(ids)
             stream.prompt, stream.turn = stream.prompt + stream.turn + text, ""
             stream.messages = list(messages)
         return stream
+
+    def _ids(self, text: str, before: int, room: int) -> list[int]:
+        """The tokens of what is new in a request. Raises `ContextFull`, and then nothing of the request is kept.
+
+        Args:
+            text: What is new, coded.
+            before: Tokens in front of it.
+            room: Tokens for which the context must have room after it; less than none for no check.
+        """
+        limit = self.policy.options.max_context
+        if len(text) <= _LONGEST_TOKEN * limit:  # encoding more would only take time
+            ids = self.dialect.ids(text)
+            if room < 0 or before + len(ids) + room <= limit:
+                return ids
+        raise ContextFull(f"messages: the context of {limit} tokens has no room for another turn")
 
     def _place(self, messages: Sequence[Message], tools: Sequence[Message]) -> tuple[Stream | None, str, Break | None]:
         """The stream that a request continues, and what is new in it, coded.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -287,3 +288,19 @@ def read_call(call: ToolCall) -> Call:
     except CallError as error:
         return Call(None, str(error), closed=False)
     return Call(command, notes=notes)
+
+
+def command_of(call: ToolCall) -> str:
+    """A call of any agent's tool for people to read: the command if it has one, else name and arguments."""
+    try:
+        arguments = decode_whole(call.arguments)
+    except CallError:
+        arguments = None
+    if isinstance(arguments, dict):
+        for name in ("command", "cmd"):
+            command = arguments.get(name)
+            if isinstance(command, list) and all(isinstance(word, str) for word in command):
+                command = shlex.join(command)
+            if isinstance(command, str) and command.strip():
+                return printable(command)
+    return printable(f"{call.name} {call.arguments}")

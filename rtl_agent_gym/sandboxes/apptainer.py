@@ -84,7 +84,9 @@ class ApptainerHost(NamespaceHost):
         return False
 
     @contextlib.contextmanager
-    def launch(self, root: Root, missing: Collection[str], *, groups: bool) -> Iterator[Launch]:
+    def launch(self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None) -> Iterator[Launch]:
+        if programs is not None:
+            raise SandboxError("below Apptainer, agents have no programs in their sandboxes; use namespaces or Docker")
         scratch = [word for path in missing for word in ("--scratch", path)]
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         command = [apptainer(), "exec", *ISOLATION, *scratch, str(image_file(root))]

@@ -26,6 +26,7 @@ import docker.errors
 from ..errors import SandboxError
 from .admission import Budget, budget_of
 from .daemon import connect, daemon_host, docker_errors, is_podman, missing_limits
+from .programs import PLACE, programs_folder
 from .protocol import SandboxSpec
 from .results import WORK_DIR
 from .warden.relay import NAMES
@@ -264,6 +265,9 @@ def host_config(
         parent: The control group that the container comes below; None for the daemon's own.
     """
     limits = process_limits(spec) | ({"nproc": PROCESSES} if volumes is not None else {})
+    mounts = []
+    if spec.programs:
+        mounts.append(docker.types.Mount(PLACE, str(programs_folder(spec.programs)), type="bind", read_only=True))
     return api.create_host_config(
         network_mode=spec.network or "none",
         cgroup_parent=parent,
@@ -275,6 +279,7 @@ def host_config(
         auto_remove=True,
         tmpfs=folders(spec, uid) if volumes is None else None,
         binds=volumes,
+        mounts=mounts,
         mem_limit=spec.memory,
         memswap_limit=spec.memory,
         shm_size=64 << 20,

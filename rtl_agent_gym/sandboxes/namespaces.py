@@ -25,6 +25,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from ..errors import ImageError, SandboxError, SandboxLost
@@ -33,6 +34,7 @@ from .budgeted import CLOSED, BudgetedSandboxes
 from .cgroups import SandboxGroup, machine_info
 from .channel import Channel
 from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
+from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
 from .root_folder import Root, find_root
@@ -247,7 +249,7 @@ class NamespaceHost:
         self._lock = threading.Lock()
         self._uids: set[int] = set()
         self._zygotes: dict[object, Zygote] = {}
-        """By root, folders that are missing in it, and whether there are control groups."""
+        """By root, folders that are missing in it, whether there are control groups, and an agent's programs."""
 
     def prepare(self) -> None:
         """Find the root and make the shared user namespace, once. Raises `ImageError` or `SandboxError`."""
@@ -280,20 +282,21 @@ class NamespaceHost:
         """What starts sandboxes of a kind. Raises `SandboxError`."""
         root = self.root_of(spec)
         missing = missing_folders(root.folder, folders(spec, 0))
-        key = (root.id, missing, groups)
+        programs = programs_folder(spec.programs) if spec.programs else None
+        key = (root.id, missing, groups, programs)
         found = self._zygotes.get(key)
         if found is None or not found.works:
             if found is not None:
                 found.abandon()
-            with self.launch(root, missing, groups=groups) as launch:
+            with self.launch(root, missing, groups=groups, programs=programs) as launch:
                 found = self._zygotes[key] = Zygote(launch)
         return found
 
     def launch(
-        self, root: Root, missing: Collection[str], *, groups: bool
+        self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None
     ) -> contextlib.AbstractContextManager[Launch]:
         """How a zygote is started. Arguments as for `by_bubblewrap`."""
-        return by_bubblewrap(root.folder, missing, self.users, groups=groups)
+        return by_bubblewrap(root.folder, missing, self.users, groups=groups, programs=programs)
 
     @property
     def root(self) -> Root:

@@ -49,6 +49,8 @@ class SandboxSpec:
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
     network: str = ""
     """A Docker network to join, which must exist; empty for no network at all."""
+    programs: str = ""
+    """Programs of an agent that it has read-only (`programs.py`); empty for none."""
     kind: str = field(default="auto", compare=False, repr=False)
     """How an environment makes it, as in the option `sandbox`; it chooses the provider, which does not look at this."""
 

@@ -23,6 +23,7 @@ from typing import Any
 from ..errors import SandboxError, SandboxLost
 from .cgroups import ROOT as GROUPS
 from .channel import close_in_children
+from .programs import PLACE
 from .seccomp import compile_filter
 from .userns import UserNamespace, bubblewrap
 from .warden import program
@@ -223,7 +224,9 @@ def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def by_bubblewrap(root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool) -> Iterator[Launch]:
+def by_bubblewrap(
+    root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool, programs: Path | None = None
+) -> Iterator[Launch]:
     """How bubblewrap starts a zygote, for use within the context.
 
     Args:
@@ -231,10 +234,11 @@ def by_bubblewrap(root: Path, missing: Collection[str], users: UserNamespace, *,
         missing: Folders to be made in it; see `missing_folders`.
         users: Their user namespace, or the one above theirs if each has one of its own.
         groups: Whether they have control groups.
+        programs: A folder that they have at `PLACE`; None for none.
     """
     arguments = os.memfd_create("arguments")  # not the command line, which has a limit
     try:
-        options = _options(root, missing, ranged=users.ranged, groups=groups)
+        options = _options(root, missing, ranged=users.ranged, groups=groups, programs=programs)
         os.write(arguments, b"".join(word.encode() + b"\0" for word in options))
         os.lseek(arguments, 0, os.SEEK_SET)
         command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
@@ -243,7 +247,9 @@ def by_bubblewrap(root: Path, missing: Collection[str], users: UserNamespace, *,
         os.close(arguments)
 
 
-def _options(root: Path, missing: Collection[str], *, ranged: bool, groups: bool) -> Iterator[str]:
+def _options(
+    root: Path, missing: Collection[str], *, ranged: bool, groups: bool, programs: Path | None
+) -> Iterator[str]:
     """Bubblewrap's options."""
     yield from (f"--unshare-{name}" for name in _NAMESPACES)
     yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session", "--clearenv")
@@ -262,6 +268,8 @@ def _options(root: Path, missing: Collection[str], *, ranged: bool, groups: bool
                     yield from ("--ro-bind", entry.path, f"/{entry.name}")
         for path in missing:
             yield from ("--perms", "0755", "--dir", path)
+    if programs is not None:
+        yield from ("--ro-bind", str(programs), PLACE)
     yield from ("--dev", "/dev", "--remount-ro", "/dev", "--proc", "/proc")
     if groups or missing:
         yield from ("--size", "4096", "--perms", "0755", "--tmpfs", "/sys")

@@ -18,7 +18,7 @@ from ..envs.problem_order import Batches, Order, Schedule
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ..episodes.rules import EpisodeConfig
-from ..errors import UsageError
+from ..errors import ImageError, UsageError
 from ..policies.harness import check_agent
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
@@ -180,7 +180,7 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
     if o.agent != "none":
         try:
             check_agent(o.agent, renderer)
-        except UsageError as error:
+        except (ImageError, UsageError) as error:
             raise UsageError(f"agent: {error}") from error
     prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
     _check_prompts(o, () if chosen is not None else [*problems, *held_out, *itertools.chain(*extra.values())])

@@ -38,10 +38,11 @@ from ..episodes.episode import Episode
 from ..episodes.runtime import Runtime
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
-from ..evaluation.play import play
+from ..evaluation.play import play, rules_for
 from ..logs import logging_as
 from ..policies import ModelOptions
 from ..policies.harness import HarnessPlayer, HarnessPolicy
+from ..policies.inside import AgentPlayer, InsidePlayer
 from ..policies.sampler import TokenSamplerPolicy
 from ..policies.streams import TokenStreams
 from ..problems import Problem, category_name
@@ -142,18 +143,18 @@ class EpisodePlayer:
     async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
         """Play an episode. Raises like `evaluation.play.play`."""
         rules, config = self.config.episode, self.config
+        agent = None if self.agent == "none" else _OneEpisode(self.agent, policy)
         episode = Episode(
             problem,
             provider=self.runtime.agents,
             grader=self.runtime.scorer(config.reward, config.score_cache, options=rules.grading),
             renderer=self.renderer,
-            config=rules,
+            config=rules if agent is None else rules_for(agent, rules),
             # With a shared seed, what one episode learns of a submission's stimuli would help the others.
             seed=None if rules.harness_feedback else self.seed,
         )
-        if self.agent == "none":
+        if agent is None:
             return Rollout.of(episode, await play(episode, policy))
-        agent = _OneEpisode(self.agent, policy)
         try:
             result = await play(episode, agent)
             return Rollout.of(episode, result, agent.played().streams)
@@ -164,13 +165,13 @@ class EpisodePlayer:
 class _OneEpisode(HarnessPolicy):
     """An agent for one episode, whose weights and seeds are those of its model."""
 
-    _player: HarnessPlayer | None = None
+    _player: AgentPlayer | None = None
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer:
-        self._player = super().player(problem, renderer, seed)
-        return self._player
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer | InsidePlayer:
+        self._player = player = super().player(problem, renderer, seed)
+        return player
 
-    def played(self) -> HarnessPlayer:
+    def played(self) -> AgentPlayer:
         """The episode's player."""
         assert self._player is not None
         return self._player

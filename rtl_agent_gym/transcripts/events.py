@@ -94,6 +94,8 @@ class TurnRecord(_Event):
     """What the model wrote, as text."""
     native: ModelTurn | None = None
     """The turn as reported by a service with native tool calls; if set, the action was read from this."""
+    outside: bool = False
+    """Whether an agent's own program ran the calls in the sandbox: `commands` are its tools' calls, without status."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None

@@ -1,0 +1,249 @@
+"""How agents that work inside sandboxes are started: their programs, arguments, variables and configuration.
+
+Each one is told to use the one address that a sandbox has (`sandboxes/gateway.py`), to ask nobody, and to send nothing
+else: no telemetry, no updates, no lists of models. What still tries gets no network.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..errors import UsageError
+from ..sandboxes import WORK_DIR
+from ..sandboxes.programs import PLACE, programs_id
+from .apis import NAME
+
+HOME = "/home/agent"
+MODULES = f"{PLACE}/node_modules"
+TASK_FILE = f"{HOME}/task.md"
+"""Where the task is, for programs that read it from a file."""
+_MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True)
+class Address:
+    """An episode's address as the programs of its sandbox see it."""
+
+    openai: str
+    """As agents of OpenAI's APIs take it: it ends in ``/v1``."""
+    context: int
+    """Tokens of the model's context."""
+    most: int
+    """Tokens of one answer."""
+
+    @property
+    def anthropic(self) -> str:
+        """As agents of Anthropic's API take it."""
+        return self.openai.removesuffix("/v1")
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that works in a sandbox as an agent.
+
+    In texts, ``{url}`` is the address of the model as OpenAI's clients take it, ``{anthropic_url}`` as Anthropic's do,
+    and ``{task}`` is the task.
+    """
+
+    argv: tuple[str, ...]
+    """The command, looked up in PATH."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables besides the sandbox's."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that exist before it starts, by absolute path; the task is in `TASK_FILE` in any case."""
+    name: str = "program"
+    """Its name in results."""
+    programs: str = ""
+    """What the sandbox must have for it; see `SandboxSpec.programs`."""
+    stdin: str = ""
+
+    @classmethod
+    def read(cls, found: Mapping[str, object]) -> Program:
+        """A program from plain data: ``argv`` and, if need be, ``env``, ``files``, ``stdin``, ``name``.
+
+        Raises:
+            UsageError: Something is missing or of the wrong type.
+        """
+        unknown = found.keys() - {"argv", "env", "files", "stdin", "name"}
+        argv, env, files = found.get("argv"), found.get("env", {}), found.get("files", {})
+        good = isinstance(argv, (list, tuple)) and bool(argv) and all(isinstance(word, str) for word in argv)
+        maps = all(isinstance(one, Mapping) and all(map(_is_text, one.items())) for one in (env, files))
+        texts = all(isinstance(found.get(name, ""), str) for name in ("stdin", "name"))
+        if unknown or not (good and maps and texts):
+            raise UsageError(
+                "an agent is a name, or {argv: [WORD, …], env: {NAME: VALUE}, files: {PATH: TEXT}, stdin: TEXT, "
+                f"name: NAME}}; got {dict(found)!r:.200}"
+            )
+        assert isinstance(argv, (list, tuple))
+        assert isinstance(env, Mapping)
+        assert isinstance(files, Mapping)
+        name = str(found.get("name") or "program")
+        return cls(tuple(argv), dict(env), dict(files), name, stdin=str(found.get("stdin", "")))
+
+    def filled(self, address: Address, task: str) -> Program:
+        """The same with the address and the task in place of their names."""
+        values = {"url": address.openai, "anthropic_url": address.anthropic, "task": task}
+
+        def fill(text: str) -> str:
+            return re.sub(r"\{(url|anthropic_url|task)\}", lambda match: values[match[1]], text)
+
+        files = {TASK_FILE: task} | {path: fill(text) for path, text in self.files.items()}
+        env = {key: fill(text) for key, text in self.env.items()}
+        return Program(tuple(map(fill, self.argv)), env, files, self.name, self.programs, fill(self.stdin))
+
+
+def _is_text(item: tuple[object, object]) -> bool:
+    return all(isinstance(part, str) for part in item)
+
+
+Make = Callable[[Address], Program]
+
+
+def _opencode(address: Address) -> Program:
+    limit = {"context": address.context, "output": address.most}
+    model = {"name": NAME, "tool_call": True, "limit": limit}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",  # part of the program
+        "options": {"baseURL": address.openai, "apiKey": "none", "timeout": False},
+        "models": {NAME: model},
+    }
+    config = {
+        "autoupdate": False,
+        "share": "disabled",
+        "snapshot": False,
+        "model": f"endpoint/{NAME}",
+        "small_model": f"endpoint/{NAME}",
+        "provider": {"endpoint": provider},
+        "enabled_providers": ["endpoint"],
+        "permission": {"*": "allow", "webfetch": "deny", "websearch": "deny"},
+        "agent": {"title": {"disable": True}},
+        "lsp": False,
+        "formatter": False,
+    }
+    off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE", "EXTERNAL_SKILLS")
+    return Program(
+        (
+            "sh",
+            "-c",
+            f"exec {MODULES}/opencode-linux-*/bin/opencode run --title task --format json < {TASK_FILE}",
+        ),
+        {f"OPENCODE_DISABLE_{name}": "1" for name in off},
+        {f"{HOME}/.config/opencode/opencode.json": json.dumps(config)},
+    )
+
+
+def _qwen_code(address: Address) -> Program:
+    settings = {
+        "privacy": {"usageStatisticsEnabled": False},
+        "telemetry": {"enabled": False},
+        "general": {"enableAutoUpdate": False, "checkpointing": {"enabled": False}},
+        "security": {"auth": {"selectedType": "openai"}},
+        "model": {"name": NAME, "generationConfig": {"timeout": 86_400_000, "contextWindowSize": address.context}},
+    }
+    return Program(
+        (
+            "sh",
+            "-c",
+            f"exec {MODULES}/node-linux-*/bin/node {MODULES}/@qwen-code/qwen-code/cli-entry.js "
+            f'--yolo --auth-type openai --output-format stream-json --prompt "$(cat {TASK_FILE})"',
+        ),
+        {"OPENAI_BASE_URL": address.openai, "OPENAI_API_KEY": "none", "OPENAI_MODEL": NAME, "NO_COLOR": "1"},
+        {f"{HOME}/.qwen/settings.json": json.dumps(settings)},
+    )
+
+
+def _claude_code(address: Address) -> Program:
+    off = (
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS",
+        "CLAUDE_CODE_DISABLE_TERMINAL_TITLE",
+        "DISABLE_AUTOUPDATER",
+        "DISABLE_TELEMETRY",
+        "DISABLE_ERROR_REPORTING",
+        "IS_SANDBOX",
+    )
+    # A name that it knows: it takes others for the newest model, and sends system messages amid a conversation.
+    models = dict.fromkeys(
+        (
+            "ANTHROPIC_MODEL",
+            "ANTHROPIC_DEFAULT_OPUS_MODEL",
+            "ANTHROPIC_DEFAULT_SONNET_MODEL",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+            "CLAUDE_CODE_SUBAGENT_MODEL",
+        ),
+        "claude-sonnet-4-5",
+    )
+    env = {
+        "ANTHROPIC_BASE_URL": address.anthropic,
+        "ANTHROPIC_API_KEY": "none",
+        "API_TIMEOUT_MS": "86400000",
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(address.most),
+    }
+    return Program(
+        (
+            "sh",
+            "-c",
+            f"exec {MODULES}/@anthropic-ai/claude-code-linux-*/claude --print --output-format stream-json --verbose "
+            f"--dangerously-skip-permissions --tools Bash,Read,Edit,Write,Glob,Grep < {TASK_FILE}",
+        ),
+        dict.fromkeys(off, "1") | models | env,
+    )
+
+
+def _codex(address: Address) -> Program:
+    config = f"""\
+model = "{NAME}"
+model_provider = "endpoint"
+model_context_window = {address.context}
+web_search = "disabled"
+check_for_update_on_startup = false
+
+[agents]
+enabled = false
+
+[features]
+multi_agent = false
+goals = false
+
+[analytics]
+enabled = false
+
+[feedback]
+enabled = false
+
+[model_providers.endpoint]
+name = "endpoint"
+base_url = "{address.openai}"
+wire_api = "responses"
+request_max_retries = 0
+stream_max_retries = 0
+stream_idle_timeout_ms = 86400000
+"""
+    return Program(
+        (
+            "sh",
+            "-c",
+            f"exec {MODULES}/@openai/codex-linux-*/vendor/*/bin/codex exec --json --skip-git-repo-check "
+            f"--dangerously-bypass-approvals-and-sandbox --cd {WORK_DIR} - < {TASK_FILE}",
+        ),
+        {"CODEX_HOME": f"{HOME}/.codex"},
+        {f"{HOME}/.codex/config.toml": config},
+    )
+
+
+INSIDE: dict[str, Make] = {
+    "opencode": _opencode,
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "qwen-code": _qwen_code,
+}
+"""The agents whose programs run in the sandbox, by name."""
+
+
+def program_of(agent: str, address: Address, task: str) -> Program:
+    """An agent's program for one episode."""
+    made = INSIDE[agent](address)
+    return Program(made.argv, made.env, made.files, agent, programs_id(agent), made.stdin).filled(address, task)

@@ -1,0 +1,270 @@
+"""Agents whose programs work in the episode's sandbox, which has no network. A gateway carries the model's address.
+
+Each answer of the model is a turn of the episode: the agent's tools run its calls, and the next request says what they
+printed. Requests are answered one at a time, and only while the episode waits for a turn. So its limits hold, its
+transcript has every turn, and its files are read after each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from ..errors import ModelError, SandboxBroken, SandboxError, ServiceDown, UsageError
+from ..renderers import Message, ModelTurn, ToolCall
+from ..renderers.chat import text_of
+from ..sandboxes import WORK_DIR, Process, Sandbox
+from ..sandboxes.gateway import PORT, Gateway
+from .agents import Address, Program
+from .endpoint import Line, ModelEndpoint
+from .protocol import Completion, Outside
+from .streams import Answer, TokenStreams
+
+SHOWN = 2000
+"""Bytes of a program's last output that messages show."""
+
+
+class Endpoints(Protocol):
+    """What players need of their policy."""
+
+    agent: str
+
+    @property
+    def name(self) -> str:
+        """In results."""
+        ...
+
+    async def endpoint(self, dialect: str) -> ModelEndpoint:
+        """The endpoint of all episodes."""
+        ...
+
+
+class AgentPlayer:
+    """One episode of somebody else's agent.
+
+    Args:
+        policy: The episode's policy.
+        dialect: Of the model.
+        seed: Of the model's answers.
+    """
+
+    def __init__(self, policy: Endpoints, dialect: str, seed: int | None) -> None:
+        self._policy, self._dialect, self._seed = policy, dialect, seed
+        self._line: Line | None = None
+
+    @property
+    def streams(self) -> TokenStreams:
+        """The tokens of the episode. Raises `UsageError` before the first turn."""
+        if self._line is None:
+            raise UsageError("an agent has tokens only from its first turn on")
+        return self._line.streams
+
+    @property
+    def started(self) -> bool:
+        """Whether the agent runs, or has run."""
+        return self._line is not None
+
+    def end(self) -> None:
+        """Answer no more requests. The streams stay. Idempotent."""
+
+    def _check_fault(self) -> None:
+        """Raise why the model did not answer, if it did not: `ModelError`, or in a run `ServiceDown`."""
+        if self._line is not None and self._line.fault is not None:
+            if isinstance(self._line.fault, ServiceDown):
+                raise self._line.fault
+            raise ModelError(f"{self._policy.name}: {self._line.fault}") from self._line.fault
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """The program has ended, or has been silent for too long."""
+
+    why: str
+    """In a sentence; empty if it ended well."""
+    error: SandboxError | None = None
+
+
+class InsidePlayer(AgentPlayer):
+    """One episode of an agent in the sandbox. It is the gate of its own line.
+
+    Args:
+        make: The program, for an address and a task.
+    """
+
+    def __init__(
+        self, policy: Endpoints, make: Callable[[Address, str], Program], dialect: str, seed: int | None
+    ) -> None:
+        super().__init__(policy, dialect, seed)
+        self._make = make
+        self._sandbox: Sandbox | None = None
+        self._seconds = 0.0
+        """That the program may take between two answers of the model."""
+        self._left = 0.0
+        self._since = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._wanted = asyncio.Event()
+        """Set while the episode waits for a turn."""
+        self._events: asyncio.Queue[Completion | _Ended | None] = asyncio.Queue()
+        """Turns, the end, and None if the model did not answer."""
+        self._pending: Answer | None = None
+        """The last answer, until the next request says what became of its calls."""
+        self._answered = False
+        self._ended: _Ended | None = None
+        self._over: Callable[[], None] = lambda: None
+        self._watching: asyncio.Task[None] | None = None
+
+    def enter(self, sandbox: Sandbox, turn_seconds: float) -> None:
+        """See `Inhabitant`."""
+        self._sandbox, self._seconds = sandbox, turn_seconds
+
+    async def act(self, messages: Sequence[Message]) -> Completion | None:
+        """The next turn, once the agent has run its calls; or its end.
+
+        Raises:
+            ModelError: The model does not answer, or the program failed before it asked.
+            ServiceDown: In a run: the service cannot be used any more.
+            SandboxLost: The machine failed.
+        """
+        if self._line is None:
+            await self._start(messages[-1]["content"])
+        if self._ended is None:
+            self._wanted.set()
+            found = await self._events.get()
+            self._check_fault()
+            if isinstance(found, Completion):
+                return found
+            self._ended = found or _Ended("")
+            if (answer := self._pending) is not None:
+                self._pending = None
+                last = not answer.message.get("tool_calls") and not self._ended.why
+                return _completion(answer, (), last=last)
+        return await self._last(self._ended)
+
+    async def _last(self, ended: _Ended) -> Completion | None:
+        assert self._line is not None
+        if ended.error is not None and not isinstance(ended.error, SandboxBroken):
+            raise ended.error
+        if ended.why and self._line.full:
+            return None
+        if not self._answered and ended.error is None:
+            raise ModelError(f"{self._policy.agent} never asked its model: {ended.why or 'it ended at once'}")
+        text = f"[{self._policy.agent}: {ended.why or 'it has ended'}]"
+        return Completion(text, native=ModelTurn(text=text), outside=Outside((), True, ended.error is not None))
+
+    async def _start(self, task: str) -> None:
+        if self._sandbox is None:
+            raise UsageError(f"{self._policy.name} works in a sandbox, and was given none; play it with evaluate")
+        endpoint = await self._policy.endpoint(self._dialect)
+        line = self._line = endpoint.open(self._seed, gate=self)
+        self._over = lambda: endpoint.end(line)
+        try:
+            await Gateway(self._sandbox, *endpoint.address).start()
+            options = line.streams.policy.options
+            url = f"http://127.0.0.1:{PORT}{urlsplit(line.url).path}"
+            program = self._make(Address(url, options.max_context, options.max_tokens), task)
+            files = {path.removeprefix("/"): text for path, text in program.files.items()}
+            await self._sandbox.write_files(files, root="/")
+            process = await self._sandbox.spawn(program.argv, cwd=WORK_DIR, env=program.env)
+        except BaseException:
+            self.end()
+            raise
+        self._left = self._seconds
+        self._run_clock()
+        self._watching = asyncio.ensure_future(self._watch(process, program.stdin))
+
+    async def _watch(self, process: Process, stdin: str) -> None:
+        """Wait for the program's end; the sandbox's end is one."""
+        last = b""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                await process.write(stdin.encode())
+                await process.close_stdin()
+            while data := await process.output.read(1 << 16):
+                last = (last + data)[-SHOWN:]
+            status = await process.wait()
+        except SandboxError as error:
+            self._events.put_nowait(_Ended(f"its sandbox has ended: {error}", error))
+        else:
+            shown = last.decode(errors="replace").strip()
+            self._events.put_nowait(
+                _Ended(f"it ended with status {status}; its last output:\n{shown}" if status else "")
+            )
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        self._over()
+        self._over = lambda: None
+        self._stop_clock()
+        self._seconds = -1.0
+        self._wanted.set()
+
+    # ---- its requests: see `endpoint.Gate`
+
+    @contextlib.asynccontextmanager
+    async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
+        """Wait until the episode wants a turn. The last one is complete now."""
+        self._stop_clock()
+        if (answer := self._pending) is not None:
+            self._pending = None
+            self._events.put_nowait(_completion(answer, _outputs(messages)))
+        await self._wanted.wait()
+        if self._seconds < 0:
+            raise UsageError("the episode is over")
+        try:
+            yield self._take
+        finally:
+            self._run_clock()
+
+    def _take(self, answer: Answer) -> None:
+        self._wanted.clear()
+        self._pending, self._answered = answer, True
+        self._left = self._seconds
+
+    def failed(self) -> None:
+        """The model did not answer."""
+        self._events.put_nowait(None)
+
+    # ---- the time that the program takes between two answers
+
+    def _run_clock(self) -> None:
+        if self._seconds >= 0:
+            loop = asyncio.get_running_loop()
+            self._since = loop.time()
+            self._alarm = loop.call_later(max(0.0, self._left), self._on_alarm)
+
+    def _stop_clock(self) -> None:
+        if self._alarm is not None:
+            self._left -= asyncio.get_running_loop().time() - self._since
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _on_alarm(self) -> None:
+        self._events.put_nowait(_Ended(f"it was ended, as it did not ask its model for {self._seconds:g} s"))
+        self.end()
+
+
+def _completion(answer: Answer, outputs: tuple[str, ...], *, last: bool = False) -> Completion:
+    message = answer.message
+    calls = tuple(
+        ToolCall(call["function"]["name"], call["function"]["arguments"], call["id"])
+        for call in message.get("tool_calls") or ()
+    )
+    turn = ModelTurn(message.get("reasoning_content") or "", message.get("content") or "", calls)
+    return Completion(
+        str(turn),
+        prompt_tokens=answer.prompt_tokens,
+        output_tokens=answer.output_tokens,
+        native=turn,
+        outside=Outside(outputs, last),
+    )
+
+
+def _outputs(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """What a request says of the calls of the last answer in it."""
+    last = max((place for place, one in enumerate(messages) if one["role"] == "assistant"), default=len(messages))
+    return tuple(text_of(message) for message in messages[last:] if message["role"] == "tool")

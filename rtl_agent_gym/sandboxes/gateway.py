@@ -1,0 +1,149 @@
+"""One address of this machine for the programs of a sandbox, which has no network.
+
+A process in the sandbox (`gateway_inside.py`) listens on a port of the sandbox's loopback. It carries the bytes of each
+connection in frames over its own stdin and stdout, which are part of the sandbox's channel, and a `Gateway` connects to
+the one address here. Nothing else can be reached: a frame names no address.
+
+Whatever the sandbox sends may be hostile. Connections, bytes on their way and bytes a second are limited, so a sandbox
+can take no more of this process than its own part; one that does not read stops only its own connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from importlib import resources
+
+from ..errors import SandboxError, SandboxLost
+from .gateway_inside import HEADER, PIECE
+from .process import Process
+from .protocol import Sandbox
+
+PORT = 4117
+"""Of the sandbox's loopback."""
+CONNECTIONS = 8
+"""At the same time; further ones are closed at once."""
+OPENING = 0.01
+"""Seconds that each new connection takes at least."""
+RATE = 32 << 20
+"""Bytes a second from the sandbox, at most."""
+START = 60.0
+"""Seconds within which the port is open."""
+
+
+class Gateway:
+    """Owns the process in the sandbox and the connections here, from `start` to `close`. Without a call of `close`,
+    both end with the sandbox.
+
+    Args:
+        sandbox: Where the port is.
+        host: Of the address on this machine.
+        port: Of that address.
+
+    Example:
+        async with Gateway(sandbox, "127.0.0.1", 8000):
+            print((await sandbox.run("curl -s http://127.0.0.1:4117/")).output)
+    """
+
+    def __init__(self, sandbox: Sandbox, host: str, port: int) -> None:
+        self._sandbox, self._address = sandbox, (host, port)
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._newest = 0
+        """The highest number of a connection so far: a lower one that is not open is never opened again."""
+        self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Task[None]]] = {}
+
+    async def __aenter__(self) -> Gateway:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Open the port. Raises `SandboxError` if that is not possible, and as the sandbox's own methods do."""
+        program = resources.files(__package__).joinpath("gateway_inside.py").read_text(encoding="utf-8")
+        self._process = await self._sandbox.spawn(["/usr/bin/python3", "-ISBc", program, str(PORT)], cwd="/")
+        try:
+            async with asyncio.timeout(START):
+                await self._process.output.readexactly(HEADER.size)
+        except (TimeoutError, asyncio.IncompleteReadError) as error:
+            await self._process.kill()
+            raise SandboxLost(f"sandbox {self._sandbox.id}: its port {PORT} cannot be opened") from error
+        self._reading = asyncio.ensure_future(self._read(self._process))
+
+    async def close(self) -> None:
+        """End all connections, and the process if the sandbox still runs. Idempotent."""
+        reading, self._reading = self._reading, None
+        tasks = [task for _, task in self._open.values()] + ([reading] if reading is not None else [])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(SandboxError):
+                await process.kill()
+
+    async def _read(self, process: Process) -> None:
+        """Carry what comes from the sandbox, until its process ends."""
+        source = process.output
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError):
+                while True:
+                    number, size = HEADER.unpack(await source.readexactly(HEADER.size))
+                    if size > PIECE:  # whoever wrote this is not the program
+                        break
+                    data = await source.readexactly(size)
+                    await asyncio.sleep(size / RATE)
+                    await self._carry(process, number, data)
+        finally:
+            for writer, task in self._open.values():
+                task.cancel()
+                writer.transport.abort()
+
+    async def _carry(self, process: Process, number: int, data: bytes) -> None:
+        found = self._open.get(number)
+        if found is None and data and number > self._newest:
+            self._newest = number
+            await asyncio.sleep(OPENING)
+            found = await self._connect(process, number)
+        if found is None:
+            return
+        writer, task = found
+        if not data:
+            task.cancel()
+            return
+        with contextlib.suppress(OSError):  # the other end has closed it, which its task notices
+            writer.write(data)
+            await writer.drain()
+
+    async def _connect(self, process: Process, number: int) -> tuple[asyncio.StreamWriter, asyncio.Task[None]] | None:
+        """A connection to the address; None if there may be none."""
+        try:
+            if len(self._open) >= CONNECTIONS:
+                raise ConnectionRefusedError
+            reader, writer = await asyncio.open_connection(*self._address, limit=PIECE)
+        except OSError:
+            await self._answer(process, number, b"")
+            return None
+        task = asyncio.ensure_future(self._return(process, number, reader, writer))
+        self._open[number] = writer, task
+        return self._open[number]
+
+    async def _return(
+        self, process: Process, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Carry what the address answers, until one side ends the connection."""
+        try:
+            with contextlib.suppress(OSError):
+                while data := await reader.read(PIECE):
+                    await self._answer(process, number, data)
+            await self._answer(process, number, b"")
+        finally:
+            del self._open[number]
+            writer.transport.abort()
+
+    async def _answer(self, process: Process, number: int, data: bytes) -> None:
+        """Send a frame into the sandbox; return when its process's pipe has taken it."""
+        with contextlib.suppress(OSError, SandboxError):  # what happened to the sandbox, its own methods tell
+            await process.write(HEADER.pack(number, len(data)) + data)

@@ -1,0 +1,76 @@
+"""Listens on a port of a sandbox's loopback, and carries what comes there over its stdin and stdout. Runs inside the
+sandbox; standard library only.
+
+The other end is `gateway.py`, which has the form of the frames. The argument is the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import struct
+import sys
+
+HEADER = struct.Struct(">II")
+"""Of a frame: the number of a connection, and the bytes that follow. No bytes end it. Number 0: the port is open."""
+PIECE = 128 << 10
+"""Bytes of a frame, at most."""
+
+
+class Gateway:
+    """The state of the program."""
+
+    def __init__(self, out: asyncio.StreamWriter) -> None:
+        self._out, self._last = out, 0
+        self._open: dict[int, asyncio.StreamWriter] = {}
+
+    async def send(self, number: int, data: bytes) -> None:
+        """Pass on a frame."""
+        self._out.write(HEADER.pack(number, len(data)) + data)
+        await self._out.drain()
+
+    async def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry what a program of the sandbox sends."""
+        self._last += 1
+        number = self._last
+        self._open[number] = writer
+        with contextlib.suppress(OSError):
+            while data := await reader.read(PIECE):
+                await self.send(number, data)
+        if self._open.pop(number, None) is not None:
+            await self.send(number, b"")
+            writer.close()
+
+    async def on_frame(self, number: int, data: bytes) -> None:
+        """Carry what comes from outside."""
+        writer = self._open.get(number)
+        if writer is None:
+            return
+        with contextlib.suppress(OSError):
+            if data:
+                writer.write(data)
+                await writer.drain()
+            else:
+                del self._open[number]
+                writer.close()
+
+
+async def main(port: int) -> None:
+    """Serve until stdin ends."""
+    loop = asyncio.get_running_loop()
+    source = asyncio.StreamReader(PIECE)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), sys.stdin)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+    gateway = Gateway(asyncio.StreamWriter(transport, protocol, None, loop))
+    await asyncio.start_server(gateway.on_connection, "127.0.0.1", port, limit=PIECE)
+    await gateway.send(0, b"")
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        while True:
+            number, size = HEADER.unpack(await source.readexactly(HEADER.size))
+            await gateway.on_frame(number, await source.readexactly(size))
+
+
+if __name__ == "__main__":
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # stderr would come between the frames
+    asyncio.run(main(int(sys.argv[1])))

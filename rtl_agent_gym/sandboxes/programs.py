@@ -1,0 +1,100 @@
+"""Programs of agents that work inside sandboxes: folders on this machine, which their sandboxes have read-only.
+
+Each one is installed by npm from a list of packages with their digests (``program_lists/``), without running any of
+their scripts. A folder's name has the digest of its list, so another list is another folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from importlib import resources
+from pathlib import Path
+
+from ..errors import ImageError
+from .daemon import Progress, exclusive, find_program, run_program
+
+PLACE = "/mnt"
+"""Where a sandbox has them."""
+PROGRAMS = ("opencode", "claude-code", "codex", "qwen-code")
+"""The agents whose programs can be installed."""
+_FILES = ("package.json", "package-lock.json")
+
+
+def programs_dir() -> Path:
+    """Where they are: ``$XDG_CACHE_HOME/rtl-agent-gym/programs``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "programs"
+
+
+def programs_id(agent: str) -> str:
+    """What identifies the programs of an agent, for `SandboxSpec.programs`: its name and the digest of its list."""
+    digest = hashlib.sha256(repr([_list_of(agent)[name] for name in _FILES]).encode()).hexdigest()
+    return f"{agent}-{digest[:12]}"
+
+
+def programs_folder(wanted: str) -> Path:
+    """The folder of installed programs.
+
+    Args:
+        wanted: As from `programs_id`.
+
+    Raises:
+        ImageError: They are not installed on this machine.
+    """
+    folder = programs_dir() / wanted
+    if not re.fullmatch(r"[a-z-]+-[0-9a-f]{12}", wanted) or not folder.is_dir():
+        agent = wanted.rpartition("-")[0]
+        raise ImageError(
+            f"the programs {wanted} of an agent are not on this machine; install them with: rtl-agent-gym image build "
+            f"--agents {agent}"
+        )
+    return folder
+
+
+def install_programs(agent: str, progress: Progress) -> Path:
+    """Install an agent's programs, unless they are installed; returns their folder.
+
+    Args:
+        agent: One of `PROGRAMS`.
+        progress: Called with a line for each step.
+
+    Raises:
+        ImageError: npm is missing, or fails; the message ends with its last lines.
+    """
+    folder = programs_dir() / programs_id(agent)
+    if folder.is_dir():
+        return folder
+    if (npm := find_program("npm")) is None:
+        raise ImageError("the programs of agents are packages of npm, which is not installed; install Node.js with npm")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive("programs", progress, folder.parent / f"{folder.name}.lock"):
+        if folder.is_dir():
+            return folder
+        progress(f"installing the programs of {agent} with npm")
+        made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
+        try:
+            for name, text in _list_of(agent).items():
+                (made / name).write_text(text, encoding="utf-8")
+            options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
+            run_program([npm, "install", "--prefix", str(made), *options], error=ImageError)
+            for path in (made, *made.rglob("*")):  # a sandbox is another user
+                if not path.is_symlink():
+                    runs = path.is_dir() or _is_program(path)  # a script of the package would have made it one
+                    path.chmod(path.stat().st_mode | (0o555 if runs else 0o444))
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _is_program(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def _list_of(agent: str) -> dict[str, str]:
+    folder = resources.files(__package__) / "program_lists" / agent
+    return {name: (folder / name).read_text(encoding="utf-8") for name in _FILES}

@@ -1,0 +1,186 @@
+"""Agents whose programs work in sandboxes without a network: a small one of Python here, the real ones in
+`test_real_agents.py`. The model is scripted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
+
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.episodes.runtime import acquire
+from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.replay import replay
+from rtl_agent_gym.policies import ModelOptions, heredoc
+from rtl_agent_gym.policies.harness import HarnessPolicy
+from rtl_agent_gym.policies.inside import InsidePlayer
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.transcripts import read_transcript
+
+from .test_streams import Scripted, in_json, vocabulary
+
+pytestmark = pytest.mark.docker
+
+AGENT = """
+import json, subprocess, sys, urllib.error, urllib.request
+TOOL = {"type": "function", "function": {"name": "bash", "description": "Run.", "parameters": {"type": "object",
+        "properties": {"command": {"type": "string"}}}}}
+messages = [{"role": "system", "content": "You write Verilog."}, {"role": "user", "content": open(sys.argv[2]).read()}]
+while True:
+    body = json.dumps({"model": "m", "messages": messages, "tools": [TOOL]}).encode()
+    try:
+        reply = urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/chat/completions", body), timeout=60)
+    except urllib.error.HTTPError as error:
+        sys.exit("status %d: %s" % (error.code, error.read()[:300]))
+    message = json.load(reply)["choices"][0]["message"]
+    messages.append(message)
+    for call in message.get("tool_calls") or []:
+        command = json.loads(call["function"]["arguments"])["command"]
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": done.stdout + done.stderr})
+    if not message.get("tool_calls"):
+        print("done:", message["content"])
+        break
+"""
+PROGRAM = {
+    "argv": ["python3", "/home/agent/agent.py", "{url}", "/home/agent/task.md"],
+    "files": {"/home/agent/agent.py": AGENT},
+    "name": "small",
+}
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
+
+
+def solution(problem: Problem) -> str:
+    assert problem.golden is not None
+    return "\n".join(heredoc(path, text) for path, text in problem.golden.items())
+
+
+def policy(texts: list[str | Exception], agent: Any = PROGRAM, **options: Any) -> HarnessPolicy:
+    sampler: Any = Scripted(vocabulary("qwen3"), texts)
+    return HarnessPolicy(agent, TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options)))
+
+
+async def play(
+    problem: Problem, agent: HarnessPolicy, tmp_path: Path, sandbox: str = "auto", **rules: Any
+) -> tuple[Any, list[InsidePlayer], list[Any]]:
+    """The result of one episode, its player, and the lines of its transcript."""
+    players: list[InsidePlayer] = []
+    made = agent.player
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        players.append(made(*arguments, **options))  # type: ignore[arg-type]
+        return players[-1]
+
+    agent.player = noted  # type: ignore[method-assign]
+    episode = EpisodeConfig(sandbox=sandbox, **rules)
+    config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=episode)
+    try:
+        evaluation = await evaluate(config, agent)
+    finally:
+        await agent.close()
+    found = sorted((tmp_path / "out" / "transcripts").glob("*"))
+    lines = [json.loads(line) for path in found for line in path.read_text().splitlines()]
+    return evaluation.results[0], [player for player in players if player.started], lines
+
+
+@pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
+async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
+    problem: Problem, tmp_path: Path, sandbox: str
+) -> None:
+    texts = [in_json("cat docs/specification.md; false"), in_json(solution(problem)), "Done.<|im_end|>"]
+    result, [player], lines = await play(problem, policy(list(texts)), tmp_path, sandbox)
+    assert result.score is not None
+    assert result.score.reward == pytest.approx(1.4), result.score.reason
+    assert (result.stop_reason, result.turns) == ("completed", 3)
+    assert player.streams.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
+    turns = [line for line in lines if line["event"] == "turn"]
+    assert [turn["action"] for turn in turns] == ["command", "command", "final"]
+    assert turns[0]["commands"][0]["command"] == "cat docs/specification.md; false"
+    assert "arbiter" in turns[0]["commands"][0]["output"]
+    assert turns[1]["files"].keys() == set(problem.golden or {})
+    assert all(turn["outside"] for turn in turns)
+
+
+async def test_the_limit_of_turns_holds(problem: Problem, tmp_path: Path) -> None:
+    agent = policy([in_json(f"echo {n} > /tmp/{n}; ls /tmp") for n in range(9)])
+    result, [player], lines = await play(problem, agent, tmp_path, max_turns=3)
+    assert (result.stop_reason, result.turns) == ("max_turns", 3)
+    assert result.score is not None
+    assert len([line for line in lines if line["event"] == "turn"]) == 3
+    sampled = [segment for segment in player.streams.transcripts()[0].segments if segment.sampled]
+    assert len(sampled) == 3  # none beyond the episode's turns
+
+
+async def test_what_it_does_to_itself_is_graded(problem: Problem, tmp_path: Path) -> None:
+    agent = policy([in_json(solution(problem)), in_json("kill -9 $PPID"), "never"])
+    result, _, lines = await play(problem, agent, tmp_path)
+    assert result.score is not None
+    assert result.score.passed
+    assert "status 137" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+
+
+async def test_a_model_that_is_down_or_a_program_that_does_not_start_is_no_grade(
+    problem: Problem, tmp_path: Path
+) -> None:
+    result, _, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
+    assert result.score is None
+    assert "no connection" in str(result.fault)
+    wrong = policy([], {"argv": ["sh", "-c", "echo no such luck; exit 3"], "name": "wrong"})
+    result, _, _ = await play(problem, wrong, tmp_path / "second")
+    assert result.score is None
+    assert "wrong never asked its model" in str(result.fault)
+    assert "no such luck" in str(result.fault)
+
+
+async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> None:
+    texts = [in_json("echo x > rtl/more.sv"), in_json(solution(problem) + "\nrm rtl/more.sv"), "Done.<|im_end|>"]
+    result, _, _ = await play(problem, policy(list(texts)), tmp_path)
+    assert result.score is not None
+    [path] = (tmp_path / "out" / "transcripts").glob("*")
+    lease = acquire()
+    try:
+        grader = lease.runtime.scorer(None)
+        report = await replay(read_transcript(path), problem, provider=lease.runtime.agents, grader=grader)
+    finally:
+        await lease.release()
+    assert report.divergence is None, report.divergence
+    assert report.score_compared
+    assert report.compared_turns == 3
+    assert any("restored" in note for note in report.notes)
+
+
+async def test_a_silent_program_is_ended(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["rtl_agent_gym.evaluation.play"], "SLOWEST_START", 4.0)
+    texts: list[str | Exception] = [in_json(solution(problem)), in_json("sleep 600"), "never"]
+    result, _, lines = await play(problem, policy(texts), tmp_path, command_timeout=0.5)
+    assert result.score is not None
+    assert result.score.passed
+    assert "did not ask its model for 8 s" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+
+
+async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem, tmp_path: Path) -> None:
+    texts: list[str | Exception] = [in_json(solution(problem)), in_json("seq 5000"), "never"]
+    result, _, _ = await play(problem, policy(texts, max_context=6000, max_tokens=2000), tmp_path)
+    assert (result.stop_reason, result.turns) == ("max_tokens", 2)
+    assert result.score is not None
+    assert result.score.passed
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"argv": "ls"}, {"argv": []}, {"argv": ["ls"], "env": {"A": 1}}, {"argv": ["x"], "y": 1}]
+)
+def test_what_is_no_program_is_refused(wrong: Any) -> None:
+    with pytest.raises(UsageError, match="an agent is a name, or"):
+        policy([], wrong)

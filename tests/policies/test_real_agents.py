@@ -1,0 +1,90 @@
+"""The real programs of agents in sandboxes without a network. Only the model is scripted; the programs come from npm.
+
+Run by ``./scripts/test --agents``, which installs the programs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
+
+from rtl_agent_gym.errors import ImageError
+from rtl_agent_gym.policies.agents import INSIDE
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes.programs import programs_folder, programs_id
+
+from .test_inside import play, policy, solution
+
+pytestmark = [pytest.mark.docker, pytest.mark.ecosystem, pytest.mark.timeout(600)]
+
+SHELL: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "opencode": ("bash", "command", {"description": "Run it"}),
+    "claude-code": ("Bash", "command", {"description": "Run it"}),
+    "codex": ("exec_command", "cmd", {}),
+    "qwen-code": ("run_shell_command", "command", {"description": "Run it", "is_background": False}),
+}
+"""The tool of each agent that runs a command, the name of its argument, and its others."""
+
+
+def call(agent: str, command: str) -> str:
+    name, argument, more = SHELL[agent]
+    text = json.dumps({"name": name, "arguments": {argument: command, **more}})
+    return f"<tool_call>\n{text}\n</tool_call><|im_end|>"
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
+
+
+@pytest.fixture(params=list(INSIDE))
+def agent(request: pytest.FixtureRequest) -> str:
+    try:
+        programs_folder(programs_id(request.param))
+    except ImageError as error:
+        pytest.skip(str(error))
+    return str(request.param)
+
+
+def test_every_agent_has_a_script() -> None:
+    assert SHELL.keys() == INSIDE.keys()
+
+
+@pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
+async def test_it_solves_a_problem_without_a_network(
+    problem: Problem, tmp_path: Path, agent: str, sandbox: str
+) -> None:
+    texts = [call(agent, "cat docs/specification.md"), call(agent, solution(problem)), "Done.<|im_end|>"]
+    limits = {"max_context": 60_000, "max_tokens": 4000}
+    result, [player], lines = await play(problem, policy(list(texts), agent, **limits), tmp_path, sandbox)
+    assert result.score is not None, result.fault
+    assert result.score.reward == pytest.approx(1.4), result.score.reason
+    assert (result.stop_reason, result.turns) == ("completed", 3)
+    # An agent that only adds to its conversation is one stream of tokens: what was sampled, as it was sampled.
+    assert player.streams.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
+    turns = [line for line in lines if line["event"] == "turn"]
+    assert [turn["action"] for turn in turns] == ["command", "command", "final"]
+    assert turns[0]["commands"][0]["command"] == "cat docs/specification.md"
+    assert "arbiter" in turns[0]["commands"][0]["output"]
+    assert turns[1]["files"].keys() == set(problem.golden or {})
+    [transcript] = player.streams.transcripts()
+    assert problem.prompt[:200] in player.streams.policy.tokenizer.decode(transcript.tokens)
+
+
+async def test_a_call_that_cannot_be_read_is_a_turn_like_others(problem: Problem, tmp_path: Path, agent: str) -> None:
+    name = SHELL[agent][0]
+    broken = f'<tool_call>\n{{"name": "{name}", "arguments": {{"wrong": 1}}}}\n</tool_call><|im_end|>'
+    texts = [broken, call(agent, solution(problem)), "Done.<|im_end|>"]
+    limits = {"max_context": 60_000, "max_tokens": 4000}
+    result, [player], _ = await play(problem, policy(list(texts), agent, **limits), tmp_path)
+    assert result.score is not None, result.fault
+    assert result.score.passed
+    numbers = player.streams.numbers()
+    sampled = [segment for one in player.streams.transcripts() for segment in one.segments if segment.sampled]
+    assert len(sampled) == 3  # each answer is in exactly one stream, however many there are
+    assert numbers["tokens/streams"] == 1.0 + numbers["tokens/breaks"]
