@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import Action, Message, ModelTurn, Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers import Action, Message, ModelTurn, Renderer, ToolCall, get_renderer, renderer_named
 from rtl_agent_gym.renderers.actions import native_action
 from rtl_agent_gym.renderers.protocol import Part
 from rtl_agent_gym.renderers.vocabularies import Control, Piece
@@ -109,3 +111,27 @@ def test_a_family_that_only_reads_says_so() -> None:
     ):
         with pytest.raises(UsageError, match="'quiet'"):
             use()
+
+
+def test_a_third_partys_renderer_is_named_by_module_and_class() -> None:
+    made = renderer_named(f"{Quiet.__module__}:Quiet")
+    assert isinstance(made, Renderer)
+    assert made.turn_text(ModelTurn("", "x")) == "x"
+    assert renderer_named("qwen3").name == "qwen3"
+    for name, why in (("no.such.module:X", "no"), ("builtins:nothing", "nothing"), ("builtins:int", "subclass")):
+        with pytest.raises(UsageError, match=why):
+            renderer_named(name)
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "kimi_k2", "deepseekv3", "a chat service"])
+def test_arguments_encoded_twice_are_read_by_every_dialect_and_by_native_calls(name: str) -> None:
+    """One rule: a JSON string that contains the object is the object."""
+    twice = json.dumps(json.dumps({"command": "ls"}))
+    if name == "a chat service":
+        action = native_action(ModelTurn(calls=(ToolCall("execute_bash", twice),)))
+    else:
+        renderer = get_renderer(name)
+        text = renderer.turn_text(ModelTurn("", "", (ToolCall.of("ls"),)))
+        assert '{"command": "ls"}' in text
+        action = renderer.parse_text(text.replace('{"command": "ls"}', twice))
+    assert (action.kind, action.commands) == ("command", ("ls",))
