@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 
 from tenacity import stop_after_attempt
@@ -24,7 +25,6 @@ from .turns import StopReason, Turn
 
 BROKEN = CommandResult("", None, restarted="the commands have ended the machine")
 """The result of a command that broke the agent's sandbox, and of the commands after it."""
-
 _MOST_NAMED = 5
 """Left-out files that a score's reason names, at most."""
 
@@ -104,9 +104,8 @@ class ShellWorkspace:
             results.append(replace(result, files=None) if files is not None else result)  # a turn is kept for long
             outputs += with_notes([describe(result, self.config.command_timeout)], notes)
         shown = with_notes(outputs, action.notes)
-        observation = self.renderer.observation_text(shown)
         stop: StopReason | None = "sandbox_broken" if self._broken else None
-        return Turn(number, action, tuple(results), tuple(shown), observation, stop), files
+        return Turn(number, action, tuple(results), tuple(shown), self.renderer.observation_text(shown), stop), files
 
     async def _run(self, command: str, then_read: ReadRequest | None) -> CommandResult:
         if self._broken or self.sandbox is None:
@@ -150,12 +149,9 @@ class ShellWorkspace:
 
     async def oom_kills(self) -> int | None:
         """Processes of the sandbox that the kernel has ended for lack of memory; None if unknown, as after its loss."""
-        if self.sandbox is None:
-            return None
-        try:
-            kills = await self.sandbox.oom_kills()
-        except (SandboxBroken, SandboxError):  # the files have been read, so a lost sandbox costs nothing but the count
-            return None
+        kills = None
+        with contextlib.suppress(SandboxBroken, SandboxError):  # the files have been read, so it costs only the count
+            kills = await self.sandbox.oom_kills() if self.sandbox is not None else None
         COMMAND_OOMS.inc(kills or 0)
         return kills
 
