@@ -8,14 +8,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
-    student_model=openai/gpt-oss-20b \
-    renderer_name=gpt_oss_medium_reasoning \
-    teacher_model=Qwen/Qwen3-Coder-30B-A3B-Instruct \
-    max_turns=50 \
-    max_tokens=4096 \
-    max_trajectory_tokens=32768 \
-    batch_size=4 \
-    group_size=2 \
-    num_steps=100 \
-    log_path=runs/cross_tokenizer \
+    student_model?=openai/gpt-oss-20b \
+    renderer_name?=gpt_oss_medium_reasoning \
+    teacher_model?=Qwen/Qwen3-Coder-30B-A3B-Instruct \
+    max_turns?=50 \
+    max_tokens?=4096 \
+    max_trajectory_tokens?=32768 \
+    batch_size?=4 \
+    group_size?=2 \
+    num_steps?=100 \
+    log_path?=runs/cross_tokenizer \
     "$@"

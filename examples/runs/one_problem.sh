@@ -8,8 +8,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
-    problem_ids=cvdp_agentic_rtlgym_fixed_priority_arbiter_0001 \
-    group_size=4 \
-    num_steps=50 \
-    log_path=runs/one_problem \
+    problem_ids?=cvdp_agentic_rtlgym_fixed_priority_arbiter_0001 \
+    group_size?=4 \
+    num_steps?=50 \
+    log_path?=runs/one_problem \
     "$@"

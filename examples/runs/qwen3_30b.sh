@@ -8,14 +8,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
-    student_model=Qwen/Qwen3-30B-A3B-Instruct-2507 \
-    renderer_name=qwen3_instruct \
-    teacher_model=Qwen/Qwen3-235B-A22B-Instruct-2507 \
-    max_turns=50 \
-    max_tokens=2048 \
-    max_trajectory_tokens=32768 \
-    batch_size=4 \
-    group_size=2 \
-    num_steps=100 \
-    log_path=runs/qwen3_30b \
+    student_model?=Qwen/Qwen3-30B-A3B-Instruct-2507 \
+    renderer_name?=qwen3_instruct \
+    teacher_model?=Qwen/Qwen3-235B-A22B-Instruct-2507 \
+    max_turns?=50 \
+    max_tokens?=2048 \
+    max_trajectory_tokens?=32768 \
+    batch_size?=4 \
+    group_size?=2 \
+    num_steps?=100 \
+    log_path?=runs/qwen3_30b \
     "$@"

@@ -7,14 +7,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
-    student_model=Qwen/Qwen3.5-9B \
-    renderer_name=qwen3_5 \
-    teacher_model=Qwen/Qwen3.6-27B \
-    max_turns=50 \
-    max_tokens=4096 \
-    max_trajectory_tokens=32768 \
-    batch_size=4 \
-    group_size=2 \
-    num_steps=100 \
-    log_path=runs/qwen3_5 \
+    student_model?=Qwen/Qwen3.5-9B \
+    renderer_name?=qwen3_5 \
+    teacher_model?=Qwen/Qwen3.6-27B \
+    max_turns?=50 \
+    max_tokens?=4096 \
+    max_trajectory_tokens?=32768 \
+    batch_size?=4 \
+    group_size?=2 \
+    num_steps?=100 \
+    log_path?=runs/qwen3_5 \
     "$@"

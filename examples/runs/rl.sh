@@ -7,12 +7,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_rl.py \
-    student_model=Qwen/Qwen3-8B \
-    batch_size=8 \
-    group_size=8 \
-    baseline=group \
-    reward=dense \
-    curriculum=pass_rate \
-    num_steps=200 \
-    log_path=runs/rl \
+    student_model?=Qwen/Qwen3-8B \
+    batch_size?=8 \
+    group_size?=8 \
+    baseline?=group \
+    reward?=dense \
+    curriculum?=pass_rate \
+    num_steps?=200 \
+    log_path?=runs/rl \
     "$@"

@@ -9,12 +9,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/rtl-agent-gym train sft \
-    student_model=Qwen/Qwen3-8B \
-    episodes=runs/teacher \
-    batch_size=16 \
-    epochs=2 \
-    learning_rate=2e-4 \
-    lr_schedule=linear \
-    warmup_steps=5 \
-    log_path=runs/sft \
+    student_model?=Qwen/Qwen3-8B \
+    episodes?=runs/teacher \
+    batch_size?=16 \
+    epochs?=2 \
+    learning_rate?=2e-4 \
+    lr_schedule?=linear \
+    warmup_steps?=5 \
+    log_path?=runs/sft \
     "$@"

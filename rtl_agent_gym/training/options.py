@@ -375,17 +375,23 @@ MAX_HELP_WIDTH = 120
 
 
 def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Split ``key=value`` arguments. Raises `UsageError` for another form, or for an option that is given twice."""
+    """Split ``key=value`` arguments; ``key?=value`` counts only if there is no ``key=value``, as in a makefile.
+
+    Raises:
+        UsageError: An argument has another form, or an option is given twice.
+    """
     given: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")
-        name = name.strip().replace("-", "_")
+        into = defaults if name.endswith("?") else given
+        name = name.removesuffix("?").strip().replace("-", "_")
         if not equals:
             raise UsageError(f"{argument!r} is not an option; give options as name=value, such as learning_rate=1e-4")
-        if name in given:
-            raise UsageError(f"{name}: given twice, as {given[name]!r} and as {value!r}")
-        given[name] = value
-    return given
+        if name in into:
+            raise UsageError(f"{name}: given twice, as {into[name]!r} and as {value!r}")
+        into[name] = value
+    return defaults | given
 
 
 def describe_options(width: int | None = None, kind: type[TrainOptions] = TrainOptions) -> str:

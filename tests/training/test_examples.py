@@ -91,7 +91,7 @@ def test_a_pair_shows_what_it_will_do_and_cost(name: str, prices: Path) -> None:
     assert shown["teacher"] == f"{teacher}, dialect {teachers_dialect}"
     assert shown["prompts"] == "system of the environment, user of the environment"
     for limit in ("max_turns", "max_tokens", "max_trajectory_tokens"):
-        assert f"{limit}={getattr(plan.options, limit)} " in RUNS[name].read_text()
+        assert f"{limit}?={getattr(plan.options, limit)} " in RUNS[name].read_text()
         assert f"{getattr(plan.options, limit):,} " in shown["limits"]
     assert re.fullmatch(r"about \$[\d,.]+ if an episode has 10 turns, at most \$[\d,.]+", shown["cost"])
     assert "warning" not in shown
@@ -99,7 +99,7 @@ def test_a_pair_shows_what_it_will_do_and_cost(name: str, prices: Path) -> None:
 
 def test_a_script_takes_dry_run(prices: Path) -> None:
     done = subprocess.run(
-        [str(RUNS["qwen3_8b"]), "--dry-run", f"prices={prices}"],
+        [str(RUNS["qwen3_8b"]), "--dry-run", f"prices={prices}", "num_steps=3"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -107,4 +107,5 @@ def test_a_script_takes_dry_run(prices: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("student: Qwen/Qwen3-8B on ")
+    assert "\nsteps: 3 " in done.stdout
     assert "\ncost: about $" in done.stdout

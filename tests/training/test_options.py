@@ -402,3 +402,10 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
             stream.write(b'{"st\xc3')
     assert (folder.repair() or {})["batch"] == 1
     assert folder.metrics() == [{"step": 0}]
+
+
+def test_a_default_gives_way_wherever_it_stands() -> None:
+    assert split_arguments(["num_steps?=5", "num_steps=3", "seed?=1"]) == {"num_steps": "3", "seed": "1"}
+    assert split_arguments(["num_steps=3", "num_steps?=5"]) == {"num_steps": "3"}
+    with pytest.raises(UsageError, match="num_steps: given twice"):
+        split_arguments(["num_steps?=5", "num_steps?=3"])
