@@ -98,9 +98,8 @@ ATTACKS: dict[str, str] = {
     ),
     "a function in C": _design('    import "DPI-C" function int getpid();\n' + WIDE),
     "printing instead of computing": _design(WIDE + "    always @(posedge heron) $display(q);\n"),
-    "a loop of gates": _design(
-        "    wire [15:0] held;\n    wire [15:0] next = lemon ? 0 : amber ? 8 : !frost && held != 0 ? held - 1 : held;\n"
-        "    assign held = heron ? held : next;\n    assign chalk_reg = held;\n    assign fable = held != 0;\n"
+    "a loop of gates": _design(  # it holds its value, and never oscillates, or the simulation would not end
+        "    wire held = lemon ? 1'b0 : amber ? 1'b1 : held;\n" + WIDE.replace("q != 0;", "held & q != 0;", 1)
     ),
     "another clock": _design(
         WIDE.replace("@(posedge heron)", "@(posedge tick)").replace(
