@@ -17,6 +17,7 @@ from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.policies.agents import INSIDE
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes.programs import programs_folder, programs_id
+from tests.integrations.ecosystem import lacking
 
 from .test_inside import play, policy, solution
 
@@ -47,7 +48,7 @@ def agent(request: pytest.FixtureRequest) -> str:
     try:
         programs_folder(programs_id(request.param))
     except ImageError as error:
-        pytest.skip(str(error))
+        lacking(str(error))
     return str(request.param)
 
 
