@@ -84,7 +84,7 @@ def test_every_kind_of_source_can_be_held_out(monkeypatch: pytest.MonkeyPatch) -
     assert all("registers_combinations" in name for name in held_out)
     train, held_out = ids(planned(cvdp_jsonl_path="family:registers?count=3", problem_ids="", held_out="bundled"))
     assert (len(train), held_out) == (3, IDS)
-    monkeypatch.setattr(loading, "_download", lambda repo, file: BUNDLED_PROBLEMS)
+    monkeypatch.setattr(loading, "_download", lambda repo, file, revision: BUNDLED_PROBLEMS)
     assert (
         ids(planned(cvdp_jsonl_path="family:timers?count=1", problem_ids="", held_out="owner/name:rows.jsonl"))[1]
         == IDS
