@@ -32,15 +32,17 @@ class Gateway:
 
     async def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry what a program of the sandbox sends."""
-        self._last += 1
-        number = self._last
-        self._open[number] = writer
+        number = 0
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
+                if not number:  # only now, so that the first frames of connections are in the order of their numbers
+                    self._last += 1
+                    number = self._last
+                    self._open[number] = writer
                 await self.send(number, data)
         if self._open.pop(number, None) is not None:
             await self.send(number, b"")
-            writer.close()
+        writer.close()
 
     async def on_frame(self, number: int, data: bytes) -> None:
         """Carry what comes from outside."""

@@ -67,6 +67,19 @@ async def python(sandbox: Sandbox, text: str) -> str:
     return (await sandbox.run(f"python3 - <<'END'\n{ASK}{text}\nEND", timeout=120.0)).output
 
 
+async def test_who_connects_first_may_speak_last(shared_sandbox: Sandbox, server: tuple[Upper, str, int]) -> None:
+    _, host, port = server
+    async with Gateway(shared_sandbox, host, port):
+        text = f"""
+first = socket.create_connection(("127.0.0.1", {PORT}), timeout=20)
+import time; time.sleep(0.2)
+print(ask(b"second"))
+first.sendall((5).to_bytes(8, "big") + b"first")
+print(first.recv(100)[8:])
+"""
+        assert (await python(shared_sandbox, text)).splitlines() == ["b'SECOND'", "b'FIRST'"]
+
+
 async def test_bytes_go_both_ways_and_many_at_once(shared_sandbox: Sandbox, server: tuple[Upper, str, int]) -> None:
     upper, host, port = server
     async with Gateway(shared_sandbox, host, port):
