@@ -16,25 +16,27 @@ from itertools import islice
 from random import Random
 
 from rtl_agent_gym import Problem, Scorer, load_problems
-from rtl_agent_gym.sources.optimization.derived import Measured, OptimizeOptions, cases
-from rtl_agent_gym.sources.optimization.making import optimization_maker
+from rtl_agent_gym.sources.optimization.derived import OptimizeOptions, WastefulCase, cases
+from rtl_agent_gym.sources.optimization.making import OptimizationMaker
 from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside
 
 FAMILIES = ("timers", "registers", "arbiters", "accumulators")
 
 
-async def make(each: int, seed: int) -> list[tuple[Problem, Measured]]:
+async def make(each: int, seed: int) -> list[tuple[WastefulCase, Problem]]:
     """The problems of all sources."""
     sources = [*(f"family:{name}?count={max(each // 2, 1)}&seed={seed}" for name in FAMILIES), "bundled"]
-    made: list[tuple[Problem, Measured]] = []
-    async with optimization_maker(workers=2) as maker:
+    made: list[tuple[WastefulCase, Problem]] = []
+    async with OptimizationMaker.open(workers=2) as maker:
         for source in sources:
             options, begun, tried = OptimizeOptions(seed=seed, count=each), time.monotonic(), 0
-            queue, found = cases(load_problems(source), options), list[tuple[Problem, Measured]]()
+            queue, found = cases(load_problems(source), options), list[tuple[WastefulCase, Problem]]()
             while len(found) < each and (group := list(islice(queue, 4))):
                 tried += len(group)
                 results = await asyncio.gather(*(maker.make(case, options) for case in group))
-                found += [(problem, known) for problem, known in results if problem is not None]
+                found += [
+                    (case, problem) for case, (problem, _) in zip(group, results, strict=True) if problem is not None
+                ]
             made += found[:each]
             seconds = time.monotonic() - begun
             print(f"{source}: {len(found[:each])} problems of {tried} candidates in {seconds:.0f} s", flush=True)
@@ -63,14 +65,14 @@ def main() -> None:
     parser.add_argument("--rewrites", type=int, default=10, help="problems whose wasteful design is renamed")
     options = parser.parse_args()
     made = asyncio.run(make(options.each, options.seed))
-    assert len({problem.id for problem, _ in made}) == len({str(problem.context) for problem, _ in made}) == len(made)
+    assert len({problem.id for _, problem in made}) == len({str(problem.context) for _, problem in made}) == len(made)
     print(f"{len(made)} problems, no two alike; each reference earns 100 %, each wasteful design 0 %")
     for waste, goal in sorted(
-        pairs := Counter((known.waste, problem.id.split("_ppa_")[1].split("_")[0]) for problem, known in made)
+        pairs := Counter((case.waste, problem.id.split("_ppa_")[1].split("_")[0]) for case, problem in made)
     ):
         print(f"| {waste} | {goal} | {pairs[waste, goal]} |")
     asyncio.run(
-        rewrites(Random(options.seed).sample([problem for problem, _ in made], min(options.rewrites, len(made))))
+        rewrites(Random(options.seed).sample([problem for _, problem in made], min(options.rewrites, len(made))))
     )
 
 

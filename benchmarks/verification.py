@@ -18,11 +18,11 @@ from pathlib import Path
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
+from rtl_agent_gym.sources.derivation import Case, Store
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, problem_mutants
-from rtl_agent_gym.sources.verification.derived import KINDS, Case, VerifyOptions, cases, cycles
+from rtl_agent_gym.sources.verification.derived import KINDS, SHIPPED, Findings, VerifyOptions, cases, cycles
 from rtl_agent_gym.sources.verification.designs import right_files
-from rtl_agent_gym.sources.verification.findings import SHIPPED, Findings, FindingsStore
-from rtl_agent_gym.sources.verification.making import differing, verification_maker
+from rtl_agent_gym.sources.verification.making import VerificationMaker, differing
 
 OTHER_SEEDS = (11, 12, 13)
 
@@ -30,19 +30,19 @@ OTHER_SEEDS = (11, 12, 13)
 async def examine_all(source: str, workers: int) -> list[Findings]:
     """Examine and verify every design of a source, for all kinds."""
     with tempfile.TemporaryDirectory() as folder:
-        store, found = FindingsStore(Path(folder), shipped=False), []
-        async with verification_maker(workers=workers, store=store, cache=False) as maker:
+        store, found = Store(Findings, Path(folder)), []
+        async with VerificationMaker.open(workers=workers, store=store, cache=False) as maker:
             for case in cases(load_problems(source), VerifyOptions()):
                 for kind in KINDS:
                     _, known = await maker.make(case, VerifyOptions(kind=kind))
-                print(f"{known.problem_id}: {len(known.mutants)} mutants, {known.strength} {known.fault}", flush=True)
+                print(f"{known.problem_id}: {len(known.mutants)} mutants, {known.verified} {known.fault}", flush=True)
                 found.append(known)
     return found
 
 
 async def measure(case: Case, provider: SandboxProvider) -> tuple[int, int, int]:
     """Of the mutants that the problem's tests reject: all, those that stimuli tell apart, those of the reference."""
-    problem, device, _ = case
+    problem, device = case.problem, case.device
     files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
     killed = {digest for digest, verdict in verdicts.items() if verdict.outcome == "killed"}
     texts = [device.text(m.files(files)) for m in problem_mutants(problem) if m.digest in killed]

@@ -37,9 +37,8 @@ from .options import (
     chosen_problems,
     writable_folder,
 )
+from .problems_derived import optimize_command, verify_command
 from .problems_mutants import check_out, mutate_command, strength_command, write_rows
-from .problems_optimize import optimize_command
-from .problems_verify import verify_command
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)

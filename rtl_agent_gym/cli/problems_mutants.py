@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,7 +39,7 @@ from .options import (
 from .show import print_left_out, refuse_source, stderr_console
 
 if TYPE_CHECKING:
-    from ..sources.mutants.grading import Count, MutantGrader, Strength
+    from ..sources.mutants.grading import Count, GradedMutant, MutantGrader, Strength
 
 _MEANING = {
     "differs": "a sequence of inputs tells it from the reference",
@@ -153,24 +153,37 @@ async def _find(
     source: str, problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
 ) -> None:
     """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
-    killed, queue = 0, iter(enough_candidates(source, problems, options))
-    while killed < options.count:
-        group = list(itertools.islice(queue, min(options.count - killed, 4 * workers)))
-        if not group:
-            raise UsageError(too_few(source, options.count, killed))
-        killed += sum(graded.verdict.outcome == "killed" for graded in await grader.grade_all(group))
+    from ..sources.making import in_order
+
+    killed = 0
+
+    def is_enough(graded: GradedMutant) -> bool:
+        nonlocal killed
+        killed += graded.verdict.outcome == "killed"
         progress.update(progress.task_ids[0], completed=killed)
+        return killed == options.count
+
+    await in_order(enough_candidates(source, problems, options), grader.grade, 2 * workers, is_enough)
+    if killed < options.count:
+        raise UsageError(too_few(source, options.count, killed))
 
 
 async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
     """The result of `work` with a grader, which is closed afterwards."""
     from ..sources.mutants.grading import mutant_grader
 
-    try:
+    with work_is_kept():
         async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
             return await work(grader)
-    except asyncio.CancelledError:  # by Ctrl-C
-        note = "the verdicts of the mutants graded so far are kept: the same command continues from there"
+
+
+@contextmanager
+def work_is_kept() -> Iterator[None]:
+    """Print on Ctrl-C that nothing has to be done again."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        note = "what was found out so far is kept: the same command continues from there"
         stderr_console().print(f"interrupted; {note}", style="yellow", soft_wrap=True)
         raise
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,15 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from rtl_agent_gym.sources.optimization.derived import (
     PROGRAMS,
-    Case,
     Goal,
     Measured,
     OptimizeOptions,
+    WastefulCase,
     cases,
     optimization_problem,
     template,
 )
-from rtl_agent_gym.sources.optimization.making import examine
+from rtl_agent_gym.sources.optimization.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.wastes import WASTES
 from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside, right_files
 from tests.cli.in_process import call
@@ -35,16 +36,16 @@ ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 
 LEAN = DESIGN.replace("[31:0] q", "[3:0] q")
 
 
-def case_of() -> Case:
+def case_of() -> WastefulCase:
     [problem] = load_problems(TIMER)
-    return Case(problem, device_of(problem), "wide_counter", PATH, DESIGN, "0" * 12)
+    return WastefulCase(problem, device_of(problem), "0" * 12, "wide_counter", PATH, DESIGN)
 
 
 def timer(goal: Goal = "area", **guards: bool) -> Problem:
     """The problem of making `DESIGN` smaller; with other guards than all if any are given."""
     case = case_of()
-    known = Measured(key=case.key, problem_id=case.problem.id, waste=case.waste, original=ORIGINAL, reference=REFERENCE)
-    problem = optimization_problem(case, known, goal)
+    known = Measured(key=case.key, problem_id=case.problem.id, original=ORIGINAL, reference=REFERENCE)
+    problem = optimization_problem(case, known, OptimizeOptions(goal=goal))
     settings = json.loads(problem.harness["src/quality.json"])
     settings["guards"] |= guards
     return problem.model_copy(update={"harness": {**problem.harness, "src/quality.json": json.dumps(settings)}})
@@ -78,7 +79,9 @@ def test_every_waste_is_tried_on_some_design(user_cache: Path) -> None:
 
 
 def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
-    with pytest.raises(UsageError, match=r"problems optimize 'family:timers\?count=2' --goal flops --seed 3 --count 2"):
+    with pytest.raises(
+        UsageError, match=r"problems optimize 'family:timers\?count=2' --count 2 --seed 3 --goal flops --out"
+    ):
         load_problems("family:timers?count=2+ppa?goal=flops&count=2&seed=3")
 
 
@@ -87,7 +90,7 @@ def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
     [
         ("bundled+ppa?goal=power", "expected one of any, area, flops, delay"),
         ("bundled+ppa?colour=red", "unknown option 'colour'"),
-        ("bundled+ppa+ppa", "with one"),
+        ("bundled+ppa+ppa", r"leave out one \+ppa"),
     ],
 )
 def test_wrong_options(source: str, message: str, user_cache: Path) -> None:
@@ -101,6 +104,37 @@ def test_the_problem_shows_nothing_of_the_reference() -> None:
     right = (problem.golden or {})[PATH]
     assert problem.context[PATH] == DESIGN
     assert not any(right in text for text in [problem.prompt, *problem.context.values()])
+
+
+def test_designs_without_a_reset_and_debugging_problems_are_left_out_with_the_reason() -> None:
+    [problem] = load_problems(TIMER)
+    given = (problem.golden or {})[PATH]
+    harness = {path: text for path, text in problem.harness.items() if path != "src/case.json"}
+    plain = problem.model_copy(
+        update={"golden": {PATH: given.replace("heron", "clk")}, "harness": harness, "context": {}}
+    )
+    [mutant] = load_problems("bundled+mutants?count=1")
+    left_out: list[str] = []
+    assert not list(cases([plain, mutant], OptimizeOptions(), left_out))
+    assert left_out == [
+        f"{plain.id}: its design has no input that is named like a reset",
+        f"{mutant.id}: it is a debugging problem; name the source that it is made of",
+    ]
+
+
+@pytest.mark.docker
+def test_the_command_names_each_design_that_it_refuses(user_cache: Path, tmp_path: Path) -> None:
+    name, out = "cvdp_agentic_rtlgym_gray_counter_0001", tmp_path / "problems.jsonl"
+    every = list(cases(load_problems("bundled", ids=name), OptimizeOptions()))
+    ran = call("problems", "optimize", "bundled", "--problem", name, "--goal", "flops", "--out", str(out))
+    assert ran.returncode == 0, ran.stderr
+    made = [row["proof"]["waste"] for row in map(json.loads, out.read_text(encoding="utf-8").splitlines())]
+    refused = re.findall(rf"^left out: {name} with (\w+): (.*)$", ran.stderr, re.MULTILINE)
+    assert sorted([*made, *(waste for waste, _ in refused)]) == sorted(case.waste for case in every)
+    reasons = dict(refused)
+    few = "its waste costs too little: flops is 1.00 times the reference's, and 1.25 times is needed"
+    assert reasons["lockstep_copy"] == few
+    assert "it is not proved that the ripple_adder changes nothing" in reasons["ripple_adder"]
 
 
 @pytest.mark.docker
@@ -141,7 +175,7 @@ async def test_goals_and_proofs(provider: DockerSandboxes) -> None:
 async def test_the_figures_are_what_synthesis_says(provider: DockerSandboxes) -> None:
     sandbox = await provider.create()
     try:
-        found = await examine(case_of(), sandbox)
+        found = await OptimizationMaker.examine(case_of(), OptimizeOptions(), sandbox)
     finally:
         await sandbox.close()
     assert (found.fault, found.reference) == ("", REFERENCE)

@@ -12,11 +12,11 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.sources.derivation import Store
 from rtl_agent_gym.sources.suites.common import ports
-from rtl_agent_gym.sources.verification.derived import KINDS, VerifyOptions, cases, drawn_mutants
+from rtl_agent_gym.sources.verification.derived import KINDS, Findings, VerifyOptions, cases, drawn_mutants
 from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside, right_files
-from rtl_agent_gym.sources.verification.findings import FindingsStore
-from rtl_agent_gym.sources.verification.making import verification_maker
+from rtl_agent_gym.sources.verification.making import VerificationMaker
 from tests.cli.in_process import call
 
 FAMILIES = [f"family:{name}?count=1&seed=4" for name in ("registers", "arbiters", "timers", "accumulators")]
@@ -32,7 +32,7 @@ def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 async def made_of(source: str, kind: str, folder: Path) -> Problem:
     """The verified problem of a source's first design."""
     options = VerifyOptions.model_validate({"kind": kind})
-    async with verification_maker(store=FindingsStore(folder), cache=False) as maker:
+    async with VerificationMaker.open(store=Store(Findings, folder), cache=False) as maker:
         problem, found = await maker.make(next(cases(load_problems(source), options)), options)
     assert problem is not None, found.fault
     return problem
@@ -63,7 +63,10 @@ def test_a_count_takes_the_first(user_cache: Path) -> None:
 
 
 def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
-    with pytest.raises(UsageError, match=r"problems verify 'family:timers\?count=2' --kind checker .* --count 2"):
+    with pytest.raises(
+        UsageError,
+        match=r"problems verify 'family:timers\?count=2' --count 2 --seed 0 --kind checker --mutants 12 --out",
+    ):
         load_problems("family:timers?count=2+verify?kind=checker&count=2")
 
 
@@ -73,8 +76,8 @@ def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
         ("bundled+verify?kind=cocotb", "expected one of stimulus, checker, assertions"),
         ("bundled+verify?mutants=7", "expected a number from 8 to 24"),
         ("bundled+verify?colour=red", "unknown option 'colour'"),
-        ("bundled+verify+verify", "with one"),
-        ("bundled+verify?count=15", "can be made of 14 of its designs, not 15"),
+        ("bundled+verify+verify", r"leave out one \+verify"),
+        ("bundled+verify?count=15", "14 verification problems can be made of its designs, not 15"),
     ],
 )
 def test_wrong_options(source: str, message: str, user_cache: Path) -> None:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
@@ -20,8 +20,9 @@ from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.loading import load_problems
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.patches import apply_patch
-from rtl_agent_gym.problems.registry import Located, read_query
+from rtl_agent_gym.problems.registry import Located
 from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.derivation import DerivedOptions, derived_id, parse_derived
 from rtl_agent_gym.sources.mutants.mutant import (
     Mutant,
     Verdict,
@@ -37,7 +38,6 @@ fails."""
 HINTS: tuple[Hint, ...] = get_args(Hint)
 
 TASK = "docs/task.md"
-_NUMBER = re.compile(r"_(\d+)$")
 _DERIVED = re.compile(r"_mutant_[0-9a-f]{16}(?:_\d+)?$")
 _LONGEST = 400
 """Characters of a symptom."""
@@ -56,9 +56,8 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
         hint: What the task says of the bug.
     """
     task = _free_path(problem)
-    stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
     return Problem(
-        id=f"{stem[:150]}_mutant_{mutant.digest}_{number}",
+        id=derived_id(problem, f"mutant_{mutant.digest}"),
         category=16,
         difficulty=problem.difficulty,
         prompt=_prompt(task, verdict, hint),
@@ -154,18 +153,15 @@ def _patched(designs: Path, text: str) -> str:
 
 
 SUFFIX = "+mutants"
-_SOURCE = re.compile(r"(?P<base>.+)\+mutants(?:\?(?P<query>[^?]*))?", re.DOTALL)
 
 
-class MutantOptions(BaseModel):
-    """What may follow the question mark."""
+class MutantOptions(DerivedOptions):
+    """What may follow the question mark; the first problems of a seed are the same for every count."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    EXPECTED: ClassVar = {**DerivedOptions.EXPECTED, "hint": f"one of {', '.join(HINTS)}"}
 
     count: int = Field(default=100, ge=1, le=1_000_000)
     """How many problems, no two of them equal."""
-    seed: int = Field(default=0, ge=0)
-    """The first problems of a seed are the same for every count."""
     hint: Hint = "symptom"
 
 
@@ -187,28 +183,9 @@ class Derived(NamedTuple):
     verdict: Verdict
 
 
-def parse_source(source: str) -> tuple[str, MutantOptions] | None:
-    """The source that is mutated, and the options; None if a source does not end in `SUFFIX` and options.
-
-    Raises:
-        UsageError: An option is not valid, or the source to be mutated consists of mutants.
-    """
-    match = _SOURCE.fullmatch(source)
-    if match and _SOURCE.fullmatch(match["base"]):
-        raise UsageError(f"{source}: mutants are not mutated again; leave out one {SUFFIX}")
-    if not match:
-        return None
-    expected = {
-        "count": "a number from 1 to 1000000",
-        "seed": "a number from 0 up",
-        "hint": f"one of {', '.join(HINTS)}",
-    }
-    return match["base"], read_query(MutantOptions, source, match["query"] or "", expected)
-
-
 def read_source(source: str) -> Iterator[Located]:
-    """The problems of a source that ends in ``+mutants``, for the registry. Raises like `parse_source` and `derive`."""
-    base, options = parse_source(source) or (source, MutantOptions())
+    """The problems of a source that ends in ``+mutants``, for the registry. Raises like `parse_derived`, `derive`."""
+    base, options = parse_derived(source, MutantOptions)
     made = derive(source, load_problems(base), options)
     yield from ((derived.problem, Place(source, number)) for number, derived in enumerate(made, 1))
 

@@ -7,16 +7,18 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from rtl_agent_gym.errors import UsageError, most_telling
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import TIME_LIMIT, ScoreCache, Scorer
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.sources.making import in_order
 from rtl_agent_gym.sources.mutants.derived import Candidate
 from rtl_agent_gym.sources.mutants.equivalence import STEPS, Finding, compare
 from rtl_agent_gym.sources.mutants.mutant import (
@@ -148,14 +150,9 @@ class MutantGrader:
 
     async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:
         """The verdicts on several mutants, in their order. Raises like `grade`."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self.grade(candidate, prove=prove)) for candidate in candidates]
-        except BaseExceptionGroup as error:
-            if (known := most_telling(error)) is None:
-                raise
-            raise known from error
-        return [task.result() for task in tasks]
+        graded = list[GradedMutant]()
+        await in_order(candidates, partial(self.grade, prove=prove), len(candidates), graded.append)
+        return graded
 
     async def _image_digest(self) -> str:
         if not self._image:

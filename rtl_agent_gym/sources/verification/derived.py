@@ -8,31 +8,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib import resources
-from typing import Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.loading import load_problems
 from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.registry import Located, read_query
-from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.derivation import (
+    ENOUGH,
+    Case,
+    DerivedOptions,
+    DerivedSource,
+    Known,
+    Store,
+    case_key,
+    derived_id,
+    devices,
+)
 from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
 from rtl_agent_gym.sources.verification.benches import reference_checker, stimuli
-from rtl_agent_gym.sources.verification.designs import Device, device_of, renamed_inside, right_files, with_prefix
-from rtl_agent_gym.sources.verification.findings import Findings, FindingsStore
+from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files, with_prefix
 
 Kind = Literal["stimulus", "checker", "assertions"]
 """What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-SUFFIX = "+verify"
+SHIPPED = Path(__file__).with_name("findings.jsonl")
+"""What the package knows of the bundled problems, written by ``benchmarks/verification.py``."""
 TASK = "docs/task.md"
 STIMULI = "verif/stimuli.sv"
 THRESHOLD = 0.9
@@ -42,8 +49,6 @@ SIMULATION_SECONDS = 10
 CYCLES, FAMILY_CYCLES = 10_000, 2_000
 """Clock cycles of the stimuli; of those for a family."""
 
-_SOURCE = re.compile(r"(?P<base>.+)\+verify(?:\?(?P<query>[^?]*))?", re.DOTALL)
-_NUMBER = re.compile(r"_(\d+)$")
 _HIDDEN = "HIDDEN0_"
 
 
@@ -96,79 +101,38 @@ _RULES = (
 )
 
 
-class VerifyOptions(BaseModel):
-    """What may follow the question mark."""
+class VerifyOptions(DerivedOptions):
+    """What may follow the question mark; the seed is that of the draw of mutants, and of the reference's stimuli."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    EXPECTED: ClassVar = {
+        **DerivedOptions.EXPECTED,
+        "kind": f"one of {', '.join(KINDS)}",
+        "mutants": "a number from 8 to 24",
+    }
 
     kind: Kind = "stimulus"
-    count: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many problems; None for one of each problem of the source that can have one."""
-    seed: int = Field(default=0, ge=0)
-    """Of the draw of mutants, and of the reference's stimuli."""
     mutants: int = Field(default=12, ge=8, le=24)
     """The most mutants of a problem; it has at least 8."""
 
 
-def parse_source(source: str) -> tuple[str, VerifyOptions]:
-    """The source of the designs, and the options.
+class Findings(Known):
+    """What is known of a design; `verified` has the share of the mutants that the reference of a kind rejects."""
 
-    Raises:
-        UsageError: An option is not valid, or the designs would be those of verification problems.
-    """
-    match = _SOURCE.fullmatch(source)
-    if match is None or _SOURCE.fullmatch(match["base"]):
-        raise UsageError(f"{source}: expected SOURCE{SUFFIX}?kind=…, with one {SUFFIX}")
-    expected = {
-        "kind": f"one of {', '.join(KINDS)}",
-        "count": "a number from 1 to 1000000",
-        "seed": "a number from 0 up",
-        "mutants": "a number from 8 to 24",
-    }
-    return match["base"], read_query(VerifyOptions, source, match["query"] or "", expected)
+    mutants: tuple[str, ...] = ()
+    """Digests of the mutants that the given stimuli tell from the right design."""
+    netlist: str = ""
+    """The design as Yosys writes it, if the same stimuli do not tell it from the right one."""
+    renamed: bool = False
+    """Whether they do not tell the design with other inner names from it either, as it should be."""
 
+    def kind(self, options: VerifyOptions) -> str:
+        """The kind of problem that is wanted."""
+        return options.kind
 
-def read_source(source: str) -> Iterator[Located]:
-    """The problems of a source that ends in ``+verify``, for the registry.
-
-    Raises:
-        UsageError: As `parse_source`; or there are fewer problems, or they are not examined yet.
-    """
-    base, options = parse_source(source)
-    store, made = FindingsStore(), 0
-    unknown: list[str] = []
-    for case in cases(load_problems(base), options):
-        if options.count is not None and made == options.count:
-            return
-        findings = store.get(case.key)
-        if findings is None or not (findings.fault or options.kind in findings.strength):
-            unknown.append(case.problem.id)
-        elif findings.is_usable(options.kind):
-            made += 1
-            yield verification_problem(case, findings, options), Place(source, made)
-    if unknown and (options.count is None or made < options.count):
-        words = f"--kind {options.kind} --seed {options.seed} --mutants {options.mutants}"
-        words += f" --count {options.count}" if options.count else ""
-        raise UsageError(
-            f"{source}: it is not known yet which mutants of {unknown[0]} differ from the right design; find out once "
-            f"with: rtl-agent-gym problems verify '{base}' {words} --out FILE.jsonl"
-        )
-    if made < (options.count or 1):
-        raise UsageError(too_few(source, options.count or 1, made))
-
-
-def too_few(source: str, wanted: int, made: int) -> str:
-    """The message for a source with fewer designs than problems are wanted."""
-    return f"{source}: verification problems can be made of {made} of its designs, not {wanted}; choose a smaller count"
-
-
-class Case(NamedTuple):
-    """A design that a verification problem is made of."""
-
-    problem: Problem
-    device: Device
-    key: str
-    """Of what is found out about its mutants and variants."""
+    def reason(self, options: VerifyOptions) -> str:
+        """Why no problem is made of it."""
+        strength = self.verified.get(options.kind, 0.0)
+        return self.fault or f"its reference rejects {strength:.0%} of the mutants, {ENOUGH:.0%} are needed"
 
 
 def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[str] | None = None) -> Iterator[Case]:
@@ -180,18 +144,11 @@ def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[st
         left_out: Why others are left out is added here.
     """
     seen = set()
-    for problem in problems:
-        try:
-            device = device_of(problem)
-        except ProblemError as error:
-            if left_out is not None:
-                left_out.append(str(error))
-            continue
+    for problem, device in devices(problems, [] if left_out is None else left_out):
         mutated = _mutated(problem)
         parts = [_VERSION, right_files(problem), device.sources, device.name, device.clock, device.reset]
         parts += [device.reset_level, options.seed, options.mutants, mutated, specification(problem)]
-        key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
-        if key not in seen:
+        if (key := case_key(parts)) not in seen:
             seen.add(key)
             yield Case(problem, device, key)
 
@@ -212,7 +169,7 @@ def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
 
     The bug of a debugging problem is the first. Mutants that the problem's own tests are known to accept are left out.
     """
-    problem, device, _ = case
+    problem, device = case.problem, case.device
     files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
     changes = [changed] if (changed := _mutated(problem)) else []
     for mutant in draw_mutants(problem_mutants(problem), seed):
@@ -231,6 +188,13 @@ def specification(problem: Problem) -> dict[str, str]:
     return documents if is_derived(problem) else {**documents, TASK: task_text(problem)}
 
 
+def documented(problem: Problem, device: Device) -> str:
+    """The sentence of a task that says where the right design and its specification are."""
+    documents = ", ".join(f"`{path}`" for path in specification(problem))
+    sources = ", ".join(f"`{path}`" for path in device.sources)
+    return f"The design `{device.name}` in {sources} is right: it does what {documents} says."
+
+
 def verification_problem(case: Case, findings: Findings, options: VerifyOptions) -> Problem:
     """The problem of writing a bench for a design.
 
@@ -239,10 +203,9 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         findings: Its variants and its mutants that differ.
         options: Those of the problem.
     """
-    problem, device, key = case
+    problem, device = case.problem, case.device
     form, files = _FORMS[options.kind], right_files(problem)
     design = device.text(files)
-    stem, number = _NUMBER.sub("", problem.id), (_NUMBER.search(problem.id) or ["", "0001"])[1]
     others = {"renamed": renamed_inside(design, device) if findings.renamed else "", "netlist": findings.netlist}
     others = {f"right_{name}.sv": text for name, text in others.items() if text not in ("", design)}
     right = {"right.sv": design, **others}
@@ -278,7 +241,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         if options.kind == "checker":
             context[STIMULI] = given_stimuli(case, options, "stimuli", instance, "dut")
     return Problem(
-        id=f"{stem[:140]}_verify_{options.kind}_{key}_{number}",
+        id=derived_id(problem, f"verify_{options.kind}_{case.key}"),
         category=form.category,
         difficulty=problem.difficulty,
         prompt=_prompt(case, form),
@@ -301,13 +264,22 @@ def cycles(problem: Problem) -> int:
 
 
 def _prompt(case: Case, form: _Form) -> str:
-    documents = ", ".join(f"`{path}`" for path in specification(case.problem))
-    sources = ", ".join(f"`{path}`" for path in case.device.sources)
-    right = f"The design `{case.device.name}` in {sources} is right: it does what {documents} says."
     task = form.task.format(path=form.path, design=case.device.name)
-    return f"{right}\n\n{task}\n\n{_RULES}\n"
+    return f"{documented(case.problem, case.device)}\n\n{task}\n\n{_RULES}\n"
 
 
 @cache
 def _template(name: str) -> str:
     return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
+
+
+SOURCE = DerivedSource(
+    suffix="+verify",
+    command="verify",
+    name="verification problems",
+    options=VerifyOptions,
+    store=partial(Store, Findings, "verification", SHIPPED),
+    cases=cases,
+    problem=verification_problem,
+)
+read_source = SOURCE.read

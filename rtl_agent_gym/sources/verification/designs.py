@@ -72,7 +72,7 @@ def device_of(problem: Problem) -> Device:
     """
 
     def fault(message: str) -> ProblemError:
-        return ProblemError(f"no verification problem can be made of it: {message}", problem_id=problem.id)
+        return ProblemError(f"its design cannot be examined: {message}", problem_id=problem.id)
 
     files = right_files(problem)
     if not problem.golden or problem.unscorable or problem.checkout or problem.asks_text:

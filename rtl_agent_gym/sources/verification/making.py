@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
-from rtl_agent_gym.errors import HarnessError, SandboxBroken
+from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
-from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.scoring import ScoreCache, Scorer
+from rtl_agent_gym.sandboxes import Sandbox
+from rtl_agent_gym.sources.derivation import Case
+from rtl_agent_gym.sources.making import PATIENCE, Maker
 from rtl_agent_gym.sources.verification.benches import comparison
-from rtl_agent_gym.sources.verification.derived import Case, VerifyOptions, cycles, drawn_mutants, verification_problem
+from rtl_agent_gym.sources.verification.derived import SOURCE, Findings, VerifyOptions, cycles, drawn_mutants
 from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files
-from rtl_agent_gym.sources.verification.findings import Findings, FindingsStore
 
 FEWEST = 8
 """Mutants of a problem, at least."""
 TRIED = 3
 """Mutants that are simulated for each one that is wanted."""
-_SECONDS, _PATIENCE = 60, 1800
-"""Processor time of a comparison or of Yosys; and the time in which a machine must have given it."""
+_SECONDS = 60
+"""Processor time of a comparison or of Yosys."""
 _DIFFERS = re.compile(r"^DIFFERS (\d+)$", re.MULTILINE)
 
 _NETLIST = (
@@ -33,113 +30,37 @@ _NETLIST = (
 """Writes the same hardware from a netlist: flat, optimised, with other names and other codes of its states."""
 
 
-class VerificationMaker:
-    """Makes verification problems and remembers what it found out. Made by `verification_maker`.
+class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
+    """Makes verification problems and remembers what it found out."""
 
-    Args:
-        provider: Creates the sandboxes in which right designs and mutants are compared; no agent's file is there.
-        scorer: Grades the references.
-        store: What is known, and where new findings go.
-        workers: How many designs are examined at the same time.
-    """
+    source = SOURCE
 
-    def __init__(self, provider: SandboxProvider, scorer: Scorer, store: FindingsStore, workers: int) -> None:
-        self._provider, self._scorer, self._store = provider, scorer, store
-        self._turn = asyncio.Semaphore(workers)
-        self._free: list[Sandbox] = []
-        self._image = ""
+    @staticmethod
+    async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
+        """The mutants that differ and the variants that do not."""
+        problem, device = case.problem, case.device
+        right, length = device.text(right_files(problem)), cycles(problem)
+        variants = [renamed_inside(right, device), await _netlist(device, right, sandbox)]
+        drawn = drawn_mutants(case, options.seed)
+        digests = list(drawn)[: TRIED * options.mutants]
+        others = [*variants, *(drawn[digest] for digest in digests)]
+        differ = await differing(device, right, others, sandbox, length, options.seed + 1)
+        found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
+        return Findings(
+            key=case.key,
+            problem_id=problem.id,
+            mutants=tuple(found),
+            renamed=0 not in differ,
+            netlist=variants[1] if 1 not in differ else "",
+            fault=""
+            if len(found) >= FEWEST
+            else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed",
+        )
 
-    async def make(self, case: Case, options: VerifyOptions) -> tuple[Problem | None, Findings]:
-        """The verified problem of a design, or None; and what was found out.
-
-        Raises:
-            SandboxError: The machine failed.
-        """
-        async with self._turn:
-            self._image = self._image or await self._provider.image_digest()
-            known = self._store.get(case.key)
-            if known is None or known.image != self._image:
-                known = await self._examine(case, options)
-                self._store.put(known)
-            if not known.fault and options.kind not in known.strength:
-                problem = verification_problem(case, known, options)
-                score = await self._scorer.score(problem, {**problem.context, **(problem.golden or {})})
-                share = score.tests_passed / score.tests_total if score.passed else 0.0
-                # Another task may have verified another kind meanwhile.
-                known = self._store.get(case.key) or known
-                known = known.model_copy(update={"strength": {**known.strength, options.kind: share}})
-                self._store.put(known)
-        usable = known.is_usable(options.kind)
-        return (verification_problem(case, known, options) if usable else None), known
-
-    async def _examine(self, case: Case, options: VerifyOptions) -> Findings:
-        sandbox = self._free.pop() if self._free else await self._provider.create()
-        try:
-            found = await examine(case, options, sandbox)
-        except SandboxBroken as error:  # Yosys or a simulation needed too much memory
-            await sandbox.close()
-            return Findings(key=case.key, problem_id=case.problem.id, fault=str(error), image=self._image)
-        except BaseException:
-            await sandbox.close()
-            raise
-        self._free.append(sandbox)
-        return found.model_copy(update={"image": self._image})
-
-    async def close(self) -> None:
-        """End the sandboxes."""
-        while self._free:
-            await self._free.pop().close()
-
-
-@asynccontextmanager
-async def verification_maker(
-    *, workers: int = 2, store: FindingsStore | None = None, cache: bool = True
-) -> AsyncIterator[VerificationMaker]:
-    """A maker with sandboxes and a scorer, which are closed at the end.
-
-    Args:
-        workers: How many designs are examined at the same time.
-        store: Findings; None for those of the package and the user's cache.
-        cache: Whether gradings are taken from the cache on disk.
-    """
-    async with (
-        make_provider() as provider,
-        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
-    ):
-        maker = VerificationMaker(provider, scorer, store or FindingsStore(), workers)
-        try:
-            yield maker
-        finally:
-            await maker.close()
-
-
-async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
-    """The mutants that differ and the variants that do not.
-
-    Args:
-        case: The design.
-        options: Number and seed.
-        sandbox: Simulates. It may be used for many designs.
-
-    Raises:
-        SandboxError: The machine failed.
-    """
-    problem, device, key = case
-    right, length = device.text(right_files(problem)), cycles(problem)
-    variants = [renamed_inside(right, device), await _netlist(device, right, sandbox)]
-    drawn = drawn_mutants(case, options.seed)
-    digests = list(drawn)[: TRIED * options.mutants]
-    others = [*variants, *(drawn[digest] for digest in digests)]
-    differ = await differing(device, right, others, sandbox, length, options.seed + 1)
-    found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
-    return Findings(
-        key=key,
-        problem_id=problem.id,
-        mutants=tuple(found),
-        renamed=0 not in differ,
-        netlist=variants[1] if 1 not in differ else "",
-        fault="" if len(found) >= FEWEST else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed",
-    )
+    async def grade(self, problem: Problem) -> float:
+        """The share of the mutants that the reference rejects; 0 if it does not pass."""
+        score = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
+        return score.tests_passed / score.tests_total if score.passed else 0.0
 
 
 async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:
@@ -151,9 +72,9 @@ async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:
 
 async def _output(command: str, sandbox: Sandbox) -> str | None:
     """What a shell command prints; None if it fails, or needs too much processor time, however busy the machine is."""
-    done = await sandbox.exec(["sh", "-c", f"ulimit -t {_SECONDS}; {command}"], timeout=_PATIENCE)
+    done = await sandbox.exec(["sh", "-c", f"ulimit -t {_SECONDS}; {command}"], timeout=PATIENCE)
     if done.timed_out:
-        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time in {_PATIENCE} s")
+        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time in {PATIENCE} s")
     return done.output if done.exit_code == 0 else None
 
 

@@ -1,0 +1,229 @@
+"""What the sources of derived problems share: their names (``SOURCE+verify?kind=checker&count=100``), the ids of the
+problems, and what is known of designs that must be examined first.
+
+What was found out about a design is kept on disk, so that a source runs nothing. The package has what is known of its
+bundled problems; `making` finds out the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from rtl_agent_gym.errors import ProblemError, UsageError, cannot_write
+from rtl_agent_gym.problems.loading import load_problems
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.registry import Located, read_query, split_source
+from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.sources.verification.designs import Device, device_of
+
+ENOUGH = 0.95
+"""How good a problem must be, from 0 to 1; see `Known.verified`."""
+
+_NUMBER = re.compile(r"_(\d+)$")
+
+
+def derived_id(problem: Problem, middle: str) -> str:
+    """The id of a problem made of another one: its id with `middle` before the number."""
+    number = _NUMBER.search(problem.id)
+    return f"{_NUMBER.sub('', problem.id)[:140]}_{middle}_{number[1] if number else '0001'}"
+
+
+class DerivedOptions(BaseModel):
+    """What may follow the question mark."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    EXPECTED: ClassVar[Mapping[str, str]] = {"count": "a number from 1 to 1000000", "seed": "a number from 0 up"}
+    """For each option what a value must be, for messages."""
+
+    count: int | None = Field(default=None, ge=1, le=1_000_000)
+    """How many problems; None for all that can be made."""
+    seed: int = Field(default=0, ge=0)
+    """Of the draw."""
+
+
+Options = TypeVar("Options", bound=DerivedOptions)
+
+
+def parse_derived(source: str, model: type[Options]) -> tuple[str, Options]:
+    """The source that the problems are made of, and the options.
+
+    Raises:
+        UsageError: An option is not valid, or that source has the same suffix.
+    """
+    name = split_source(source)
+    base, (suffix, _, query) = name.prefix + name.inner, name.derived.partition("?")
+    if split_source(base).derived.partition("?")[0] == suffix:
+        raise UsageError(f"{source}: such problems are not made of each other; leave out one {suffix}")
+    return base, read_query(model, source, query, model.EXPECTED)
+
+
+class Known(BaseModel, ABC):
+    """What is known of a design that was examined."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """The design's, see `Case`."""
+    problem_id: str
+    fault: str = ""
+    """Why no problem can be made of it; empty if one can."""
+    verified: dict[str, float] = {}
+    """For each kind of problem that was graded, how good it is, from 0 to 1."""
+    image: str = ""
+    """The digest of the simulation image."""
+
+    @abstractmethod
+    def kind(self, options: Any) -> str:
+        """Which kind of problem is made of it with these options; empty if none can be."""
+
+    @abstractmethod
+    def reason(self, options: Any) -> str:
+        """Why no problem is made of it."""
+
+    def is_usable(self, options: DerivedOptions) -> bool | None:
+        """Whether a problem is made of it; None if that problem was not graded yet."""
+        kind = "" if self.fault else self.kind(options)
+        if kind and kind not in self.verified:
+            return None
+        return bool(kind) and self.verified[kind] >= ENOUGH
+
+
+KnownT = TypeVar("KnownT", bound=Known)
+
+
+class Store(Generic[KnownT]):
+    """What was found out, in a folder, a file for each key, over what the package has.
+
+    Args:
+        model: What a file holds.
+        folder: Created if missing; or a name, for ``$XDG_CACHE_HOME/rtl-agent-gym/NAME``.
+        shipped: A file of the package with one on each line; None for none.
+    """
+
+    def __init__(self, model: type[KnownT], folder: Path | str, shipped: Path | None = None) -> None:
+        if isinstance(folder, str):
+            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / folder
+        self.folder, self.model, self._shipped = folder, model, shipped
+
+    def get(self, key: str) -> KnownT | None:
+        """What is known; None if nothing is, or the file cannot be read."""
+        with contextlib.suppress(OSError, ValidationError):
+            return self.model.model_validate_json((self.folder / f"{key}.json").read_bytes())
+        line = _lines_by_key(self._shipped).get(key) if self._shipped else None
+        return self.model.model_validate_json(line) if line else None
+
+    def put(self, known: KnownT) -> None:
+        """Store it. Raises `UsageError` or `SandboxError` if it cannot be written."""
+        path = self.folder / f"{known.key}.json"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".tmp")
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                stream.write(known.model_dump_json())
+            os.replace(name, path)
+        except OSError as error:
+            raise cannot_write("what was found out (XDG_CACHE_HOME names its folder)", path, error) from error
+
+
+@cache
+def _lines_by_key(path: Path) -> dict[str, str]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
+    return {json.loads(line)["key"]: line for line in lines}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A design that a problem may be made of."""
+
+    problem: Problem
+    """Whose reference solution it is made of."""
+    device: Device
+    key: str
+    """Of all that decides what is found out about it."""
+
+    @property
+    def label(self) -> str:
+        """Its name for messages."""
+        return self.problem.id
+
+
+CaseT = TypeVar("CaseT", bound=Case)
+
+
+def case_key(parts: Sequence[Any]) -> str:
+    """The key of a case."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def devices(problems: Sequence[Problem], left_out: list[str]) -> Iterator[tuple[Problem, Device]]:
+    """The problems whose reference solution is a design that can be examined, with it; why others are left out."""
+    for problem in problems:
+        try:
+            device = device_of(problem)
+        except ProblemError as error:
+            left_out.append(str(error))
+        else:
+            yield problem, device
+
+
+@dataclass(frozen=True)
+class DerivedSource(Generic[CaseT, Options, KnownT]):
+    """A source of problems made of designs that must be examined first."""
+
+    suffix: str
+    """With the plus sign."""
+    command: str
+    """What ``problems COMMAND`` examines them."""
+    name: str
+    """Of such problems, for messages."""
+    options: type[Options]
+    store: Callable[[], Store[KnownT]]
+    """What is known of designs, by the package and in the user's cache."""
+    cases: Callable[[Sequence[Problem], Options, list[str]], Iterator[CaseT]]
+    """The designs in the order in which they are tried. Why problems have none is added to the list."""
+    problem: Callable[[CaseT, KnownT, Options], Problem]
+    """The problem made of a design."""
+
+    def read(self, source: str) -> Iterator[Located]:
+        """The problems, for the registry.
+
+        Raises:
+            UsageError: As `parse_derived`; or there are fewer problems, or a design is not examined yet.
+        """
+        base, options = parse_derived(source, self.options)
+        store, made = self.store(), 0
+        for case in self.cases(load_problems(base), options, []):
+            if made == options.count:
+                return
+            known = store.get(case.key)
+            usable = known.is_usable(options) if known else None
+            if known is None or usable is None:
+                words = " ".join(f"--{name} {value}" for name, value in options if value is not None)
+                raise UsageError(
+                    f"{source}: {case.label} is not examined yet; do that once with: rtl-agent-gym problems "
+                    f"{self.command} '{base}' {words} --out FILE.jsonl"
+                )
+            if usable:
+                made += 1
+                yield self.problem(case, known, options), Place(source, made)
+        self.check_count(source, options, made)
+
+    def check_count(self, source: str, options: Options, made: int) -> None:
+        """Raise `UsageError` if there are fewer problems than are wanted, or none."""
+        if made < (wanted := options.count or 1):
+            message = f"{made} {self.name} can be made of its designs, not {wanted}; choose a smaller count"
+            raise UsageError(f"{source}: {message}")

@@ -1,0 +1,86 @@
+"""What the makers of derived problems share: results in order, and sandboxes that are used again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from rtl_agent_gym.errors import SandboxBroken, SandboxLost
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.sandboxes import Sandbox
+from rtl_agent_gym.sources.derivation import Case, Store
+from rtl_agent_gym.sources.making import in_order
+from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cases
+from rtl_agent_gym.sources.verification.making import VerificationMaker
+
+
+async def test_results_come_in_the_order_of_the_items() -> None:
+    """Though the first ends last; items are taken as they are needed, and what is not wanted is cancelled."""
+    taken, cancelled, results = list[int](), list[int](), list[int]()
+    last_began = asyncio.Event()
+
+    def items() -> Any:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    async def work(number: int) -> int:
+        if number == 0:
+            await last_began.wait()
+        elif number > 2:
+            last_began.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(number)
+                raise
+        return number
+
+    def is_enough(number: int) -> bool:
+        results.append(number)
+        return number == 2
+
+    await asyncio.wait_for(in_order(items(), work, 4, is_enough), timeout=60)
+    assert results == [0, 1, 2]
+    assert taken == [0, 1, 2, 3, 4, 5]
+    assert 3 in cancelled
+
+
+async def test_the_error_that_explains_most_is_raised() -> None:
+    async def work(number: int) -> int:
+        if number == 1:
+            raise SandboxLost("the container is gone")
+        await asyncio.Event().wait()
+        return number
+
+    with pytest.raises(SandboxLost, match="the container is gone"):
+        await asyncio.wait_for(in_order(range(3), work, 2, lambda _: False), timeout=60)
+
+
+class Breaking(VerificationMaker):
+    """The examination of the first design breaks the sandbox, and the others find nothing."""
+
+    used: ClassVar[list[Sandbox]] = []
+
+    @staticmethod
+    async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
+        """Break, or find nothing."""
+        Breaking.used.append(sandbox)
+        if len(Breaking.used) == 1:
+            raise SandboxBroken("it needed too much memory")
+        return Findings(key=case.key, problem_id=case.problem.id, fault="nothing was found")
+
+
+@pytest.mark.docker
+async def test_a_broken_sandbox_is_a_fault_of_the_design_and_is_not_used_again(tmp_path: Path) -> None:
+    options, store = VerifyOptions(), Store(Findings, tmp_path)
+    async with Breaking.open(workers=1, store=store, cache=False) as maker:
+        made = [await maker.make(case, options) for case in list(cases(load_problems("bundled"), options))[:3]]
+    assert [problem for problem, _ in made] == [None] * 3
+    assert [known.fault for _, known in made] == ["it needed too much memory", *["nothing was found"] * 2]
+    assert all(known.image and store.get(known.key) == known for _, known in made)
+    first, second, third = Breaking.used
+    assert second is third is not first
