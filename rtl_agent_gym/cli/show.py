@@ -74,6 +74,8 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
         weight = getattr(weights, name)
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
+    if score.measures:
+        table.add_row("quality", f"{score.quality:.2f}", "–")
     table.add_section()
     table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")

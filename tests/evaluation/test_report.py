@@ -18,6 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
+from rtl_agent_gym.evaluation.report.plots import training_curves
 from rtl_agent_gym.evaluation.report.run import changes, compare_runs, flips, parts, read_run, telling_failures
 from rtl_agent_gym.scoring.score import Score
 
@@ -38,6 +39,7 @@ def training_run(folder: Path, steps: int = 30, **config: Any) -> Path:
             "pass_rate": share,
             "env/all/reward/total": 0.4 + share,
             "env/all/syntax_valid": 1.0,
+            "env/all/quality": share / 2,
             "env/all/total_ac_tokens": 1000,
             "teacher_kl": 0.5 * (1 - share),
             "optim/entropy": math.nan if step == 3 else 1.0 - share / 2,
@@ -90,6 +92,8 @@ def test_before_and_after_come_from_evaluations_first(tmp_path: Path) -> None:
     own = next(change for change in found if change.name == "pass rate" and "training episodes" in change.how)
     assert own.before == pytest.approx((0 + 1 + 2) / 29 / 3)
     assert own.after == pytest.approx((27 + 28 + 29) / 29 / 3)
+    quality = next(change for change in found if change.name == "quality of results")
+    assert (quality.before, quality.after) == (pytest.approx(1 / 29 / 2), pytest.approx(28 / 29 / 2))
     entropy = next(change for change in found if change.name.startswith("entropy"))
     assert math.isfinite(entropy.before)
 
@@ -110,6 +114,12 @@ def test_the_time_of_an_evaluation_by_part(tmp_path: Path) -> None:
     assert found["grading"] == pytest.approx(6)
     assert found["shell and sandbox"] == pytest.approx(6)
     assert found["tokens written"] == 200
+
+
+def test_the_quality_of_results_is_drawn(tmp_path: Path) -> None:
+    drawn = training_curves([read_run(training_run(tmp_path / "run"))])
+    assert drawn is not None
+    assert {"quality of results", "reward"} <= set(re.findall("<!-- (.*) -->", drawn)), "the texts of the plot"
 
 
 def test_without_matplotlib_there_are_no_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
+from rtl_agent_gym.cli.show import print_score
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import play
@@ -37,7 +38,7 @@ from rtl_agent_gym.policies import GoldenPolicy
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord, read_transcript
 from rtl_agent_gym.visible import _RANGES
 
@@ -65,6 +66,25 @@ def test_an_episode_in_the_terminal(tmp_path: Path) -> None:
         assert part in text
     assert "secret plan" not in text
     assert "secret plan" in printed(path, thinking=True)
+
+
+def test_the_quality_of_a_design_that_was_to_be_made_smaller(tmp_path: Path) -> None:
+    measures = {"goal": "area", "equivalence": "proved"}
+    path = record(
+        tmp_path, [final_turn(1, "Done.")], graded=score(True, quality=0.85, measures=measures), name="a.jsonl"
+    )
+    assert "tests 4/4  quality 0.85" in printed(path)
+    assert "quality" not in printed(record(tmp_path, [final_turn(1, "Done.")], graded=score(True), name="b.jsonl"))
+
+
+@pytest.mark.parametrize("measures", [{"goal": "area", "equivalence": "proved"}, {}])
+def test_the_score_of_a_command(measures: dict[str, str]) -> None:
+    console = Console(file=StringIO(), width=110)
+    print_score(console, score(True, quality=0.85, measures=measures), RewardWeights.preset("dense"))
+    assert isinstance(console.file, StringIO)
+    rows = [re.findall(r"[\w./–]+", line) for line in console.file.getvalue().splitlines()]
+    assert ["tests", "4/4", "1"] in rows
+    assert (["quality", "0.85", "–"] in rows) == bool(measures)
 
 
 def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ PATH = "rtl/design.sv"
 ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 4079.0, "flops": 16.0, "delay": 1.067}
 """What `DESIGN` and the family's own design cost."""
 LEAN = DESIGN.replace("[31:0] q", "[3:0] q")
+_LATE = "    reg [31:0] late;\n    always @(posedge heron) if (lemon) late <= 0; else late <= late + 1;\n"
 
 
 def case_of() -> WastefulCase:
@@ -157,6 +158,27 @@ async def test_wrong_in_rare_cases_earns_nothing(provider: DockerSandboxes) -> N
     assert (score.quality, score.passed) == (0.0, False)
     assert score.measures["equivalence"] == "differs"
     assert hidden_tests_pass(score), "the tests alone do not see it"
+
+
+@pytest.mark.docker
+async def test_without_a_complete_proof_at_most_half_is_earned(provider: DockerSandboxes) -> None:
+    """A design that goes wrong after 2^32 cycles, which no proof reaches in its time; the time is cut for the test."""
+    late = LEAN.replace("    reg [3:0] q;\n", f"    reg [3:0] q;\n{_LATE}").replace(
+        "chalk_reg = q;", "chalk_reg = &late ? 9 : q;"
+    )
+    assert "&late" in late
+    problem = timer()
+    harness, settings = dict(problem.harness), json.loads(problem.harness["src/quality.json"])
+    assert "\nPROOF_SECONDS = 30\n" in harness["src/synthesis.py"]
+    harness["src/synthesis.py"] = harness["src/synthesis.py"].replace("\nPROOF_SECONDS = 30\n", "\nPROOF_SECONDS = 2\n")
+    settings["original"]["area"] = 100_000.0  # so that most of the gain is left despite the long counter
+    harness["src/quality.json"] = json.dumps(settings)
+    score = await scored(problem.model_copy(update={"harness": harness}), late, provider)
+    assert hidden_tests_pass(score)
+    assert (score.measures["equivalence"], score.quality, score.passed) == ("bounded", 0.5, False)
+    gain = (100_000 - float(score.measures["area"])) / (100_000 - REFERENCE["area"])
+    assert gain > 0.8, "it would pass with a proof"
+    assert re.search(r"equal in the first \d+ steps only, which earns at most 50%", score.reason)
 
 
 @pytest.mark.docker

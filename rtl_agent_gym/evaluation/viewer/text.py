@@ -185,6 +185,8 @@ def _score(transcript: Transcript) -> RenderableType:
     score = transcript.score.score
     parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
     parts.append(f"tests {score.get('tests_passed', 0)}/{score.get('tests_total', 0)}")
+    if score.get("measures"):
+        parts.append(f"quality {float(score.get('quality', 0)):.2f}")
     found = outcome(transcript)
     lines = [
         Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),
