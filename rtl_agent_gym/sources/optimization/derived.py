@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
@@ -31,6 +30,7 @@ from rtl_agent_gym.sources.derivation import (
 )
 from rtl_agent_gym.sources.mutants.derived import is_derived
 from rtl_agent_gym.sources.optimization.wastes import WASTES
+from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.derived import documented, specification
 from rtl_agent_gym.sources.verification.designs import Device, right_files
 
@@ -200,6 +200,8 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
     )
 
 
+template = partial(harness_file, package=__package__)
+"""The text of a file of the hidden harness."""
 PROGRAMS = ("cells.genlib", "netlists.py", "synthesis.py", "test_quality.py")
 
 
@@ -209,12 +211,6 @@ def _prompt(case: WastefulCase, known: Measured, goal: str) -> str:
         f"Rewrite it so that {_WORDS[goal]} becomes as small as you can make it; it is {known.original[goal]:g} now. "
         f"{_RULES}\n"
     )
-
-
-@cache
-def template(name: str) -> str:
-    """A file of the hidden harness."""
-    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
 
 
 def designs_of(case: WastefulCase) -> list[Any]:

@@ -240,6 +240,6 @@ def testbench_problem(
 
 
 @cache
-def harness_file(name: str) -> str:
-    """The text of a file in this package's folder ``harness``."""
-    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
+def harness_file(name: str, package: str = __package__) -> str:
+    """The text of a file in a package's folder ``harness``."""
+    return resources.files(package).joinpath("harness", name).read_text(encoding="utf-8")

@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
-from importlib import resources
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, get_args
 
@@ -31,6 +30,7 @@ from rtl_agent_gym.sources.derivation import (
 from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
+from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.benches import reference_checker, stimuli
 from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files, with_prefix
 
@@ -50,6 +50,7 @@ CYCLES, FAMILY_CYCLES = 10_000, 2_000
 """Clock cycles of the stimuli; of those for a family."""
 
 _HIDDEN = "HIDDEN0_"
+_template = partial(harness_file, package=__package__)
 
 
 class _Form(NamedTuple):
@@ -266,11 +267,6 @@ def cycles(problem: Problem) -> int:
 def _prompt(case: Case, form: _Form) -> str:
     task = form.task.format(path=form.path, design=case.device.name)
     return f"{documented(case.problem, case.device)}\n\n{task}\n\n{_RULES}\n"
-
-
-@cache
-def _template(name: str) -> str:
-    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
 
 
 SOURCE = DerivedSource(
