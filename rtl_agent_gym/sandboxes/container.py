@@ -21,7 +21,6 @@ In case of doubt the machine is to blame.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime
 import itertools
@@ -68,9 +67,6 @@ class DockerSandbox(WardenSandbox):
         super().__init__(f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec)
         self._client, self._image, self._on_close = client, image, on_close
         self._container = ""
-        self._socket: socket.socket | None = None
-        """To the warden: the container ends when it is closed."""
-        self._starting = asyncio.Lock()
         self.image_id = ""
         self.uid = -1
         """The unique user id of its commands, also on the daemon's machine; the keeper has the next one."""
@@ -119,22 +115,10 @@ class DockerSandbox(WardenSandbox):
             self._client.known_budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
-    def abandon(self) -> None:
-        """End it without its event loop: closing the socket ends the container."""
-        if self._socket is not None:
-            self._socket.close()
-
-    async def _end(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        async with self._starting:  # a start in progress sees that it was closed
-            if self._channel is not None:
-                self._channel.close()
-            if self._socket is not None:
-                self._socket.close()
-            if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
-                # Docker removes it when the warden ends; this only ensures that it is gone on return.
-                await self._client.remove(self._name)
+    async def _remove(self) -> None:
+        if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
+            # Docker removes it when the warden ends; this only ensures that it is gone on return.
+            await self._client.remove(self._name)
         self._client.return_uid(self.uid)
         self._on_close(self)
 

@@ -69,9 +69,6 @@ class NamespaceSandbox(WardenSandbox):
     ) -> None:
         super().__init__(f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec)
         self._host, self._budget, self._on_close = host, budget, on_close
-        self._starting = asyncio.Lock()
-        self._socket: socket.socket | None = None
-        """To the warden: the sandbox ends when it is closed."""
         self._start: asyncio.Task[Started] | None = None
         self._started: Started | None = None
         """Its process 1."""
@@ -171,28 +168,17 @@ class NamespaceSandbox(WardenSandbox):
             return os.read(self._errors, 4096)
         return b""
 
-    def abandon(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-
-    async def _end(self) -> None:
-        if self._channel is not None:
-            self._channel.close()
-        async with self._starting:  # a start in progress sees that it was closed
-            if self._channel is not None:
-                self._channel.close()
-            if self._socket is not None:
-                self._socket.close()
-            if self._start is not None:
-                with contextlib.suppress(SandboxError):
-                    self._started = await self._start
-            if self._started is not None:
-                try:
-                    await asyncio.wait_for(self._started.ended.wait(), _ENDING)
-                except TimeoutError:
-                    self._started.kill()
-                    await self._started.ended.wait()
-                self._started.close()
+    async def _remove(self) -> None:
+        if self._start is not None:
+            with contextlib.suppress(SandboxError):
+                self._started = await self._start
+        if self._started is not None:
+            try:
+                await asyncio.wait_for(self._started.ended.wait(), _ENDING)
+            except TimeoutError:
+                self._started.kill()
+                await self._started.ended.wait()
+            self._started.close()
         if self._errors >= 0:
             os.close(self._errors)
             self._errors = -1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -48,7 +49,10 @@ class WardenSandbox(Sandbox):
 
     def __init__(self, name: str, spec: SandboxSpec) -> None:
         self._name, self.spec = name, spec
+        self._socket: socket.socket | None = None
+        """To the warden: the sandbox ends when it is closed."""
         self._channel: Channel | None = None
+        self._starting = asyncio.Lock()
         self._standby: Process | None = None
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
@@ -69,7 +73,8 @@ class WardenSandbox(Sandbox):
 
     def abandon(self) -> None:
         """End it without its event loop."""
-        raise NotImplementedError
+        if self._socket is not None:
+            self._socket.close()
 
     async def _greet(self) -> None:
         """Wait for the warden's first message; write the spec's files and start its standby process."""
@@ -87,7 +92,16 @@ class WardenSandbox(Sandbox):
         await asyncio.shield(self._closing)
 
     async def _end(self) -> None:
-        """End the machine; return when it is gone."""
+        if self._channel is not None:
+            self._channel.close()
+        async with self._starting:  # a start in progress sees that it was closed
+            if self._channel is not None:
+                self._channel.close()
+            self.abandon()
+            await self._remove()
+
+    async def _remove(self) -> None:
+        """Wait until the machine has ended, and remove what is left of it."""
         raise NotImplementedError
 
     async def _cpu_time(self) -> CpuTime | None:
