@@ -63,55 +63,36 @@ def build_prompt(
     An empty `renderer` leaves out the section on its dialect. The problem's own `Problem.system_message` is not used:
     it requests a patch in the last answer, while here the files in the work folder are graded.
     """
+    rules = {
+        "timeout": f"{command_timeout:g}",
+        "max_output": f"{max_output:,}",
+        "max_turns": max_turns,
+        "dialect": _dialect(renderer),
+    }
     if problem.asks_text:
-        return _question(
-            "question_shell",
-            problem,
-            files=[],
-            timeout=f"{command_timeout:g}",
-            max_output=f"{max_output:,}",
-            max_turns=max_turns,
-            dialect=_dialect(renderer),
-        )
-    system = _fill(
-        "system",
-        timeout=f"{command_timeout:g}",
-        max_output=f"{max_output:,}",
-        max_turns=max_turns,
-        dialect=_dialect(renderer),
-        submit=_fill("submit", submissions=harness_feedback) if harness_feedback else "",
-    )
-    return system, _fill("user", task=problem.prompt.strip(), targets=problem.targets, **_listing(problem))
+        system = _fill("question_shell", quote=problem.category in COMPARED, **rules)
+    else:
+        submit = _fill("submit", submissions=harness_feedback) if harness_feedback else ""
+        system = _fill("system", submit=submit, **rules)
+    return system, _fill("user", task=problem.prompt.strip(), targets=_wanted(problem), **_listing(problem))
 
 
 def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
     """The system and the user message for one answer; the latter holds the problem's files, in `file_order`."""
-    if problem.asks_text:
-        return _question("question", problem, files=file_order(problem))
     texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
     user = _fill(
         "single_turn_user",
         task=problem.prompt.strip(),
         files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
         fence=_fence(*(text for _, text in texts)),
-        targets=problem.targets,
+        targets=_wanted(problem),
     )
-    return _fill("single_turn"), user
+    quoted = problem.category in COMPARED
+    return _fill("question", quote=quoted) if problem.asks_text else _fill("single_turn"), user
 
 
-def _question(system: str, problem: Problem, files: Sequence[str], **values: object) -> tuple[str, str]:
-    """The messages of a problem whose answer is text."""
-    texts = [(path, problem.context[path].strip("\n")) for path in files]
-    user = _fill(
-        "single_turn_user",
-        task=problem.prompt.strip(),
-        files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
-        fence=_fence(*(text for _, text in texts)),
-        targets=(),
-    )
-    if system == "question_shell":
-        user = _fill("user", task=problem.prompt.strip(), targets=(), **_listing(problem))
-    return _fill(system, quote=problem.category in COMPARED, **values), user
+def _wanted(problem: Problem) -> Sequence[str]:
+    return () if problem.asks_text else problem.targets
 
 
 def _dialect(renderer: str) -> str:
