@@ -39,25 +39,26 @@ OPTIONS: dict[str, Any] = {
     "max_turns": 9,
     "max_tokens": 220,
     "max_trajectory_tokens": 1000,
-    "max_concurrent": 12,
-    "batch_size": 8,
-    "group_size": 4,
-    "num_steps": 40,
-    "learning_rate": 5e-4,
+    "max_concurrent": 32,
+    "local_batch": 32,
+    "batch_size": 32,
+    "group_size": 1,
+    "num_steps": 60,
+    "learning_rate": 1e-3,
     "warmup_steps": 4,
     "lr_schedule": "linear",
     "lora_rank": 0,
     "kl_penalty_coef": 1.0,
-    "kl_clip": 3.0,
+    "kl_clip": 1.0,
     "loss_reduction": "mean",
     "reward_coef": 0.0,
     "grad_clip_norm": 0.1,
     "timeout_seconds": 10.0,
-    "max_lag": 1,
     "eval_every": 0,
     "save_every": 0,
 }
-"""Those of the small models' jobs, for longer episodes. There is no budget of the KL, which could silence a control."""
+"""Those of the small models' jobs, for longer episodes. Controls have no budget of the KL, which could silence them."""
+_BUDGET = {"kl_budget": 20.0}
 _REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8}
 
 
@@ -74,13 +75,15 @@ class SpelledRun:
 
 
 SPELLED = {
-    "spelled-following": SpelledRun("distillation from a teacher with other weights"),
+    "spelled-following": SpelledRun("distillation from a teacher with other weights", _BUDGET),
     "spelled-self": SpelledRun(
         "distillation from itself with the reference solution in the prompt",
-        {"teacher_model": "self", "teacher_context": "reference"},
+        {"teacher_model": "self", "teacher_context": "reference", **_BUDGET},
     ),
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
-    "spelled-both": SpelledRun("the reward and the teacher", {"batch_size": 4, "group_size": 8, "reward_coef": 1.0}),
+    "spelled-both": SpelledRun(
+        "the reward and the teacher", {"batch_size": 4, "group_size": 8, "reward_coef": 1.0, **_BUDGET}
+    ),
     "spelled-sft": SpelledRun("supervised training on right episodes"),
     "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
     "spelled-permuted": SpelledRun(
@@ -109,7 +112,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         episodes.parent.mkdir(parents=True, exist_ok=True)
         episodes.write_text("".join(json.dumps(row) + "\n" for row in right_episodes(problems)))
         shared = {option: OPTIONS[option] for option in OPTIONS if option in SftOptions.names()}
-        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip", "max_lag"):
+        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip"):
             shared.pop(option, None)
         outcome = train_sft(
             shared | common | {"episodes": str(episodes), "batch_size": 16} | changed(sizes, SftOptions)

@@ -65,7 +65,7 @@ class Course:
         self.trainer, self.families, self.encoder, self.path, self.log = trainer, families, encoder, path, log
         self.sitting = Sitting()
         if path.exists():
-            state: dict[str, Any] = torch.load(path, weights_only=True)
+            state: dict[str, Any] = torch.load(path, weights_only=True, map_location="cpu")
             trainer.load(state["trainer"])
             self.sitting = Sitting(**state["sitting"])
 

@@ -190,7 +190,7 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
             count.update(part for part in variable.split(text) if part)
         body = re.sub("|".join(rf"`{name}`|/{name}\." for name in names), "``", specification)
         words = _WORD.findall(body)
-        count.update(words)
+        count.update(word for word in words if not word.islower())
         count.update(f" {word}" for word in words if word[0].isalpha())
     least = max(_AT_LEAST, episodes // 150)
     fixed = sorted((one for one, often in count.items() if often >= least), key=lambda one: (-len(one), one))

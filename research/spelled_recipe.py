@@ -45,7 +45,7 @@ class SpelledRecipe:
 
     pupils: dict[str, Pupil]
     families: tuple[str, ...] = ("accumulators",)
-    shape: Shape = field(default_factory=Shape)
+    shape: Shape = field(default_factory=lambda: Shape(layers=6))
     tokenizer_episodes: int = 3000
     merges: int = 330
 
@@ -60,8 +60,8 @@ RECIPE = SpelledRecipe(
             (
                 Lesson(1, _FIRST, Phase(400, 0.02, 0.02, batch=16)),
                 Lesson(2, Spelled(forced=0.1, longest=8), Phase(300, 0.02, 0.015)),
-                Lesson(3, Spelled(forced=0.3), Phase(600, 0.015, 0.004)),
-                Lesson(4, Spelled(forced=0.3), Phase(900, 0.008, 0.0001)),
+                Lesson(3, Spelled(forced=0.3), Phase(600, 0.015, 0.008)),
+                Lesson(4, Spelled(forced=0.3), Phase(1800, 0.008, 0.0001)),
             ),
             sharpened=1.4,
         ),
@@ -70,7 +70,7 @@ RECIPE = SpelledRecipe(
             (
                 Lesson(11, _FIRST, Phase(400, 0.02, 0.02, batch=16)),
                 Lesson(12, Spelled(_MISTAKEN, forced=0.1, longest=8), Phase(300, 0.02, 0.015)),
-                Lesson(13, Spelled(_MISTAKEN, forced=0.2, reference=0.12), Phase(900, 0.015, 0.0003), examples=150),
+                Lesson(13, Spelled(_MISTAKEN, forced=0.2, reference=0.12), Phase(1800, 0.015, 0.0003), examples=500),
             ),
         ),
     }
@@ -82,7 +82,9 @@ and all layouts at once take longer. Both models have the tokenizer, the archite
 """
 
 
-def make(recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: Sequence[str] = ()) -> None:
+def make(
+    recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: Sequence[str] = (), device: str = "cpu"
+) -> None:
     """Make the models, or what is left of them, in a folder: each in the format of transformers, in bfloat16.
 
     Args:
@@ -90,6 +92,7 @@ def make(recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: 
         folder: Where they are saved, with the state of a training that was stopped.
         log: Gets a line of progress now and then.
         only: The names of some models; default: all.
+        device: Where they are trained, as torch names it. Weights are the same every time on a CPU alone.
     """
     import transformers
 
@@ -103,7 +106,7 @@ def make(recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: 
     with reproducible():
         for name in only or recipe.pupils:
             pupil = recipe.pupils[name]
-            trainer = Trainer(new_model(recipe.shape, tokenizer, pupil.seed))
+            trainer = Trainer(new_model(recipe.shape, tokenizer, pupil.seed).to(device), 8 if device == "cpu" else 64)
             Course(trainer, families, encoder, folder / f"{name}.pt", log).run(pupil.lessons)
-            save(sharpened(trainer.model, pupil.sharpened), tokenizer, folder / name)
+            save(sharpened(trainer.model, pupil.sharpened).cpu(), tokenizer, folder / name)
     (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")

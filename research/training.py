@@ -60,10 +60,15 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
 
 
 class Trainer:
-    """Trains one model, phase after phase."""
+    """Trains one model, phase after phase.
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
+    Args:
+        model: The model, on the device where it is trained.
+        rows: Episodes that are computed together.
+    """
+
+    def __init__(self, model: Any, rows: int = 8) -> None:
+        self.model, self.rows = model, rows
         matrices = [one for name, one in model.named_parameters() if one.ndim == 2]
         chosen = {id(one) for one in matrices}
         rest = [one for one in model.parameters() if id(one) not in chosen]
@@ -87,7 +92,7 @@ class Trainer:
         part = step / max(phase.steps - 1, 1)
         rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
         self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam
-        with torch.autocast("cpu", torch.bfloat16, enabled=phase.bfloat16):
+        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=phase.bfloat16):
             return self.step(episodes)
 
     def state(self) -> dict[str, Any]:
@@ -105,8 +110,8 @@ class Trainer:
         count = sum(sum(one.learned) for one in rows)
         self.model.zero_grad(set_to_none=True)
         total = 0.0
-        for begin in range(0, len(rows), 8):
-            loss = summed_loss(self.model, rows[begin : begin + 8]) / count
+        for begin in range(0, len(rows), self.rows):
+            loss = summed_loss(self.model, rows[begin : begin + self.rows]) / count
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -118,8 +123,9 @@ class Trainer:
 def summed_loss(model: Any, rows: Sequence[TokenEpisode]) -> torch.Tensor:
     """The sum of the losses of the learned tokens."""
     width = max(len(row.ids) for row in rows)
-    ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows])
-    learned = torch.tensor([row.learned[1:] + [False] * (width - len(row.ids)) for row in rows])
+    ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows], device=model.device)
+    flags = [row.learned[1:] + [False] * (width - len(row.ids)) for row in rows]
+    learned = torch.tensor(flags, device=model.device)
     hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
     logits = model.lm_head(hidden[learned])
     return torch.nn.functional.cross_entropy(logits, ids[:, 1:][learned], reduction="sum")

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/make_spelled_models.py --out models
     .venv/bin/python scripts/make_spelled_models.py --out models --only teacher
 
-One core, in sittings: stop it whenever you like, and the same command goes on, from at most two minutes before.
+One core each, in sittings: stop it whenever you like, and the same command goes on, from at most two minutes before.
 docs/experiments.md says what they do and how long it took. The folders ``models/teacher`` and ``models/student`` are in
 the format of transformers.
 """
@@ -23,11 +23,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the teacher and the student that spell what they write.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the models and of their state")
     parser.add_argument("--only", nargs="+", choices=list(RECIPE.pupils), default=[], help="default: all models")
+    parser.add_argument("--device", default="cpu", help="torch device (default: cpu); cuda takes minutes")
     options = parser.parse_args()
     begun = time.monotonic()
-    make(
-        RECIPE, options.out, lambda line: print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True), options.only
-    )
+
+    def log(line: str) -> None:
+        print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True)
+
+    make(RECIPE, options.out, log, options.only, options.device)
 
 
 if __name__ == "__main__":

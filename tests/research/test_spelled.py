@@ -127,6 +127,18 @@ def test_a_name_has_the_same_tokens_wherever_it_stands(family: LookingFamily, to
                 assert there >= text.count(f"`{member.names[role]}`") + 1, (member.names[role], tokenizer.decode(ids))
 
 
+def test_the_names_that_are_held_out_consist_of_tokens_of_training_names(tokenizer: Any) -> None:
+    """A word of the specifications that is a token of its own would be a name that no model has seen in a design."""
+
+    def tokens(held_out: bool, names: int) -> set[int]:
+        rng, found = random.Random(9), set[int]()
+        for _ in range(names):
+            found.update(tokenizer.encode(f"`{draw_identifier(rng, held_out)}`", add_special_tokens=False))
+        return found
+
+    assert tokens(True, 1000) <= tokens(False, 20000)
+
+
 def stopping_after(most: int, take: Callable[..., float]) -> Callable[..., float]:
     calls = count()
 

@@ -145,6 +145,13 @@ def _write(fields: Fields) -> str:
 _RADIX = {"decimal": 10, "hexadecimal": 16, "binary": 2}
 
 
+def _read_level(fields: Fields) -> int:
+    """The level of an asynchronous reset for who believes its name instead of the specification."""
+    if fields["reset_kind"] == "sync":
+        return int(fields["reset_level"])
+    return 0 if str(fields["reset"]).endswith("_n") else 1
+
+
 def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal, and long decimal numbers for hexadecimal."""
     text, base = digits(fields), str(fields["base"])
@@ -204,7 +211,7 @@ ACCUMULATORS = LookingFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": {"reset_level": lambda fields: 0 if str(fields["reset"]).endswith("_n") else 1},
+        "reset": {"reset_level": _read_level},
         "kind": {"reset_kind": lambda fields: "async" if str(fields["reset"]).endswith("_n") else "sync"},
         "base": {"base": _read_base, "value": _read_value},
         "width": {"width": _read_width},
