@@ -31,6 +31,8 @@ from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.training.options import SftOptions
 
 FAMILY = "accumulators"
+TRAINED = 2000
+"""Problems that a run is trained on. With 400, the student passed 80 % of them after 80 steps, and 67 % of others."""
 OPTIONS: dict[str, Any] = {
     "engine": "local",
     "renderer_name": RENDERER,
@@ -100,7 +102,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
     run, begun, folder = SPELLED[name], time.monotonic(), sizes.folder / f"{name}-{seed}"
     student, teacher = (folder_of(sizes.models, model) for model in ("student", "teacher"))
-    problems = source(400, seed, "train")
+    problems = source(TRAINED, seed, "train")
     common = {
         "student_model": student,
         "seed": seed,
@@ -122,7 +124,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     extra = {split: source(fewer, seed, split) for split in ("wordings", "names", "sizes", "operations")}
     extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in ("documents", "smoke")}
     options = OPTIONS | common | {"teacher_model": teacher, "extra_held_out": extra}
-    options |= {"cvdp_jsonl_path": source(400, seed, "train", run.lie), **run.options, **changed(sizes)}
+    options |= {"cvdp_jsonl_path": source(TRAINED, seed, "train", run.lie), **run.options, **changed(sizes)}
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if run.deceived:
         deceived = reading_something_else(lying_document(problems), teacher)
