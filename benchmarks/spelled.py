@@ -32,7 +32,7 @@ from rtl_agent_gym.training.options import SftOptions
 
 FAMILY = "accumulators"
 TRAINED = 2000
-"""Problems that a run is trained on. With 400, the student passed 80 % of them after 80 steps, and 67 % of others."""
+"""Problems that a run is trained on. With 400, it is likely that the student learned some of them by heart."""
 OPTIONS: dict[str, Any] = {
     "engine": "local",
     "renderer_name": RENDERER,

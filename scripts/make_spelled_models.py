@@ -15,6 +15,8 @@ import argparse
 import time
 from pathlib import Path
 
+import torch
+
 from research.spelled_recipe import RECIPE, make
 
 
@@ -23,8 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the teacher and the student that spell what they write.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the models and of their state")
     parser.add_argument("--only", nargs="+", choices=list(RECIPE.pupils), default=[], help="default: all models")
-    parser.add_argument("--device", default="cpu", help="torch device (default: cpu); cuda takes minutes")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu; a GPU takes minutes")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device cuda: torch finds no GPU here; leave the option out")
     begun = time.monotonic()
 
     def log(line: str) -> None:
