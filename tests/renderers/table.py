@@ -48,6 +48,9 @@ MODELS = {
     "llama3": "Llama 3.2",
     "gemma4": "Gemma 4",
 }
+ORACLES = {TEMPLATE: "template", LIBRARY: "library", COOKBOOK: "cookbook"}
+"""Who else renders the episodes, in the order of the columns, with a short name."""
+EQUAL = "equal of 1,000 episodes"
 NO_COOKBOOK = ("qwen3_6", "qwen3_coder", "nemotron3_5", "deepseekv4", "gemma4")
 """Families of which tinker-cookbook has no renderer."""
 
@@ -70,20 +73,20 @@ def read() -> dict[str, dict[str, Any]]:
 
 def table(noted: dict[str, dict[str, Any]]) -> str:
     """A row for each family."""
-    head = ["family", "models", "names", "vocabulary tested", TEMPLATE, LIBRARY, COOKBOOK, "1,000 episodes", "student"]
+    head = ["family", "models", "names", "vocabulary tested", *ORACLES, EQUAL, "student"]
     rows = [head, ["---"] * len(head)]
     for family, models in MODELS.items():
         names = [name for name, variant in VARIANTS.items() if variant.family == family] or [family]
         real = "Harmony" if family == "gpt_oss" else "Qwen3's own" if family in OWN else f"{REAL.get(family)}'s own"
-        episodes, student = noted.get(EPISODES, {}).get(family), noted.get(STUDENT, {}).get(family)
+        episodes, student = noted.get(EPISODES, {}).get(family, {}), noted.get(STUDENT, {}).get(family)
         rows.append(
             [
                 f"`{family}`",
                 models,
                 ", ".join(f"`{name}`" for name in names),
                 real if family in (*OWN, *REAL) else "stand-in",
-                *(_cell(oracle, family, names) for oracle in (TEMPLATE, LIBRARY, COOKBOOK)),
-                ", ".join(f"{count:,}" for count in episodes.values()) if episodes else "not run",
+                *(_cell(oracle, family, names) for oracle in ORACLES),
+                ", ".join(f"{ORACLES[who]} {episodes[who]:,}" for who in ORACLES if who in episodes) or "not run",
                 f"{student['passed']} of {student['episodes']}" if student else "not run",
             ]
         )
