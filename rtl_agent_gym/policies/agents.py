@@ -234,11 +234,43 @@ stream_idle_timeout_ms = 86400000
     )
 
 
+def _pi(address: Address) -> Program:
+    # It keeps this much of the window free, as it only estimates what a prompt takes; the endpoint counts.
+    margin = 4096
+    model = {"id": NAME, "contextWindow": address.context + margin, "maxTokens": address.most}
+    provider = {"baseUrl": address.openai, "api": "openai-completions", "apiKey": "none", "models": [model]}
+    settings = {
+        # Its defaults are for large windows: 16,384 and 20,000.
+        "compaction": {
+            "reserveTokens": margin + min(address.most, address.context // 2),
+            "keepRecentTokens": min(20_000, address.context // 4),
+        },
+        "enableInstallTelemetry": False,
+        "httpIdleTimeoutMs": "disabled",
+        "retry": {"enabled": False},
+    }
+    bare = " ".join(f"--no-{name}" for name in ("session", "extensions", "skills", "prompt-templates", "approve"))
+    return Program(
+        (
+            "sh",
+            "-c",
+            f"exec {MODULES}/node-linux-*/bin/node {MODULES}/@earendil-works/pi-coding-agent/dist/bundle/cli.js "
+            f"--mode json --offline {bare} --model endpoint/{NAME} < {TASK_FILE}",
+        ),
+        {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
+        {
+            f"{HOME}/.pi/agent/models.json": json.dumps({"providers": {"endpoint": provider}}),
+            f"{HOME}/.pi/agent/settings.json": json.dumps(settings),
+        },
+    )
+
+
 INSIDE: dict[str, Make] = {
     "opencode": _opencode,
     "claude-code": _claude_code,
     "codex": _codex,
     "qwen-code": _qwen_code,
+    "pi": _pi,
 }
 """The agents whose programs run in the sandbox, by name."""
 

@@ -19,7 +19,7 @@ from .daemon import Progress, exclusive, find_program, run_program
 
 PLACE = "/mnt"
 """Where a sandbox has them."""
-PROGRAMS = ("opencode", "claude-code", "codex", "qwen-code")
+PROGRAMS = ("opencode", "claude-code", "codex", "qwen-code", "pi")
 """The agents whose programs can be installed."""
 _FILES = ("package.json", "package-lock.json")
 

@@ -106,7 +106,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     They are evaluated before the first step and at the end: ``test/other/pass_rate``."""
     env: Literal["agentic", "single_turn"] = "agentic"
     """``agentic``: many turns in a shell. ``single_turn``: one completion that contains the files."""
-    agent: Literal["none", "mini-swe-agent", "opencode", "claude-code", "codex", "qwen-code"] = "none"
+    agent: Literal["none", "mini-swe-agent", "opencode", "claude-code", "codex", "qwen-code", "pi"] = "none"
     """Somebody else's agent that acts in the episodes, with the student as its model; each conversation that it only
     adds to is one training example. ``none``: the student acts itself, with this package's prompts and tool."""
     renderer_name: OptionalText = None

@@ -6,6 +6,7 @@ What both become is OpenAI's chat messages, so conversations are compared with t
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -98,12 +99,15 @@ class Anthropic:
             self.messages[-1]["content"] = [one for one in self.messages[-1]["content"] if one["type"] != "thinking"]
         self.messages.append({"role": "user", "content": blocks})
 
-    def repair(self) -> None:
-        block = next(one for one in self.messages[1]["content"] if one["type"] == "tool_use")
-        block["input"] = {"command": "dir"}
+    def repair(self, command: str = "dir") -> None:
+        self._first("tool_use")["input"] = {"command": command}
 
-    def shorten(self) -> None:
-        self.messages[2]["content"][0]["content"] = "…"
+    def shorten(self, text: str = "…") -> None:
+        self._first("tool_result")["content"] = text
+
+    def _first(self, kind: str) -> dict[str, Any]:
+        lists = [message["content"] for message in self.messages if isinstance(message["content"], list)]
+        return next(block for blocks in lists for block in blocks if block["type"] == kind)
 
 
 @dataclass
@@ -147,11 +151,14 @@ class Responses:
         for id_, _, _ in answer.calls:
             self.messages.append({"type": "function_call_output", "call_id": id_, "output": content})
 
-    def repair(self) -> None:
-        next(one for one in self.messages if one.get("type") == "function_call")["arguments"] = '{"command": "dir"}'
+    def repair(self, command: str = "dir") -> None:
+        self._first("function_call")["arguments"] = json.dumps({"command": command})
 
-    def shorten(self) -> None:
-        next(one for one in self.messages if one.get("type") == "function_call_output")["output"] = "…"
+    def shorten(self, text: str = "…") -> None:
+        self._first("function_call_output")["output"] = text
+
+    def _first(self, kind: str) -> dict[str, Any]:
+        return next(one for one in self.messages if one.get("type") == kind)
 
 
 AGENTS: dict[str, Any] = {"anthropic": Anthropic, "responses": Responses}

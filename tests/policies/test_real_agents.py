@@ -14,12 +14,16 @@ import pytest
 pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
 from rtl_agent_gym.errors import ImageError
+from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.agents import INSIDE
+from rtl_agent_gym.policies.harness import HarnessPolicy
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes.programs import programs_folder, programs_id
 from tests.integrations.ecosystem import lacking
 
 from .test_inside import play, policy, solution
+from .test_streams import Scripted, assert_exact, vocabulary
 
 pytestmark = [pytest.mark.docker, pytest.mark.ecosystem, pytest.mark.timeout(600)]
 
@@ -28,6 +32,7 @@ SHELL: dict[str, tuple[str, str, dict[str, Any]]] = {
     "claude-code": ("Bash", "command", {"description": "Run it"}),
     "codex": ("exec_command", "cmd", {}),
     "qwen-code": ("run_shell_command", "command", {"description": "Run it", "is_background": False}),
+    "pi": ("bash", "command", {}),
 }
 """The tool of each agent that runs a command, the name of its argument, and its others."""
 
@@ -53,7 +58,7 @@ def agent(request: pytest.FixtureRequest) -> str:
 
 
 def test_every_agent_has_a_script() -> None:
-    assert SHELL.keys() == INSIDE.keys()
+    assert SHELL.keys() == ROOM.keys() == INSIDE.keys()
 
 
 @pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
@@ -89,3 +94,52 @@ async def test_a_call_that_cannot_be_read_is_a_turn_like_others(problem: Problem
     sampled = [segment for one in player.streams.transcripts() for segment in one.segments if segment.sampled]
     assert len(sampled) == 3  # each answer is in exactly one stream, however many there are
     assert numbers["tokens/streams"] == 1.0 + numbers["tokens/breaks"]
+
+
+ROOM = {
+    "opencode": (20_000, 4000),
+    "claude-code": (22_000, 2000),
+    "codex": (14_000, 2000),
+    "qwen-code": (30_000, 4000),
+    "pi": (12_000, 2000),
+}
+"""Tokens of a context in which each agent must compact its conversation, and of an answer."""
+SUMMARY = "The specification is read; next comes the design."
+
+
+class Reader(Scripted):
+    """A model that reads the specification until it must summarize, and then solves the problem."""
+
+    def __init__(self, agent: str, problem: Problem) -> None:
+        super().__init__(vocabulary("qwen3"), [])
+        self.read = call(agent, "for n in $(seq 7); do cat docs/specification.md; done")
+        self.rest = [call(agent, solution(problem)), "Done.<|im_end|>"]
+
+    async def _answer(self, prompt: Any, most: int) -> Any:
+        text = self.tokenizer.decode(prompt.to_ints(), skip_special_tokens=False)
+        asked = text.rpartition("<|im_start|>user")[2]
+        if SUMMARY in text:
+            self.texts.append(self.rest.pop(0))
+        else:
+            summarizes = "tool_response" not in asked and ("summar" in asked or "state_snapshot" in asked)
+            self.texts.append(f"{SUMMARY}<|im_end|>" if summarizes else self.read)
+        return await super()._answer(prompt, most)
+
+
+async def test_a_compacted_conversation_is_exact_and_its_breaks_are_counted(
+    problem: Problem, tmp_path: Path, agent: str
+) -> None:
+    context, most = ROOM[agent]
+    sampler: Any = Reader(agent, problem)
+    model = TokenSamplerPolicy(sampler, name="reader", options=ModelOptions(max_context=context, max_tokens=most))
+    result, [player], _ = await play(problem, HarnessPolicy(agent, model), tmp_path, max_turns=20)
+    assert result.score is not None, result.fault
+    assert result.score.reward == pytest.approx(1.4), result.score.reason
+    # The request for a summary is a conversation of its own in most agents; what follows it has another history.
+    numbers = player.streams.numbers()
+    assert numbers["tokens/breaks"] >= 1
+    reasons = {name.rpartition("/")[2]: number for name, number in numbers.items() if "breaks/" in name}
+    assert reasons.keys() & {"history", "answer"}, reasons
+    assert sum(reasons.values()) == numbers["tokens/breaks"]
+    assert_exact(player.streams, sampler)
+    assert all(len(one) <= context for one in player.streams.transcripts())

@@ -17,6 +17,7 @@ from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.policies.streams import ContextFull, TokenStreams
 from rtl_agent_gym.renderers.chat import ChatDialect
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import qwen3_5_tokenizer, qwen3_tokenizer
 
 BASH = {
@@ -70,6 +71,29 @@ class Scripted:
 
     def get_tokenizer(self) -> Any:
         return self.tokenizer
+
+
+def turns_of(transcripts: Sequence[TokenTranscript]) -> list[tuple[list[int], list[int]]]:
+    """The turns that training sees: what stands in front of each, and its trained ids, from the datums."""
+    pytest.importorskip("torch", reason="datums need torch")
+    found = []
+    for transcript in transcripts:
+        datum = transcript.to_datum(advantage=1.0)
+        inputs, targets = datum.model_input.to_ints(), datum.loss_fn_inputs["target_tokens"].to_torch().tolist()
+        assert inputs[1:] == targets[:-1]
+        tokens, mask = inputs[:1] + targets, [0, *datum.loss_fn_inputs["mask"].to_torch().int().tolist()]
+        starts = [place for place in range(1, len(mask)) if mask[place] and not mask[place - 1]]
+        for start in starts:
+            end = next((place for place in range(start, len(mask)) if not mask[place]), len(mask))
+            found.append((tokens[:start], tokens[start:end]))
+    return found
+
+
+def assert_exact(episode: TokenStreams, sampler: Scripted) -> None:
+    """Training sees each turn once, after the prompt that the model read, and nothing else of it is trained on."""
+    sampled = list(zip(sampler.prompts, sampler.sampled, strict=True))
+    assert sorted(turns_of(episode.transcripts())) == sorted(sampled)
+    assert len(episode.transcripts()) == episode.numbers()["tokens/streams"] == episode.numbers()["tokens/breaks"] + 1
 
 
 def vocabulary(dialect: str) -> Any:
