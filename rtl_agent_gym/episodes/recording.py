@@ -110,6 +110,8 @@ class Recording:
                 completion=completion.text,
                 native=completion.native,
                 outside=completion.outside is not None,
+                stream=completion.stream.number if completion.stream is not None else None,
+                stream_reason=completion.stream.reason if completion.stream is not None else "",
                 token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
                 logprobs=list(logprobs) if logprobs is not None else None,
                 cut_off=completion.cut_off,

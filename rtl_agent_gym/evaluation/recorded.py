@@ -149,6 +149,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
         "violations": len(score.get("violations", ())),
         "turns": len(transcript.turns),
         "tokens": result.output_tokens,
+        "streams": len({turn.stream for turn in transcript.turns} - {None}),
         "kl": _rounded(mean_kl(transcript)),
         "seconds": _rounded(transcript.end.seconds if transcript.end is not None else None),
         "stop": transcript.end.stop_reason if transcript.end is not None else None,
@@ -182,6 +183,7 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
         "turn": turn.turn,
         "kind": turn.action,
         "cutOff": turn.cut_off,
+        "stream": stream_name(turn) if turn.stream is not None else "",
         "raw": turn.words,
         "thinking": action.thinking,
         "text": action.text,
@@ -195,6 +197,11 @@ def _turn(turn: TurnRecord, renderer: Renderer | None) -> Data:
         "logprobs": [_rounded(value) for value in turn.logprobs] if turn.logprobs is not None else None,
         "kl": [_rounded(value) for value in kl] if kl is not None else None,
     }
+
+
+def stream_name(turn: TurnRecord) -> str:
+    """Which stream of tokens an agent's turn belongs to, and why it began."""
+    return f"stream {turn.stream}" + (f" ({turn.stream_reason})" if turn.stream_reason else "")
 
 
 def read_action(turn: TurnRecord, renderer: Renderer | None) -> Action:

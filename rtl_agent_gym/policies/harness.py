@@ -177,7 +177,9 @@ class HarnessPlayer(AgentPlayer):
             if wanted.error is not None:
                 raise ModelError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
             return Completion(wanted.text, native=ModelTurn(text=wanted.text or "Done."))
-        return Completion(wanted.text, native=ModelTurn(calls=(ToolCall.of(wanted.text),)))
+        answer = self.streams.last
+        stream = answer.stream if answer is not None else None
+        return Completion(wanted.text, native=ModelTurn(calls=(ToolCall.of(wanted.text),)), stream=stream)
 
     async def _start(self, task: str) -> None:
         endpoint = await self._policy.endpoint(self._dialect)

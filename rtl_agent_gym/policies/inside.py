@@ -261,6 +261,7 @@ def _completion(answer: Answer, outputs: tuple[str, ...], *, last: bool = False)
         output_tokens=answer.output_tokens,
         native=turn,
         outside=Outside(outputs, last),
+        stream=answer.stream,
     )
 
 

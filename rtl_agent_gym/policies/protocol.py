@@ -30,6 +30,16 @@ class Outside:
 
 
 @dataclass(frozen=True)
+class InStream:
+    """The stream of tokens that a turn belongs to, of those that an agent's conversations are."""
+
+    number: int
+    """From 1, in the order in which they began."""
+    reason: str = ""
+    """Why it began; see `streams.Break`. Empty for the first one."""
+
+
+@dataclass(frozen=True)
 class Completion:
     """A policy's output in one turn."""
 
@@ -56,6 +66,8 @@ class Completion:
     the service's text."""
     outside: Outside | None = None
     """Set if an agent's own program has run the calls of `native`, whatever its tools are: nothing is run then."""
+    stream: InStream | None = None
+    """Of an agent's model: the stream that the turn belongs to."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 from ..errors import UsageError
 from ..renderers.chat import ChatDialect, ChatTurn, text_of
 from ..renderers.transcript import TokenTranscript
-from .protocol import smallest_turn
+from .protocol import InStream, smallest_turn
 from .sampler import TokenSamplerPolicy
 
 Break = Literal["tools", "conversation", "answer", "history", "repeated", "template", "parallel"]
@@ -48,6 +48,8 @@ class Stream:
     """All messages so far, with the model's answers."""
     turn: str = ""
     """The last sampled turn, coded; empty until it is sampled."""
+    reason: Break | None = None
+    """Why it began; None for the first one."""
     busy: bool = False
 
     @property
@@ -65,6 +67,7 @@ class Answer:
     finish: Literal["stop", "tool_calls", "length"]
     prompt_tokens: int
     output_tokens: int
+    stream: InStream
 
 
 @dataclass
@@ -84,6 +87,7 @@ class TokenStreams:
     """In the order of their first requests."""
     breaks: Counter[Break] = field(default_factory=Counter)
     turns: int = 0
+    last: Answer | None = None
 
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
@@ -116,7 +120,10 @@ class TokenStreams:
         turn = self.dialect.parse(stream.prompt, stream.turn, tools)
         message = turn.message(f"call_{len(self.streams)}_{self.turns}_")
         stream.messages = [*messages, message]
-        return Answer(message, _finish(turn), prompt_tokens, len(ids))
+        number = next(number for number, one in enumerate(self.streams, 1) if one is stream)
+        place = InStream(number, stream.reason or "")
+        self.last = Answer(message, _finish(turn), prompt_tokens, len(ids), place)
+        return self.last
 
     def transcripts(self) -> list[TokenTranscript]:
         """The tokens of each stream in which the model answered; each is one training example."""
@@ -140,7 +147,7 @@ class TokenStreams:
         ids = self._ids(text, 0 if stream is None else len(stream.transcript), least)
         if stream is None:
             transcript = TokenTranscript(ids)
-            self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages)))
+            self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages), reason=reason))
             if reason is not None:
                 self.breaks[reason] += 1
             return self.streams[-1]

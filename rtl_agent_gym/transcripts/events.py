@@ -96,6 +96,10 @@ class TurnRecord(_Event):
     """The turn as reported by a service with native tool calls; if set, the action was read from this."""
     outside: bool = False
     """Whether an agent's own program ran the calls in the sandbox: `commands` are its tools' calls, without status."""
+    stream: int | None = None
+    """Of an agent's turns: which of its streams of tokens the turn belongs to, from 1."""
+    stream_reason: str = ""
+    """Why that stream began, such as ``history`` where the agent rewrote it; empty for the first one."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None

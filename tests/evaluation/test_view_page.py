@@ -14,6 +14,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.evaluation.viewer import serving, write_page
+from rtl_agent_gym.renderers import ModelTurn, ToolCall
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord
 
 from .recording import command_turn, final_turn, record, score
@@ -235,6 +236,32 @@ def test_a_conversation_is_coloured_and_thinking_is_folded(browser: webdriver.Ch
     assert find(browser, ".reason")[0].text == "all tests passed"
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.ARROW_RIGHT)
     assert find(browser, ".cell.now")[0].text.strip() == "3"
+
+
+def test_the_turns_of_an_agent_name_their_streams(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    call = ModelTurn(calls=(ToolCall("write", '{"path": "rtl/a.sv"}', "call_1"),))
+    places = [(1, ""), (2, "conversation"), (3, "history")]
+    turns = [
+        TurnRecord(
+            turn=number,
+            completion=str(call),
+            native=call,
+            outside=True,
+            stream=stream,
+            stream_reason=reason,
+            action="command",
+            commands=[CommandRecord(command="write rtl/a.sv", exit_code=None, output="written")],
+        )
+        for number, (stream, reason) in enumerate(places, 1)
+    ]
+    page = write_page([record(tmp_path, turns, graded=score(True))], tmp_path / "page.html")
+    open_page(browser, page)
+    facts = [node.text.partition(" · ")[0] for node in find(browser, ".turn .facts")]
+    assert facts == ["stream 1", "stream 2 (conversation)", "stream 3 (history)"]
+    assert [node.text for node in find(browser, ".turn .state")] == ["ran"] * 3
+    assert find(browser, ".shell .status")[0].text == "status unknown"
+    assert "written" in find(browser, ".shell .output")[0].text
+    assert "streams3" in text_of(browser, ".badges").replace(" ", "")
 
 
 def test_the_heat_map_shows_the_kl_of_each_token(browser: webdriver.Chrome, tmp_path: Path) -> None:

@@ -6,21 +6,27 @@ import asyncio
 import gc
 import json
 import threading
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip install 'rtl-agent-gym[agents]'")
 
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.replay import replay
+from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc, make_policy
 from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.transcripts import read_transcript
 
 from .test_streams import Scripted, in_json, vocabulary
 
@@ -91,6 +97,34 @@ async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_p
     counts = [sum(segment.sampled for segment in one.segments) for one in player.streams.transcripts()]
     assert counts == [1, 2]
     assert vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens).endswith("I have no call.")
+
+
+async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(problem: Problem, tmp_path: Path) -> None:
+    texts = [in_json("ls rtl; false"), "I have no call.<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
+    await play(problem, policy(list(texts)), tmp_path)
+    [path] = (tmp_path / "out" / "transcripts").glob("*")
+    record = read_transcript(path)
+    assert [(turn.stream, turn.stream_reason) for turn in record.turns] == [
+        (1, ""),
+        (2, "answer"),
+        (2, "answer"),
+        (None, ""),
+    ]
+    console = Console(file=StringIO(), width=110)
+    print_episode(console, record)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "turn 1 · command · stream 1 ·" in shown
+    assert "turn 2 · command · stream 2 (answer) ·" in shown
+    assert "exit code 1" in shown
+    lease = acquire()
+    try:
+        grader = lease.runtime.scorer(None)
+        report = await replay(record, problem, provider=lease.runtime.agents, grader=grader)
+    finally:
+        await lease.release()
+    assert report.divergence is None, report.divergence
+    assert report.score_compared
+    assert (report.compared_turns, report.notes) == (4, [])
 
 
 async def test_the_limits_of_the_episode_hold_and_its_thread_ends(problem: Problem, tmp_path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
@@ -18,6 +20,7 @@ from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
+from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
 from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer
@@ -111,6 +114,7 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     assert "arbiter" in turns[0]["commands"][0]["output"]
     assert turns[1]["files"].keys() == set(problem.golden or {})
     assert all(turn["outside"] for turn in turns)
+    assert [(turn["stream"], turn["stream_reason"]) for turn in turns] == [(1, "")] * 3
 
 
 async def test_the_limit_of_turns_holds(problem: Problem, tmp_path: Path) -> None:
@@ -159,6 +163,11 @@ async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> 
     assert report.score_compared
     assert report.compared_turns == 3
     assert any("restored" in note for note in report.notes)
+    console = Console(file=StringIO(), width=110)
+    print_episode(console, read_transcript(path))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("turn 1 · command · stream 1", "echo x > rtl/more.sv", "(status unknown)", "+ rtl/more.sv", "Done."):
+        assert part in shown
 
 
 async def test_a_silent_program_is_ended(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

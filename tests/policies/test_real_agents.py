@@ -6,6 +6,7 @@ Run by ``./scripts/test --agents``, which installs the programs.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ async def test_a_compacted_conversation_is_exact_and_its_breaks_are_counted(
     context, most = ROOM[agent]
     sampler: Any = Reader(agent, problem)
     model = TokenSamplerPolicy(sampler, name="reader", options=ModelOptions(max_context=context, max_tokens=most))
-    result, [player], _ = await play(problem, HarnessPolicy(agent, model), tmp_path, max_turns=20)
+    result, [player], lines = await play(problem, HarnessPolicy(agent, model), tmp_path, max_turns=20)
     assert result.score is not None, result.fault
     assert result.score.reward == pytest.approx(1.4), result.score.reason
     # The request for a summary is a conversation of its own in most agents; what follows it has another history.
@@ -142,4 +143,8 @@ async def test_a_compacted_conversation_is_exact_and_its_breaks_are_counted(
     assert reasons.keys() & {"history", "answer"}, reasons
     assert sum(reasons.values()) == numbers["tokens/breaks"]
     assert_exact(player.streams, sampler)
+    turns = [line for line in lines if line["event"] == "turn"]
+    began = {turn["stream"]: turn["stream_reason"] for turn in turns}
+    assert sorted(began) == list(range(1, int(numbers["tokens/streams"]) + 1))
+    assert Counter(began.values()) == Counter(reasons) + Counter([""])
     assert all(len(one) <= context for one in player.streams.transcripts())

@@ -26,6 +26,7 @@ from ..recorded import (
     read_action,
     renderer_of,
     short_name,
+    stream_name,
     summary,
     token_kl,
     token_texts,
@@ -112,6 +113,8 @@ def visible(text: str) -> Text:
 def _turn_title(turn: TurnRecord) -> str:
     kl = [value for value in token_kl(turn) or () if value is not None]
     parts = [f"turn {turn.turn}", turn.action]
+    if turn.stream is not None:
+        parts.append(stream_name(turn))
     if turn.token_ids is not None:
         parts.append(f"{len(turn.token_ids):,} tokens")
     if kl:
@@ -137,6 +140,8 @@ def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterato
 
 def command_status(command: CommandRecord) -> Text:
     """How a command ended, in one line."""
+    if command.exit_code is None and not command.timed_out and not command.restarted:  # an agent's own program ran it
+        return Text("(status unknown)", style="dim")
     parts = ["timed out" if command.timed_out else f"exit code {command.exit_code}", f"{command.seconds:.2f} s"]
     if command.truncated_output:
         parts.append("output cut")

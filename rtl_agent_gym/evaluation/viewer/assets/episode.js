@@ -44,6 +44,7 @@ class EpisodeView {
       summary.reward === null || summary.reward === undefined ? null : badge("reward", number(summary.reward, 2)),
       badge("turns", summary.turns),
       summary.tokens === null ? null : badge("tokens", thousands(summary.tokens)),
+      summary.streams ? badge("streams", summary.streams) : null,
       summary.kl === null ? null : badge("teacher KL", number(summary.kl, 3) + " nats"),
       badge("time", seconds(summary.seconds)),
       summary.category === null ? null : badge("cid", String(summary.category).padStart(3, "0")),
@@ -129,7 +130,7 @@ class EpisodeView {
 
   turnCard(turn, offset) {
     const kl = turn.kl ? mean(turn.kl) : null;
-    const facts = [turn.count === null ? "" : `${thousands(turn.count)} tokens`, kl === null ? "" : `KL ${number(kl, 3)}`, seconds(turn.seconds), turn.cutOff ? "cut off by the token limit" : ""];
+    const facts = [turn.stream, turn.count === null ? "" : `${thousands(turn.count)} tokens`, kl === null ? "" : `KL ${number(kl, 3)}`, seconds(turn.seconds), turn.cutOff ? "cut off by the token limit" : ""];
     const head = el("div", "turn-head", button("turn-name", `turn ${turn.turn}`, () => this.goTo(offset, { scroll: false })),
       el("span", "state " + turnState(turn), stateWord(turn)), el("span", "facts", facts.filter(Boolean).join(" · ")));
     const card = el("article", "card turn", head);
@@ -154,11 +155,12 @@ class EpisodeView {
   shell(turn, command, number) {
     const output = turn.outputs.length === turn.commands.length ? turn.outputs[number] : number + 1 === turn.commands.length ? turn.outputs.join("\n") : "";
     const ok = command.exit_code === 0 && !command.timed_out;
-    const status = command.timed_out ? "timed out" : command.exit_code === null ? "no exit code" : `exit ${command.exit_code}`;
-    const marks = [status, seconds(command.seconds), command.truncated_output ? "output cut" : "", command.restarted ? "shell restarted: " + command.restarted : ""];
+    const unknown = isUnknown(command);
+    const status = command.timed_out ? "timed out" : unknown ? "status unknown" : command.exit_code === null ? "no exit code" : `exit ${command.exit_code}`;
+    const marks = [status, unknown ? "" : seconds(command.seconds), command.truncated_output ? "output cut" : "", command.restarted ? "shell restarted: " + command.restarted : ""];
     const block = el("div", "shell",
       this.heat !== "off" && turn.logprobs ? null : folded(command.command, LONG.command, (part) => el("pre", "code command", highlightCommand(part))),
-      el("div", "status " + (ok ? "good" : "bad"), text(marks.filter(Boolean).join(" · "))));
+      el("div", "status " + (ok ? "good" : unknown ? "unknown" : "bad"), text(marks.filter(Boolean).join(" · "))));
     if (command.submission) block.lastChild.prepend(submissionBadge(command.submission), " ");
     if (output.trim()) block.append(folded(output.replace(/\n+$/, ""), LONG.output, (part) => el("pre", "code output", highlightOutput(part))));
     return block;
@@ -220,10 +222,13 @@ class EpisodeView {
 const mean = (values) => { const real = values.filter((value) => value !== null); return real.length ? real.reduce((a, b) => a + b, 0) / real.length : null; };
 const rtlFirst = (a, b) => Number(!a.startsWith("rtl/")) - Number(!b.startsWith("rtl/")) || (a < b ? -1 : 1);
 
+/** Whether an agent's own program ran a command. */
+const isUnknown = (command) => command.exit_code === null && !command.timed_out && !command.restarted;
+
 function turnState(turn) {
   if (turn.kind !== "command") return turn.kind;
   if (turn.commands.some((command) => command.timed_out)) return "timeout";
-  return turn.commands.every((command) => command.exit_code === 0) ? "good" : "bad";
+  return turn.commands.every((command) => command.exit_code === 0 || isUnknown(command)) ? "good" : "bad";
 }
 
 function stateWord(turn) {
