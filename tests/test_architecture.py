@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 
 import grimp
 import pytest
+
+from rtl_agent_gym.episodes.rules import EpisodeConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "rtl_agent_gym"
@@ -89,6 +92,22 @@ def test_no_module_is_long() -> None:
     lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in sources().items()}
     long = {name: length for name, length in lengths.items() if length > MAX_LINES}
     assert not long, f"split these modules; {MAX_LINES} lines are the limit: {long}"
+
+
+def test_no_module_takes_a_rules_default_from_its_class() -> None:
+    """Only an object has it: pydantic takes fields away from the class. An adapter that did so would fail only where
+    its framework is installed.
+    """
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: EpisodeConfig.{node.attr}"
+        for path in sources().values()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == EpisodeConfig.__name__
+        and node.attr in EpisodeConfig.model_fields
+    ]
+    assert not wrong, "\n".join(wrong)
 
 
 def reading_list() -> tuple[list[str], set[str]]:

@@ -142,16 +142,19 @@ class CVDPData(vf.TaskData):
     """Where `id` is found; see `load_problems`."""
 
 
+DEFAULTS = EpisodeConfig()
+
+
 class CVDPTaskConfig(vf.TaskConfig):
     """Rules of an episode, ``--env.taskset.task.…``; see `EpisodeConfig`."""
 
-    max_turns: int = EpisodeConfig.max_turns
-    max_malformed: int = EpisodeConfig.max_malformed
-    command_timeout: float = EpisodeConfig.command_timeout
-    max_output: int = EpisodeConfig.max_output
-    scoring_timeout: float = EpisodeConfig.scoring_timeout
-    harness_feedback: int = EpisodeConfig.harness_feedback
-    progress_coef: float = EpisodeConfig.progress_coef
+    max_turns: int = DEFAULTS.max_turns
+    max_malformed: int = DEFAULTS.max_malformed
+    command_timeout: float = DEFAULTS.command_timeout
+    max_output: int = DEFAULTS.max_output
+    scoring_timeout: float = DEFAULTS.scoring_timeout
+    harness_feedback: int = DEFAULTS.harness_feedback
+    progress_coef: float = DEFAULTS.progress_coef
     transcript_dir: Path | None = None
 
     def rules(self) -> EpisodeConfig:

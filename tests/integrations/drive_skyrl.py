@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
     from rtl_agent_gym.integrations.skyrl import RTLTextEnv, register
 
     register()
-    rules = {field.name: getattr(script.config, field.name) for field in fields(script.config)}
+    rules = {name: getattr(script.config, name) for name in type(script.config).model_fields}
     config = rules | {"transcript_dir": folder, "renderer": "qwen3", "attempts": attempts}
     env: Any = skyrl_gym.make("rtl", env_config=config, extras={"problem_id": gray().id})
     assert isinstance(env, RTLTextEnv)
