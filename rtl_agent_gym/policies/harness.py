@@ -145,6 +145,8 @@ class HarnessPlayer(AgentPlayer):
     def __init__(self, policy: Endpoints, dialect: str, seed: int | None) -> None:
         super().__init__(policy, dialect, seed)
         self._wire: _Wire | None = None
+        self._used = (0, 0)
+        """Tokens that were read and written up to the last turn; malformed answers are no turns of their own."""
         self._end: Callable[[], object] = lambda: None
 
     def end(self) -> None:
@@ -176,10 +178,14 @@ class HarnessPlayer(AgentPlayer):
                 return None
             if wanted.error is not None:
                 raise ModelError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
-            return Completion(wanted.text, native=ModelTurn(text=wanted.text or "Done."))
-        answer = self.streams.last
-        stream = answer.stream if answer is not None else None
-        return Completion(wanted.text, native=ModelTurn(calls=(ToolCall.of(wanted.text),)), stream=stream)
+            turn = ModelTurn(text=wanted.text or "Done.")
+        else:
+            turn = ModelTurn(calls=(ToolCall.of(wanted.text),))
+        last, used = self.streams.last, (self.streams.read, self.streams.written)
+        read, written = used[0] - self._used[0], used[1] - self._used[1]
+        self._used = used
+        stream = last.stream if last is not None else None
+        return Completion(wanted.text, native=turn, prompt_tokens=read, output_tokens=written, stream=stream)
 
     async def _start(self, task: str) -> None:
         endpoint = await self._policy.endpoint(self._dialect)

@@ -88,6 +88,10 @@ class TokenStreams:
     breaks: Counter[Break] = field(default_factory=Counter)
     turns: int = 0
     last: Answer | None = None
+    read: int = 0
+    """Tokens of all prompts."""
+    written: int = 0
+    """Tokens that were sampled."""
 
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
@@ -116,6 +120,7 @@ class TokenStreams:
         finally:
             stream.busy = False
         stream.transcript.add_action(ids, logprobs)
+        self.read, self.written = self.read + prompt_tokens, self.written + len(ids)
         stream.turn = self.dialect.coded(ids)
         turn = self.dialect.parse(stream.prompt, stream.turn, tools)
         message = turn.message(f"call_{len(self.streams)}_{self.turns}_")

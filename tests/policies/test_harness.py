@@ -101,14 +101,18 @@ async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_p
 
 async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(problem: Problem, tmp_path: Path) -> None:
     texts = [in_json("ls rtl; false"), "I have no call.<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
-    await play(problem, policy(list(texts)), tmp_path)
+    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+    sampled = [segment for one in player.streams.transcripts() for segment in one.segments if segment.sampled]
+    assert len(sampled) == 4
+    assert result.output_tokens == sum(len(segment.ids) for segment in sampled)
+    assert result.prompt_tokens > result.output_tokens
     [path] = (tmp_path / "out" / "transcripts").glob("*")
     record = read_transcript(path)
     assert [(turn.stream, turn.stream_reason) for turn in record.turns] == [
         (1, ""),
         (2, "answer"),
         (2, "answer"),
-        (None, ""),
+        (2, "answer"),
     ]
     console = Console(file=StringIO(), width=110)
     print_episode(console, record)

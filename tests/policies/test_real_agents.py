@@ -6,14 +6,19 @@ Run by ``./scripts/test --agents``, which installs the programs.
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
+from rtl_agent_gym.cli import app
+from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.agents import INSIDE
@@ -28,6 +33,7 @@ from .test_streams import Scripted, assert_exact, vocabulary
 
 pytestmark = [pytest.mark.docker, pytest.mark.ecosystem, pytest.mark.timeout(600)]
 
+PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 SHELL: dict[str, tuple[str, str, dict[str, Any]]] = {
     "opencode": ("bash", "command", {"description": "Run it"}),
     "claude-code": ("Bash", "command", {"description": "Run it"}),
@@ -46,16 +52,21 @@ def call(agent: str, command: str) -> str:
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
+    return load_problems("bundled", ids=[PROBLEM_ID])[0]
+
+
+def installed(agent: str) -> str:
+    """The agent; without its programs, the test is skipped or fails."""
+    try:
+        programs_folder(programs_id(agent))
+    except ImageError as error:
+        lacking(str(error))
+    return agent
 
 
 @pytest.fixture(params=list(INSIDE))
 def agent(request: pytest.FixtureRequest) -> str:
-    try:
-        programs_folder(programs_id(request.param))
-    except ImageError as error:
-        lacking(str(error))
-    return str(request.param)
+    return installed(str(request.param))
 
 
 def test_every_agent_has_a_script() -> None:
@@ -148,3 +159,28 @@ async def test_a_compacted_conversation_is_exact_and_its_breaks_are_counted(
     assert sorted(began) == list(range(1, int(numbers["tokens/streams"]) + 1))
     assert Counter(began.values()) == Counter(reasons) + Counter([""])
     assert all(len(one) <= context for one in player.streams.transcripts())
+
+
+@pytest.mark.parametrize("name", ["mini-swe-agent", "opencode"])
+def test_the_commands_eval_view_and_replay_with_a_model_of_this_machine(tmp_path: Path, name: str) -> None:
+    """The shipped student with a longer context. It has not learnt the agents' tools. In its vocabulary opencode's prompt
+    does not fit into that context, and is compacted at once.
+    """
+    model, out = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(shipped("student"), model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 12_000}))
+    if name in INSIDE:
+        installed(name)
+    limits = ["--max-turns", "1", "--max-tokens", "40", "--max-context", "12000", "--renderer", "qwen3"]
+    agent = ["--policy", f"harness:{name} local:{model}", "--problem", PROBLEM_ID, "--out", str(out)]
+    done = CliRunner().invoke(app, ["eval", *agent, *limits])
+    assert done.exit_code == 0, done.output
+    [row] = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()][-1:]
+    assert row["problem_id"] == PROBLEM_ID
+    assert row["output_tokens"] >= 40
+    [path] = (out / "transcripts").glob("*.jsonl")
+    shown = CliRunner().invoke(app, ["view", str(path), "--text"])
+    assert re.search(r"turn 1 · (final|command) · stream \d", shown.output), shown.output
+    again = CliRunner().invoke(app, ["replay", str(path)])
+    assert again.exit_code == 0, again.output
