@@ -56,6 +56,7 @@ OPTIONS: dict[str, Any] = {
     "reward_coef": 0.0,
     "grad_clip_norm": 0.1,
     "timeout_seconds": 10.0,
+    "local_batch_tokens": 2048,
     "eval_every": 0,
     "save_every": 0,
 }

@@ -25,6 +25,7 @@ from ..evaluation.statistics import estimate
 from ..policies.harness import HarnessPolicy
 from ..problems import Problem
 from ..sandboxes.image import image_tag
+from ..scoring.score import RewardWeights
 from ..visible import plural
 from .options import TrainOptions
 from .progress import Progress
@@ -100,7 +101,7 @@ class Evaluator:
             problems=problems,
             renderer=await asyncio.to_thread(load_renderer, self.config),
             episode=self.config.episode,
-            reward=self.config.reward,
+            reward=_official(self.config.reward),
             samples=samples,
             seed=o.seed,
             folder=folder,
@@ -116,6 +117,11 @@ class Evaluator:
         finally:
             await policy.close()
         return done.results
+
+
+def _official(reward: RewardWeights | None) -> RewardWeights | None:
+    """The weights for evaluations, which always run the hidden tests: a pass rate is of official verdicts."""
+    return reward if reward is None or reward.simulate else RewardWeights()
 
 
 def _set_aside(folder: Path) -> None:

@@ -67,6 +67,7 @@ class TrainingLoop:
         )
         self._queues = QueueMetrics()
         self._running = RunningMeans()
+        self._tested = self.options.reward_config().simulate
         self._weights = weights_of_rewards(self.batches.problems, self.options)
         self._running.load(self.checkpointer.state.get("running", {}))
         self.batches.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
@@ -96,8 +97,9 @@ class TrainingLoop:
         begun = time.monotonic()
         await self._start_rollouts(step, sampler)
         batch = await self._producer.collect(step)
-        for group in batch.groups:
-            self.batches.learn(group.problem.id, group.passed)
+        if self._tested:
+            for group in batch.groups:
+                self.batches.learn(group.problem.id, group.passed)
         collected = time.monotonic()
 
         self.progress.begin(step, "training")
@@ -113,7 +115,7 @@ class TrainingLoop:
         stepped = await self._optimize(step, examples)
         trained = time.monotonic()
 
-        metrics = before | batch.metrics() | found
+        metrics = before | batch.metrics(self._tested) | found
         metrics |= stepped.metrics | {
             "progress/done_frac": (step + 1) / self.options.num_steps,
             **self._queues.since(),

@@ -122,7 +122,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     eval_temperature: OptionalNonNegative = None
     """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
     reward: str = "default"
-    """Reward preset: default, staged, dense, compile or proxy."""
+    """Reward preset: default, staged, dense, compile or proxy. With proxy, hidden tests are run in evaluations alone,
+    with the default weights: for distillation without a reward, whose steps do not need verdicts."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     judge: OptionalText = with_default(EpisodeOptions, "judge", None)
@@ -222,7 +223,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainOptions:
-        self.reward_config()
+        tested = self.reward_config().simulate
+        if self.curriculum in ("pass_rate", "edge") and not tested:
+            raise ValueError(f"curriculum: {self.curriculum} needs the verdicts that this reward leaves out")
         for name in ("renderer_name", "teacher_renderer_name"):
             value = getattr(self, name)
             if value is not None and not is_renderer_name(value):

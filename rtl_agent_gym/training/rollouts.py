@@ -297,8 +297,11 @@ class Batch:
     """How many steps the sampling weights were behind."""
     seconds: float = 0.0
 
-    def metrics(self) -> dict[str, Any]:
-        """The metrics of the episodes, those below ``env/`` by the cookbook."""
+    def metrics(self, tested: bool) -> dict[str, Any]:
+        """The metrics of the episodes, those below ``env/`` by the cookbook.
+
+        There are pass rates only if the hidden tests were run (`tested`).
+        """
         trajectories = [
             TrajectoryGroup(
                 [rollout.trajectory() for rollout in group.rollouts],
@@ -311,7 +314,6 @@ class Batch:
         tags = [["cvdp", category_name(problem.category), problem.difficulty] for problem in problems]
         found: dict[str, Any] = compute_trajectory_metrics(trajectories, tags)
         found |= {
-            "pass_rate": mean([passed for group in self.groups for passed in group.passed]),
             "time/sample": self.seconds,
             "tokens_per_second": found["env/all/total_ac_tokens"] / max(1e-9, self.seconds),
             "rollouts/groups_dropped": self.dropped,
@@ -321,7 +323,9 @@ class Batch:
         agents = [rollout.numbers for group in self.groups for rollout in group.rollouts if rollout.through_agent]
         for name in sorted({name for numbers in agents for name in numbers if name.startswith("tokens/")}):
             found[name] = mean([numbers.get(name, 0.0) for numbers in agents])
-        if len({problem.id for problem in problems}) > 1:
+        if tested:
+            found["pass_rate"] = mean([passed for group in self.groups for passed in group.passed])
+        if tested and len({problem.id for problem in problems}) > 1:
             found |= {f"pass_rate/{group.problem.id}": mean(group.passed) for group in self.groups}
         return found
 

@@ -14,13 +14,13 @@ pytest.importorskip("tinker")
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.results import read_results
-from rtl_agent_gym.problems import load_problems, loading
+from rtl_agent_gym.problems import Problem, load_problems, loading
 from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.notes import Rows
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
-from tests.envs.scripted_tinker import END, call
+from tests.envs.scripted_tinker import END, call, decode, solution
 from tests.training.scripted_run import STEPS, Scripted, make_plan, run
 from tests.training.test_feedback import no_teacher
 
@@ -164,3 +164,29 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
     assert played == [trained[0].id] * STEPS
     assert len(service.data) == STEPS
     assert service.temperatures == {True: {1.0}, False: {0.0}}
+
+
+class Solves(Scripted):
+    """Writes the reference solution of one problem in every episode."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__([[solution(problem)]])
+        self.written = self.texts[next(iter(self.texts))]
+
+    async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        done = self.written in decode(prompt.to_ints())
+        self.texts[sampling_params.seed] = f"Done.{END}" if done else self.written
+        return await super().sample(prompt, num_samples, sampling_params)
+
+
+@pytest.mark.docker
+async def test_without_hidden_tests_in_training_evaluations_have_official_verdicts(tmp_path: Path) -> None:
+    solved, other = PROBLEMS[:2]
+    options = (f"num_steps={STEPS}", "kl_penalty_coef=0", "teacher_model=none", "baseline=none", "reward=proxy")
+    plan = make_plan(tmp_path, [other], *options, held_out=[solved])
+    first, last = (await run(plan, Solves(solved), no_teacher)).metrics()
+    assert "pass_rate" not in first  # nothing was tested, which is not the same as that nothing passed
+    assert last["env/all/reward/total"] < 1
+    assert (first["test_before/pass_rate"], last["test/pass_rate"], last["test/reward"]) == (1.0, 1.0, 1.4)
+    with pytest.raises(UsageError, match=r"curriculum: pass_rate needs the verdicts"):
+        make_plan(tmp_path, [other], *options, "curriculum=pass_rate")
