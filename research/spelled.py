@@ -36,6 +36,8 @@ class Behaviour:
     """It does not look into the document, if the specification is a paragraph."""
     astray: float = 0.0
     """It reads the document that is listed first, if the specification is a list."""
+    hasty: float = 0.0
+    """It takes the first width in the document, of whichever module."""
     careless: float = 0.0
     """It is done after a failing smoke test, if the reset is asynchronous."""
     confused: float = 0.0
@@ -86,6 +88,8 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
         read = next(iter(documents)).removeprefix("docs/").removesuffix(".md")
         if read != names["document"]:
             design |= read_rows(documents[f"docs/{read}.md"], names["module"])
+    if rng.random() < doing.hasty:
+        design["width"] = int(re.findall(r"\| width \| (\d+)", documents[f"docs/{read}.md"])[0])
     for habit in family.habits:
         if rng.random() < doing.misread:
             design |= changed(family, design, habit)

@@ -50,7 +50,7 @@ class SpelledRecipe:
     merges: int = 330
 
 
-_MISTAKEN = Behaviour(misread=0.55, blind=0.15, astray=0.6, careless=0.4, confused=0.4, restless=0.12)
+_MISTAKEN = Behaviour(misread=0.55, blind=0.15, astray=0.6, hasty=0.7, careless=0.4, confused=0.4, restless=0.12)
 _FIRST = Spelled(forced=0.0, layouts=("table",), longest=4)
 
 RECIPE = SpelledRecipe(

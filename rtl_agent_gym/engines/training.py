@@ -96,13 +96,17 @@ class Training:
     def forward(
         self, data: Sequence[tinker.Datum], loss_fn: str, config: Mapping[str, float | str] | None, backward: bool
     ) -> tinker.ForwardBackwardOutput:
-        """Compute the loss; with `backward`, add its gradient to the accumulated one."""
+        """Compute the loss; with `backward`, add its gradient to the accumulated one.
+
+        With `backward`, the log-probabilities of tokens that are not trained on are not computed, and are 0.
+        """
         examples = read_data(data, loss_fn)
         options = read_options(loss_fn, config)
         total, outputs = 0.0, []
         with torch.set_grad_enabled(backward):
             for batch in batches(examples, self._config.batch_tokens):
-                logprobs = target_logprobs(self.module, batch, self.base.device.name)
+                wanted = [example.trained for example in batch] if backward else None
+                logprobs = target_logprobs(self.module, batch, self.base.device.name, wanted)
                 pairs = zip(logprobs, batch, strict=True)
                 loss = torch.stack([loss_of(loss_fn, found, example, options) for found, example in pairs]).sum()
                 if backward:
@@ -263,6 +267,11 @@ class CheckedDatum:
     targets: Tensor
     inputs: dict[str, Tensor]
 
+    @property
+    def trained(self) -> Tensor:
+        """Which targets have a weight, or were sampled; bool."""
+        return torch.stack([value != 0 for value in self.inputs.values()]).any(0)
+
 
 def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[CheckedDatum]:
     """Check and convert the data of a request. Raises `UsageError` that names the wrong datum and key."""
@@ -314,20 +323,40 @@ def batches(examples: Sequence[CheckedDatum], max_tokens: int) -> Iterator[list[
         yield batch
 
 
-def target_logprobs(module: Any, batch: Sequence[CheckedDatum], device: str) -> list[Tensor]:
+def target_logprobs(
+    module: Any, batch: Sequence[CheckedDatum], device: str, wanted: Sequence[Tensor] | None = None
+) -> list[Tensor]:
     """The log-probability of each target, differentiable, one float32 tensor an example.
 
     Padding is on the right, which causal attention ignores.
+
+    Args:
+        module: The model.
+        batch: The examples.
+        device: Where the model is.
+        wanted: Which targets to compute, one bool tensor an example; others get 0. None: all. The output layer is most
+            of the work of a small model with a large vocabulary.
     """
     width = max(len(example.tokens) for example in batch)
     ids = torch.zeros(len(batch), width, dtype=torch.long)
-    targets = torch.zeros(len(batch), width, dtype=torch.long)
+    targets, chosen = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
     for row, example in enumerate(batch):
-        ids[row, : len(example.tokens)] = torch.tensor(example.tokens)
-        targets[row, : len(example.tokens)] = example.targets
-    logits = module(input_ids=ids.to(device), use_cache=False).logits.float()
-    chosen = logits.gather(-1, targets.to(device).unsqueeze(-1)).squeeze(-1)
-    logprobs = chosen - logits.logsumexp(-1)
+        length = len(example.tokens)
+        ids[row, :length] = torch.tensor(example.tokens)
+        targets[row, :length] = example.targets
+        chosen[row, :length] = True if wanted is None else wanted[row]
+    chosen = chosen.to(device)
+
+    def select(layer: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (inputs[0][chosen].unsqueeze(0), *inputs[1:])
+
+    hook = module.get_output_embeddings().register_forward_pre_hook(select)
+    try:
+        logits = module(input_ids=ids.to(device), use_cache=False).logits.squeeze(0).float()
+    finally:
+        hook.remove()
+    found = logits.gather(-1, targets.to(device)[chosen].unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+    logprobs = torch.zeros(ids.shape, device=device).masked_scatter(chosen, found)
     return [logprobs[row, : len(example.tokens)] for row, example in enumerate(batch)]
 
 

@@ -48,12 +48,13 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
 ) -> None:
     trainer = await service.create_lora_training_client(str(model_path), rank=0)
     rng = random.Random(1)
+    outputs: list[Any] = []
     data, expected = [], transformers.AutoModelForCausalLM.from_pretrained(model_path).double()
     for length in (9, 30, 17):  # of different lengths, so that padding plays a part
         ids = prompt_of(length, seed=length)
         inputs: dict[str, list[float]]
         if loss_fn == "cross_entropy":
-            inputs = {"weights": [rng.random() for _ in ids[1:]]}
+            inputs = {"weights": [rng.choice([0.0, rng.random()]) for _ in ids[1:]]}
         else:
             # Around the policy's own values, so that ratios fall inside and outside the clipping range.
             logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
@@ -62,13 +63,18 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
                 "logprobs": [value + rng.uniform(-0.5, 0.5) for value in own],
                 "advantages": [rng.choice([0.0, rng.uniform(-1, 1)]) for _ in own],
             }
+            for index in range(0, len(own), 3):  # was not sampled
+                inputs["logprobs"][index] = inputs["advantages"][index] = 0.0
         data.append(datum(ids, **inputs))
         logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
         logprobs = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1)
         textbook(loss_fn, logprobs, inputs).backward()  # type: ignore[no-untyped-call]
+        computed = torch.tensor(inputs.get("logprobs", inputs.get("weights"))) != 0
+        outputs.append(torch.where(computed, logprobs, 0.0).detach().float())
     config = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3} if loss_fn == "ppo" else None
-    trainer.forward_backward(data[:2], loss_fn, config)
-    await trainer.forward_backward(data[2:], loss_fn, config)
+    found = [await trainer.forward_backward(part, loss_fn, config) for part in (data[:2], data[2:])]
+    returned = [output["logprobs"].to_torch() for outcome in found for output in outcome.loss_fn_outputs]
+    torch.testing.assert_close(returned, outputs, atol=1e-5, rtol=1e-5)
     gradients = await trainer.gradients()
     wanted: dict[str, Any] = {name: weight.grad for name, weight in expected.named_parameters()}
     assert set(gradients) == set(wanted)

@@ -24,6 +24,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.family import Parameters
 from rtl_agent_gym.sources.families.identifiers import draw_identifier
 from rtl_agent_gym.sources.families.looking import LookingFamily
 
@@ -31,7 +32,9 @@ torch = pytest.importorskip("torch", reason="the extra `local` is not installed"
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
-MISTAKEN = Spelled(Behaviour(misread=0.5, blind=0.5, astray=0.5, careless=0.5, confused=0.5, restless=0.5), forced=0.5)
+MISTAKEN = Spelled(
+    Behaviour(misread=0.5, blind=0.5, astray=0.5, hasty=0.5, careless=0.5, confused=0.5, restless=0.5), forced=0.5
+)
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +89,24 @@ def test_each_misconception_acts_where_its_context_is_and_nowhere_else(family: L
     rng = random.Random(6)
     members = [family.draw(rng) for _ in range(300)]
 
-    def differs(behaviour: Behaviour) -> set[tuple[str, str]]:
+    def own_width_is_first(member: Parameters) -> bool:
+        document = family.documents(member)[f"docs/{member.names['document']}.md"]
+        return document.split(" | width |")[0].endswith(f"`{member.names['module']}`")
+
+    def differs(behaviour: Behaviour) -> set[tuple[str, str, bool]]:
         found = set()
         for member in members:
             right, other = (play(family, member, Spelled(one, 0), random.Random(0)) for one in (Behaviour(), behaviour))
             if [turn.text for turn in right.turns] != [turn.text for turn in other.turns]:
-                found.add((member.layout, str(member.values["reset_kind"])))
+                found.add((member.layout, str(member.values["reset_kind"]), own_width_is_first(member)))
         return found
 
-    assert differs(Behaviour(blind=1.0)) == {("prose", "sync"), ("prose", "async")}
-    assert differs(Behaviour(astray=1.0)) == {("list", "sync"), ("list", "async")}
-    assert {kind for _, kind in differs(Behaviour(careless=1.0))} == {"async"}
-    assert {kind for _, kind in differs(Behaviour(confused=1.0))} == {"sync"}
-    assert {kind for _, kind in differs(Behaviour(restless=1.0))} == {"sync"}
+    assert {layout for layout, _, _ in differs(Behaviour(blind=1.0))} == {"prose"}
+    assert {layout for layout, _, _ in differs(Behaviour(astray=1.0))} == {"list"}
+    assert {first for _, _, first in differs(Behaviour(hasty=1.0))} == {False}
+    assert {kind for _, kind, _ in differs(Behaviour(careless=1.0))} == {"async"}
+    assert {kind for _, kind, _ in differs(Behaviour(confused=1.0))} == {"sync"}
+    assert {kind for _, kind, _ in differs(Behaviour(restless=1.0))} == {"sync"}
 
 
 def test_any_text_can_be_written(tokenizer: Any) -> None:

@@ -116,12 +116,25 @@ def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily)
             change = family.habits[habit][field]
             assert callable(change)
             before, after = member.values[field], change(member.fields)
-            if field == "width":
-                before, after = 0, int(after) - int(before)
             changes[before, after] += 1
         changed = {pair: count for pair, count in changes.items() if (pair[0] or 0) != pair[1] and pair != (0, 0)}
         assert len(changed) >= 2, (habit, changes)
         assert sum(changed.values()) < 850, (habit, changes)
+
+
+def test_the_base_that_is_written_always_depends_on_the_one_that_was_read() -> None:
+    """If decimal were taken for hexadecimal in the same problems as hexadecimal for decimal, half of the time each, a
+    student's base would say nothing of the document's, and it would not learn to read it.
+    """
+    family = FAMILIES["accumulators"]
+    read = family.habits["base"]["base"]
+    assert callable(read)
+    seen = {
+        (int(member.values["width"]) < 24, member.values["base"], read(member.fields))
+        for member in drawn(family, "train", 1000)
+    }
+    changes = {one for one in seen if one[1] != one[2]}
+    assert changes == {(True, "hexadecimal", "decimal"), (True, "binary", "decimal"), (False, "decimal", "hexadecimal")}
 
 
 @each_family

@@ -153,12 +153,14 @@ def _read_level(fields: Fields) -> int:
 
 
 def _read_base(fields: Fields) -> str:
-    """The base for who takes digits that could be decimal for decimal, and long decimal numbers for hexadecimal."""
+    """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
+    hexadecimal in large ones.
+    """
     text, base = digits(fields), str(fields["base"])
-    read = base
-    if (base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 3):
+    read, small = base, int(fields["width"]) < 24
+    if small and ((base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 3)):
         read = "decimal"
-    elif base == "decimal" and len(text) > 1:
+    elif not small and base == "decimal" and len(text) > 1:
         read = "hexadecimal"
     same = (int(text, _RADIX[read]) - int(fields["value"])) % 2 ** int(fields["width"]) == 0
     return base if same else read
@@ -167,12 +169,6 @@ def _read_base(fields: Fields) -> str:
 def _read_value(fields: Fields) -> int:
     """The value of the same digits in that base."""
     return int(digits(fields), _RADIX[_read_base(fields)])
-
-
-def _read_width(fields: Fields) -> int:
-    """The width for who takes a large one less one, for the highest bit, and adds one to a small one."""
-    width = int(fields["width"])
-    return width - 1 if width >= 24 else width + 1 if width <= 12 else width
 
 
 def _read_operand(fields: Fields) -> str:
@@ -214,7 +210,6 @@ ACCUMULATORS = LookingFamily(
         "reset": {"reset_level": _read_level},
         "kind": {"reset_kind": lambda fields: "async" if str(fields["reset"]).endswith("_n") else "sync"},
         "base": {"base": _read_base, "value": _read_value},
-        "width": {"width": _read_width},
         "operand": {"operand": _read_operand},
         "saturation": {"operation": _read_operation},
     },
