@@ -54,15 +54,18 @@ OPTIONS: dict[str, Any] = {
     "kl_clip": 1.0,
     "loss_reduction": "mean",
     "reward_coef": 0.0,
+    "reward": "proxy",
     "grad_clip_norm": 0.1,
     "timeout_seconds": 10.0,
     "local_batch_tokens": 2048,
     "eval_every": 0,
     "save_every": 0,
 }
-"""Those of the small models' jobs, for longer episodes. Controls have no budget of the KL, which could silence them."""
+"""Those of the small models' jobs, for longer episodes. Hidden tests take half of a step's time, and distillation alone
+does without them. Controls have no budget of the KL, which could silence them."""
 _BUDGET = {"kl_budget": 20.0}
-_REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8}
+_TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
+_REWARD = {**NO_TEACHER, **_TESTED}
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,7 @@ SPELLED = {
         {"teacher_model": "self", "teacher_context": "reference", **_BUDGET},
     ),
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
-    "spelled-both": SpelledRun(
-        "the reward and the teacher", {"batch_size": 4, "group_size": 8, "reward_coef": 1.0, **_BUDGET}
-    ),
+    "spelled-both": SpelledRun("the reward and the teacher", {**_TESTED, "reward_coef": 1.0, **_BUDGET}),
     "spelled-sft": SpelledRun("supervised training on right episodes"),
     "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
     "spelled-permuted": SpelledRun(
@@ -135,7 +136,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     return summary(outcome, seed) | {
         "splits_before": {split: first[f"test_before/{split}/pass_rate"] for split in extra},
         "splits": {split: last[f"test/{split}/pass_rate"] for split in extra},
-        "curve": [round(row["pass_rate"], 3) for row in outcome.metrics],
+        "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
         "seconds": round(time.monotonic() - begun),
     }
