@@ -29,7 +29,7 @@ FLOORS = {
     3: {"policies"},
     2: {"scoring", "prompts", "engines"},
     1: {"sandboxes", "problems", "renderers", "transcripts"},
-    0: {"", "errors", "options", "retries", "visible", "strict_json", "starting", "metrics", "logs"},
+    0: {"", "errors", "files", "options", "retries", "visible", "strict_json", "starting", "metrics", "logs"},
 }
 """The packages on each floor, the highest first; "" is the root module, which holds the version."""
 SIDEWAYS = {("training", "evaluation"), ("transcripts", "renderers")}

@@ -28,6 +28,7 @@ from rich.table import Table
 
 from ..engines.config import key_source
 from ..errors import SandboxError, UsageError
+from ..files import cache_folder
 from ..renderers import vocabularies
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
@@ -315,7 +316,7 @@ def _vocabularies() -> Iterator[Check]:
 
 
 def _qwen3_source() -> str | None:
-    cached = vocabularies.cache_folder() / f"qwen3-tokenizer-{vocabularies.QWEN3_SHA256[:12]}.json"
+    cached = cache_folder() / f"qwen3-tokenizer-{vocabularies.QWEN3_SHA256[:12]}.json"
     if cached.is_file():
         return str(cached)
     return "the package dashscope" if _has_file("dashscope", "resources/qwen.tiktoken") else None

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..files import cache_folder
 from ..problems import load_problems
 from ..prompts import build_prompt, with_reference
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
-from ..renderers.vocabularies import cache_folder, package_file
+from ..renderers.vocabularies import package_file
 from ..sources.families.family import SPECIFICATION
 from ..training.plan import ModelRecipe, Plan
 from .shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write

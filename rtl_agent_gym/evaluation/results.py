@@ -23,6 +23,7 @@ from pydantic import ValidationError
 
 from ..episodes import recording
 from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
+from ..files import replace_file
 from ..policies.protocol import Priced
 from ..problems import DIFFICULTIES
 from ..problems.model import COMPARED
@@ -179,11 +180,9 @@ class ResultsFile:
         if known is not None and known.samples >= record.samples:
             return known
         path = self.folder / "config.json"
-        new = path.with_suffix(".new")
         kept = record if known is None else known.model_copy(update={"samples": record.samples})
         try:
-            new.write_text(kept.model_dump_json(indent=2) + "\n", encoding="utf-8")
-            os.replace(new, path)
+            replace_file(path, kept.model_dump_json(indent=2) + "\n")
         except OSError as error:
             raise cannot_write("--out", path, error) from error
         return kept

@@ -20,7 +20,6 @@ import itertools
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..files import cache_folder, replace_file
 
 
 class Control(str):
@@ -211,11 +211,6 @@ QWEN3_5_ADDED = [
     "<tts_text_bos_single>", "<|audio_pad|>",
 ]
 # fmt: on
-
-
-def cache_folder() -> Path:
-    """The folder for rebuilt vocabularies: ``rtl-agent-gym`` in the user's cache folder."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym"
 
 
 def qwen3_tokenizer_file() -> Path:
@@ -404,9 +399,7 @@ def package_file(package: str, path: str) -> Path | None:
 def _keep(path: Path, data: bytes) -> Path:
     """Write a file into the cache atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
+    replace_file(path, data)
     return path
 
 

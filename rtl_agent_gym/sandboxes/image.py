@@ -31,6 +31,7 @@ from docker.utils.socket import frames_iter
 from pydantic import BaseModel, ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
+from ..files import cache_folder, replace_file
 from . import image_program
 from .client import CPU_SHARES, PROCESSES
 from .daemon import attach, connect, docker_errors, is_podman, tail
@@ -162,10 +163,7 @@ def remember(image: str, content: Content) -> None:
     known = _known(image)
     with contextlib.suppress(OSError):
         known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=known.parent, prefix=".")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content.model_dump_json())
-        os.replace(name, known)
+        replace_file(known, content.model_dump_json())
 
 
 def checked_content(client: docker.DockerClient, image: str) -> Content:
@@ -191,8 +189,11 @@ def _program() -> str:
 
 def _known(image: str) -> Path:
     """Where the content of an image is noted, for this version of the program that reads it."""
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "images"
-    return folder / hashlib.sha256(_program().encode()).hexdigest()[:12] / f"{image.removeprefix('sha256:')}.json"
+    return (
+        cache_folder("images")
+        / hashlib.sha256(_program().encode()).hexdigest()[:12]
+        / f"{image.removeprefix('sha256:')}.json"
+    )
 
 
 def _read(client: docker.DockerClient, image: str) -> Content:

@@ -7,7 +7,6 @@ their scripts. A folder's name has the digest of its list, so another list is an
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from ..errors import ImageError
+from ..files import cache_folder
 from .daemon import Progress, exclusive, find_program, run_program
 
 PLACE = "/mnt"
@@ -26,7 +26,7 @@ _FILES = ("package.json", "package-lock.json")
 
 def programs_dir() -> Path:
     """Where they are: ``$XDG_CACHE_HOME/rtl-agent-gym/programs``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "programs"
+    return cache_folder("programs")
 
 
 def programs_id(agent: str) -> str:

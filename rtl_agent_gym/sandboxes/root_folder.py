@@ -31,6 +31,7 @@ from typing import IO, Any, cast
 from pydantic import ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
+from ..files import cache_folder
 from . import image_program
 from .client import OWNER_LABEL, owner_label
 from .daemon import Progress, exclusive, find_program, silent, tail
@@ -69,7 +70,7 @@ def roots_folder() -> Path:
     """The folder of all roots."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "roots"
+    return cache_folder("roots")
 
 
 def root_place() -> Path:

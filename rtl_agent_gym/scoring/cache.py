@@ -11,13 +11,13 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from ..files import cache_folder, replace_file
 from .grading import Grading
 
 
@@ -33,7 +33,7 @@ def rules_digest() -> str:
 
 def default_cache_dir() -> Path:
     """The default folder of gradings: ``$XDG_CACHE_HOME/rtl-agent-gym/scores``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "scores"
+    return cache_folder("scores")
 
 
 LARGEST = 1 << 30
@@ -76,16 +76,7 @@ class ScoreCache:
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                    stream.write(grading.model_dump_json())
-                os.replace(name, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
-
+            replace_file(path, grading.model_dump_json())
         self._puts += 1
         if self._puts % PUTS == 1:
             threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()

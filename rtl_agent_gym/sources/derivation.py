@@ -10,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +21,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rtl_agent_gym.errors import ProblemError, UsageError, cannot_write
+from rtl_agent_gym.files import cache_folder, replace_file
 from rtl_agent_gym.problems.loading import load_problems
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.registry import Located, read_query, split_source
@@ -115,9 +114,8 @@ class Store(Generic[KnownT]):
     """
 
     def __init__(self, model: type[KnownT], folder: Path | str, shipped: Path | None = None) -> None:
-        if isinstance(folder, str):
-            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / folder
-        self.folder, self.model, self._shipped = folder, model, shipped
+        self.folder = cache_folder(folder) if isinstance(folder, str) else folder
+        self.model, self._shipped = model, shipped
 
     def get(self, key: str) -> KnownT | None:
         """What is known; None if nothing is, or the file cannot be read."""
@@ -131,10 +129,7 @@ class Store(Generic[KnownT]):
         path = self.folder / f"{known.key}.json"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".tmp")
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                stream.write(known.model_dump_json())
-            os.replace(name, path)
+            replace_file(path, known.model_dump_json())
         except OSError as error:
             raise cannot_write("what was found out (XDG_CACHE_HOME names its folder)", path, error) from error
 

@@ -39,6 +39,7 @@ from ..episodes.runtime import Runtime
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import play, rules_for
+from ..files import replace_file
 from ..logs import logging_as
 from ..policies import ModelOptions
 from ..policies.harness import HarnessPlayer, HarnessPolicy
@@ -52,7 +53,6 @@ from ..retries import STEP_EPISODES
 from ..sandboxes.admission import queueing_as
 from .options import TrainOptions
 from .progress import Progress
-from .run_folder import write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +253,7 @@ class RolloutStore:
     def put(self, name: str, rollout: Rollout) -> None:
         """Save an episode, unless there is one with this name and problem: the first counts."""
         if self.get(name, rollout.result.problem_id) is None:
-            write_atomically(self._path(name), json.dumps(rollout.to_json()))
+            replace_file(self._path(name), json.dumps(rollout.to_json()), durable=True)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"

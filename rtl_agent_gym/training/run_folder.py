@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..files import replace_file
 from ..logs import LOGS, logging_to
 from ..problems.paths import expand_home
 from .options import LogDirBehavior, TrainOptions
@@ -76,9 +77,9 @@ class RunFolder:
 
     def _begin(self, config: Mapping[str, Any]) -> None:
         self._check_same_run(config)
-        write_atomically(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n")
+        replace_file(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", durable=True)
         if not (self.path / DIFF).exists():
-            write_atomically(self.path / DIFF, code_state())
+            replace_file(self.path / DIFF, code_state(), durable=True)
         self._owned.enter_context(logging_to(self.path / LOGS, "tinker", quiet=True))
 
     def close(self) -> None:
@@ -91,8 +92,8 @@ class RunFolder:
         The steps count once the checkpoint's line is on disk.
         """
         rows = [_known(row) for row in metrics]
-        _write(self.path / CHECKPOINTS, "a", json.dumps({**record, "metrics": rows}) + "\n")
-        _write(self.path / METRICS, "a", "".join(json.dumps(row) + "\n" for row in rows))
+        _append(self.path / CHECKPOINTS, json.dumps({**record, "metrics": rows}) + "\n")
+        _append(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage."""
@@ -124,7 +125,7 @@ class RunFolder:
             record.pop("metrics", None)
         for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
             if (self.path / path).exists() or lines:
-                write_atomically(self.path / path, "".join(json.dumps(line) + "\n" for line in lines))
+                replace_file(self.path / path, "".join(json.dumps(line) + "\n" for line in lines), durable=True)
         return records[-1] if records else None
 
     def _open_existing(self, behavior: LogDirBehavior) -> None:
@@ -198,8 +199,8 @@ def _known(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
-def _write(path: Path, mode: str, text: str) -> None:
-    with path.open(mode, encoding="utf-8") as stream:
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -229,10 +230,3 @@ def _damaged(path: Path, number: int, fault: str) -> UsageError:
         f"log_path: line {number} of {path} {fault}, so the run cannot be read; repair the file, choose another "
         "log_path, or set behavior_if_log_dir_exists=delete"
     )
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    scratch = path.with_name(f".{path.name}.tmp")
-    _write(scratch, "w", text)
-    os.replace(scratch, path)

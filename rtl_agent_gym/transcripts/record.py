@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from .. import strict_json
 from ..errors import TranscriptError, UsageError, cannot_write
+from ..files import replace_file
 from .events import SCHEMA_VERSION, End, Event, Header, ScoreRecord, TurnRecord
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
@@ -207,9 +208,7 @@ def add_tokens(path: Path, turns: Mapping[int, TokenRecord]) -> None:
             raise ValueError(f"there is no turn {missing}")
     except (OSError, ValueError) as error:
         raise TranscriptError(f"{path}: tokens cannot be added: {error}") from error
-    scratch = path.with_name(f".{path.name}.new")  # not *.jsonl, so that it is not read as a transcript
     try:
-        scratch.write_text("".join(lines), encoding="utf-8")
-        os.replace(scratch, path)
+        replace_file(path, "".join(lines))
     except OSError as error:
         raise TranscriptError(f"{path}: cannot be written: {error}") from error

@@ -20,6 +20,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rtl_agent_gym.errors import cannot_write
+from rtl_agent_gym.files import cache_folder
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.patches import diff_body
 from rtl_agent_gym.sources.mutants.operators import OPERATORS, Design
@@ -163,7 +164,7 @@ def design_key(problem: Problem) -> str:
 
 def default_folder() -> Path:
     """The folder of verdicts: ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / "mutants"
+    return cache_folder("mutants")
 
 
 class VerdictStore:

@@ -1,0 +1,36 @@
+"""Files that this package keeps: the user's cache, and files that are replaced whole."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def cache_folder(name: str = "") -> Path:
+    """``$XDG_CACHE_HOME/rtl-agent-gym/NAME``, or that in ``~/.cache``; it may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
+
+
+def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Write a file whose readers find either the old content or the new one, whole.
+
+    Args:
+        path: Its folder exists.
+        content: Text is written as UTF-8.
+        durable: Whether the content is on the disk before the file is replaced, in case the power fails.
+
+    Raises:
+        OSError: It cannot be written. The old content stays, and nothing is left beside it.
+    """
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        with scratch.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
