@@ -12,20 +12,21 @@ def cache_folder(name: str = "") -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
 
 
-def replace_file(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
     """Write a file whose readers find either the old content or the new one, whole.
 
     Args:
         path: Its folder exists.
         content: Text is written as UTF-8.
         durable: Whether the content is on the disk before the file is replaced, in case the power fails.
+        mode: Permissions, of which the process's umask takes some.
 
     Raises:
         OSError: It cannot be written. The old content stays, and nothing is left beside it.
     """
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
-        with scratch.open("xb") as file:
+        with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()

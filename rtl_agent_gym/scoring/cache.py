@@ -76,7 +76,7 @@ class ScoreCache:
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(path, grading.model_dump_json())
+            replace_file(path, grading.model_dump_json(), mode=0o600)
         self._puts += 1
         if self._puts % PUTS == 1:
             threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()
