@@ -163,8 +163,8 @@ async def test_a_compacted_conversation_is_exact_and_its_breaks_are_counted(
 
 @pytest.mark.parametrize("name", ["mini-swe-agent", "opencode"])
 def test_the_commands_eval_view_and_replay_with_a_model_of_this_machine(tmp_path: Path, name: str) -> None:
-    """The shipped student with a longer context. It has not learnt the agents' tools. In its vocabulary opencode's prompt
-    does not fit into that context, and is compacted at once.
+    """The shipped student with a longer context, which has not learnt the agents' tools. In its vocabulary opencode's
+    prompt does not fit into that context, and is compacted at once.
     """
     model, out = tmp_path / "model", tmp_path / "out"
     shutil.copytree(shipped("student"), model)
