@@ -47,6 +47,7 @@ from supervised import SUPERVISED, supervised
 from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.demo.smollm import SMOLLM
+from rtl_agent_gym.engines.threads import end_process
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.training.options import SftOptions, TrainOptions
@@ -224,7 +225,7 @@ def main() -> int:
         return 2 if isinstance(error, UsageError) else 3
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
-        return 130
+        return end_process(130)
     return 0
 
 

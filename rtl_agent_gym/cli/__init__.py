@@ -24,6 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     quiet_interrupts()
     try:
+        from ..engines.threads import end_process
         from .commands import make_app
         from .ending import run_to_exit_code
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = run_to_exit_code(made, given)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    sys.exit(code)
+    sys.exit(end_process(code))
 
 
 def __getattr__(name: str) -> Any:

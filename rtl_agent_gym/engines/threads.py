@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import queue
+import sys
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -12,6 +16,8 @@ from typing import TypeVar
 from ..errors import UsageError
 
 T = TypeVar("T")
+
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _run_into(future: Future[T], work: Callable[[], T]) -> None:
@@ -52,6 +58,9 @@ class Worker:
         self.closed = False
         """Whether it accepts no more jobs."""
         self._thread = threading.Thread(target=self._run, args=(prepare,), name="rtl-agent-gym-engine", daemon=True)
+        self.computing = False
+        """Whether it is in the middle of a job or of a step."""
+        _workers.add(self)
         self._thread.start()
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
@@ -77,6 +86,7 @@ class Worker:
         prepare()
         more = False
         while True:
+            self.computing = more
             try:
                 job = self._jobs.get(block=not more)
             except queue.Empty:
@@ -84,5 +94,20 @@ class Worker:
                 continue
             if job is None:
                 return
+            self.computing = True
             job()
             more = True
+
+
+def end_process(code: int) -> int:
+    """Return an exit code, to exit with; or end the process with it at once if a worker is still computing.
+
+    At the end of a process CPython (before 3.14) ends its other threads by unwinding their stacks. Torch's functions do
+    not survive that: the process would abort with "terminate called without an active exception".
+    """
+    if any(worker.computing for worker in _workers):
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    return code

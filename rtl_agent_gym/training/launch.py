@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..engines.threads import end_process
 from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
 from ..logs import showing
 from ..metrics import serving
@@ -148,7 +149,7 @@ def main(
         return 3
     except KeyboardInterrupt:
         print("stopped; the same command resumes the run", file=sys.stderr)
-        return 130
+        return end_process(130)
     print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
     return 0
 

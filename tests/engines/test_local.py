@@ -632,3 +632,28 @@ async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, model_pa
     with pytest.raises(UsageError, match=r"^load_checkpoint_path: .*student_model"):
         await engine.trainer(str(other), 0, 0, state, optimizer=False)
     await engine.close("success")
+
+
+STILL_COMPUTING = """
+import sys, time, torch
+from rtl_agent_gym.engines.threads import Worker, end_process
+
+def compute():
+    weight = torch.ones(1200, 1200, requires_grad=True)
+    while True:
+        (weight @ weight).tanh().sum().backward()
+
+worker = Worker(lambda: None, lambda: False)
+worker.submit(compute)
+while not worker.computing:
+    time.sleep(0.01)
+time.sleep(1)
+print("stopped")
+sys.exit(end_process(130))
+"""
+
+
+def test_a_process_ends_quietly_while_the_engine_computes() -> None:
+    """Without `end_process`, CPython before 3.14 aborts."""
+    ended = subprocess.run([sys.executable, "-c", STILL_COMPUTING], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "stopped\n", "")
