@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.policies.harness import AGENTS
 from tests.integrations import ecosystem
 from tests.integrations.conformance import EXPECTED
 from tests.integrations.table import CONSTRAINTS, DOCS, IMPOSSIBLE, PINNED, WITH_TOKENS, pinned, read, table, with_table
+from tests.policies import agents_table
 
 TEXT = DOCS.read_text(encoding="utf-8")
 
@@ -67,6 +69,16 @@ def _installed(command: list[str]) -> list[str]:
 class TestScripts:
     def test_the_table_is_what_the_tests_have_noted(self) -> None:
         assert with_table(TEXT, table(read())) == TEXT, "python -m tests.integrations.table writes it"
+
+    def test_the_table_of_agents_is_what_their_tests_have_noted(self) -> None:
+        record = agents_table.read()
+        assert record.keys() == set(AGENTS)
+        for agent, noted in record.items():
+            assert noted["version"] == agents_table.version(agent), "play them again; see docs/integrations.md"
+            impossible = {name for one, name in agents_table.IMPOSSIBLE if one == agent}
+            assert noted["scripts"].keys() == set(agents_table.SCRIPTS) - impossible
+            assert {one["reward"] for one in noted["scripts"].values()} == {1.4}
+        assert with_table(TEXT, agents_table.table(record), *agents_table.MARKS) == TEXT
 
     def test_what_was_noted_is_of_these_versions_and_scripts(self) -> None:
         record = read()

@@ -28,6 +28,7 @@ from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.transcripts import read_transcript
 
+from .agents_table import note
 from .test_streams import Scripted, in_json, vocabulary
 
 pytestmark = pytest.mark.docker
@@ -70,9 +71,12 @@ async def play(problem: Problem, agent: HarnessPolicy, tmp_path: Path, **rules: 
     return evaluation.results[0], [player for player in players if player.started]
 
 
-async def test_it_solves_a_problem_in_a_sandbox_without_a_network(problem: Problem, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
+async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
+    problem: Problem, tmp_path: Path, sandbox: str
+) -> None:
     texts = [in_json("cat docs/specification.md; false"), in_json(solution(problem)), in_json(SUBMIT)]
-    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+    result, [player] = await play(problem, policy(list(texts)), tmp_path, sandbox=sandbox)
     assert result.score is not None
     assert result.score.passed, result.score.reason
     assert result.score.reward == pytest.approx(1.4)
@@ -85,6 +89,7 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(problem: Probl
     seen = tokenizer.decode(transcript.tokens, skip_special_tokens=False)
     assert problem.prompt[:200] in seen
     assert '"returncode": 1' in seen  # what mini-swe-agent makes of the first output
+    note("mini-swe-agent", f"solved with {sandbox.replace('docker', 'Docker')}", result, player)
 
 
 async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path) -> None:
@@ -97,6 +102,7 @@ async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_p
     counts = [sum(segment.sampled for segment in one.segments) for one in player.streams.transcripts()]
     assert counts == [1, 2]
     assert vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens).endswith("I have no call.")
+    note("mini-swe-agent", "unreadable call", result, player)
 
 
 async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(problem: Problem, tmp_path: Path) -> None:
