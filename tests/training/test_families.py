@@ -156,9 +156,9 @@ async def test_what_a_student_that_learnt_nothing_samples_is_kept(
     check_tokens(rollout, watched, renderer)
 
 
-@pytest.mark.slow  # minutes each: an imitation, ten episodes, ten gradings; gpt-oss's vocabulary takes longest
+@pytest.mark.slow  # minutes each: an imitation, ten episodes, ten gradings; for gpt-oss half an hour on a busy machine
 @pytest.mark.docker
-@pytest.mark.timeout(2400)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", [*OWN, *FAMILIES])
 async def test_a_small_student_plays_ten_episodes_in_each_family(
     family: str, tmp_path: Path, service: LocalServiceClient
