@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..starting import INTERRUPTED, quiet_interrupts, usual_interrupts
+from ..starting import INTERRUPTED, is_command_line, quiet_interrupts, usual_interrupts
 
 if TYPE_CHECKING:
     import typer
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = run_to_exit_code(made, given)
     except KeyboardInterrupt:
         code = INTERRUPTED
-    sys.exit(end_process(code))
+    sys.exit(end_process(code) if is_command_line() else code)
 
 
 def __getattr__(name: str) -> Any:

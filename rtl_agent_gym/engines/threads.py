@@ -93,6 +93,7 @@ class Worker:
                 more = self._step()
                 continue
             if job is None:
+                self.computing = False
                 return
             self.computing = True
             job()

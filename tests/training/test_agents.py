@@ -166,7 +166,7 @@ async def test_an_agents_conversations_are_the_data_and_the_teacher_reads_them(
     metrics = await optimize(trainer, [example.datum for example in examples], 1e-3, options)
     assert math.isfinite(metrics["optim/kl_sample_train_v1"])
     assert metrics["optim/kl_sample_train_v1"] == pytest.approx(0.0, abs=1e-3)
-    found = Batch([group]).metrics()
+    found = Batch([group]).metrics(tested=True)
     assert (found["tokens/streams"], found["tokens/breaks"], found["tokens/breaks/answer"]) == (2.0, 1.0, 1.0)
     assert found["env/all/total_ac_tokens"] == sum(len(ids) for _, ids, _ in sampler.requests)
 
