@@ -124,7 +124,7 @@ def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily)
 
 def test_the_base_that_is_written_always_depends_on_the_one_that_was_read() -> None:
     """If decimal were taken for hexadecimal in the same problems as hexadecimal for decimal, half of the time each, a
-    student's base would say nothing of the document's, and it would not learn to read it.
+    student's base would say nothing of the document's, and it would have to learn to read it from nothing.
     """
     family = FAMILIES["accumulators"]
     read = family.habits["base"]["base"]
