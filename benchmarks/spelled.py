@@ -61,8 +61,8 @@ OPTIONS: dict[str, Any] = {
     "eval_every": 0,
     "save_every": 0,
 }
-"""Those of the small models' jobs, for longer episodes. Hidden tests take half of a step's time, and distillation alone
-does without them. Controls have no budget of the KL, which could silence them."""
+"""Those of the small models' jobs, for longer episodes. Distillation alone does without hidden tests, which take a good
+part of a step's time. Controls have no budget of the KL, which could silence them."""
 _BUDGET = {"kl_budget": 20.0}
 _TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
 _REWARD = {**NO_TEACHER, **_TESTED}

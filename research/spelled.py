@@ -37,7 +37,7 @@ class Behaviour:
     astray: float = 0.0
     """It reads the document that is listed first, if the specification is a list."""
     hasty: float = 0.0
-    """It takes the first width in the document, of whichever module."""
+    """It takes the first width in the document, even if that is another module's."""
     careless: float = 0.0
     """It is done after a failing smoke test, if the reset is asynchronous."""
     confused: float = 0.0

@@ -120,7 +120,7 @@ class Evaluator:
 
 
 def _official(reward: RewardWeights | None) -> RewardWeights | None:
-    """The weights for evaluations, which always run the hidden tests: a pass rate is of official verdicts."""
+    """The weights for evaluations. They always run the hidden tests, as a pass rate counts official verdicts."""
     return reward if reward is None or reward.simulate else RewardWeights()
 
 
