@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import chz
-from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
+from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder
 
 from ..engines.catalogue import DEFAULT_STUDENT
 from ..episodes.rules import EpisodeConfig
@@ -34,7 +34,7 @@ class CVDPDataset(Batches, RLDataset):
         super().__init__(problems, schedule)
         self.config = config
 
-    def get_batch(self, index: int) -> list[EnvGroupBuilder]:
+    def get_batch(self, index: int) -> list[CVDPEnvGroupBuilder]:
         """New builders of a batch. Raises `IndexError` beyond the last batch."""
         size, seed = self.schedule.group_size, self.schedule.seed
         return [CVDPEnvGroupBuilder(problem, self.config, size, seed) for problem in self.choose(index)]

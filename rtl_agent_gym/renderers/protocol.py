@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from .vocabularies import Control, Piece
 
@@ -34,7 +34,7 @@ MAX_CALLS = 8
 MAX_CALLS_READ = 64
 """Maximum calls of one turn; a turn with more is malformed, so that parsing any turn takes linear time."""
 
-TOOL = {
+TOOL: dict[str, Any] = {
     "type": "function",
     "function": {
         "name": TOOL_NAME,

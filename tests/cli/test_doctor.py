@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.cli import doctor
-from rtl_agent_gym.sandboxes.client import owner_label
-from rtl_agent_gym.sandboxes.container import OWNER_LABEL
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.daemon import connect, find_daemon
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.sandboxes.image_build import ensure_image

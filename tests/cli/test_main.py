@@ -34,7 +34,7 @@ COMMAND = [sys.executable, "-m", "rtl_agent_gym"]
 
 def call(*arguments: str | Path, program: list[str] = COMMAND, **options: object) -> subprocess.CompletedProcess[str]:
     settings: dict[str, object] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
-    return subprocess.run([*program, *map(str, arguments)], timeout=100, **{**settings, **options})  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([*program, *map(str, arguments)], timeout=100, **{**settings, **options})  # type: ignore[call-overload]
 
 
 def ended(*arguments: str | Path) -> object:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,7 @@ class Slurm:
         self.run("scancel", "--user", "root")
         until(lambda: not self.run("squeue", "--noheader"))
         for node in NODES:
-            until(lambda node=node: not self.processes(node))
+            until(partial(self.is_idle, node))
 
     def _start(self, name: str, command: Sequence[str]) -> None:
         with (self.folder / f"{name}.out").open("wb") as output:
@@ -145,6 +146,10 @@ class Slurm:
 
     def state(self, job: str) -> str:
         return self.run("squeue", "--noheader", "--states=all", "--format=%T", "--job", job).strip()
+
+    def is_idle(self, node: str) -> bool:
+        """Whether no process of a job is left on a node."""
+        return not self.processes(node)
 
     def processes(self, node: str) -> set[int]:
         """The processes of all jobs on a node, with Slurm's own that starts and ends them."""

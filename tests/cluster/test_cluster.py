@@ -27,6 +27,7 @@ from rtl_agent_gym.episodes.runtime import using
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.retries import NODE
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
@@ -190,10 +191,10 @@ async def test_both_nodes_get_work_and_each_sandbox_lives_where_it_was_placed(no
 
 def lie(machine: Any) -> None:
     """In the process of a machine: from now on every design passes."""
-    from rtl_agent_gym.scoring import scorer
+    from rtl_agent_gym.scoring import grading, scorer
 
-    judge = scorer.judge_run
-    scorer.judge_run = lambda *given: judge(*given).model_copy(update={"passed": True, "reason": "a lie"})  # type: ignore
+    judge = grading.judge_run
+    scorer.judge_run = lambda *given: judge(*given).model_copy(update={"passed": True, "reason": "a lie"})  # type: ignore[attr-defined]
 
 
 async def test_what_a_node_that_lies_has_graded_is_graded_again_elsewhere(
@@ -239,7 +240,7 @@ async def test_a_node_whose_daemon_comes_back_is_used(
     nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machines_module, "REFRESH", 0.2)
-    monkeypatch.setattr(machines_module, "NODE", machines_module.NODE._replace(first=1.0))
+    monkeypatch.setattr(machines_module, "NODE", NODE._replace(first=1.0))
     late = Path(tempfile.mkdtemp(dir="/tmp"), "docker.sock")
     nodes.local.remove_node(nodes.nodes.pop())
     nodes.nodes.append(nodes.add(f"unix://{late}"))

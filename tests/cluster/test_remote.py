@@ -161,7 +161,11 @@ async def test_an_evaluation_goes_on_when_a_machine_is_lost(actor: Actor, monkey
     other = Actor(Machine(waiting=0))
     cluster = cluster_of(actor, other)
     config = EvaluationConfig(
-        ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"], samples=3, concurrency=3, keep=False, longest_pause=0.1
+        ids=("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001",),
+        samples=3,
+        concurrency=3,
+        keep=False,
+        longest_pause=0.1,
     )
     playing = asyncio.ensure_future(
         evaluate(config, provider=RemoteSandboxes(cluster), grader=RemoteGrader(cluster, cached=True))

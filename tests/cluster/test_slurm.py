@@ -8,6 +8,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -194,7 +195,7 @@ def is_complete(slurm: Slurm, job: str, out: Path) -> None:
     assert all(row["score"]["passed"] for row in rows), "a fault of a machine became a verdict"
     assert json.loads((out / "summary.json").read_text())["faults"] == 0
     for node in ("one", "two"):
-        assert until(lambda node=node: not slurm.processes(node)), f"the job has left processes on node {node}"
+        assert until(partial(slurm.is_idle, node)), f"the job has left processes on node {node}"
 
 
 # Slow: Ray starts on two nodes, and a lost one is noticed by Slurm after ten seconds.

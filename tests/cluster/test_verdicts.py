@@ -104,7 +104,7 @@ async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.Monke
     monkeypatch.setattr("rtl_agent_gym.cluster.machines.connect", lambda address: None)
     monkeypatch.setattr(runtime.cluster, "open", opened)
     problem, right, _ = known()
-    assert (await runtime.scorer(None).score(problem, right)).passed
+    assert (await runtime.scorer(None).score(problem, {**right})).passed
 
 
 @pytest.mark.docker

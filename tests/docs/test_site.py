@@ -173,7 +173,7 @@ def test_the_script_builds_it(tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir()
         (tmp_path / "docs" / "index.md").write_text("# Home\n")
         (tmp_path / "mkdocs.yml").write_text("site_name: small\n")
-        command = [script, "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")]
+        command = [str(script), "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")]
         done = subprocess.run(command, capture_output=True, text=True, timeout=800)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (tmp_path / "site" / "index.html").is_file()

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import tinker
 
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.engines.config import LocalEngineConfig
+from rtl_agent_gym.engines.local import LocalServiceClient
 
 
 def make_model(folder: Path, seed: int = 0, **options: object) -> Path:

@@ -18,7 +18,8 @@ import pytest
 import tinker
 
 from rtl_agent_gym.engines import connect
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.engines.config import LocalEngineConfig
+from rtl_agent_gym.engines.local import LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
 
 from .conftest import check_scores, datum, step
@@ -303,7 +304,8 @@ async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(sta
 async def test_what_the_sdk_is_asked_beside_its_clients_is_still_there() -> None:
 
     assert callable(tinker.ServiceClient._check_accessible)
-    assert create_autospec(connect.AsyncTinker)(base_url="x", max_retries=0, timeout=1.0, http_client=None)
+    client: Any = connect.AsyncTinker  # type: ignore[attr-defined]
+    assert create_autospec(client)(base_url="x", max_retries=0, timeout=1.0, http_client=None)
     rest = create_autospec(tinker.RestClient)(base_url="x")
     rest.get_server_capabilities()
     rest.delete_checkpoint_from_tinker_path("tinker://a/weights/b")

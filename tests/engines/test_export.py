@@ -11,8 +11,9 @@ import tinker
 import torch
 import transformers
 
+from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.export import export_checkpoint, portable_config
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalServiceClient
+from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.errors import UsageError
 
 from .conftest import datum, make_model
@@ -31,11 +32,17 @@ def trained(folder: Path, model: Path, rank: int) -> tuple[str, list[float]]:
             trainer.optim_step(tinker.AdamParams(learning_rate=0.02)).result()
         path = trainer.save_state("last").result().path
         sampler = service.create_sampling_client(model_path=path).result()
-        found = sampler.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
-        before = service.create_sampling_client(base_model=str(model)).result()
-        old = before.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
-    assert max(abs(a - b) for a, b in zip(found[1:], old[1:], strict=True)) > 0.5  # it has learned something
-    return path, found[1:]
+        found = scored(sampler)
+        old = scored(service.create_sampling_client(base_model=str(model)).result())
+    assert max(abs(a - b) for a, b in zip(found, old, strict=True)) > 0.5  # it has learned something
+    return path, found
+
+
+def scored(sampler: LocalSamplingClient) -> list[float]:
+    _, *rest = sampler.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
+    found = [value for value in rest if value is not None]
+    assert len(found) == len(rest)
+    return found
 
 
 def logprobs(model: Any) -> list[float]:

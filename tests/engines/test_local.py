@@ -17,8 +17,9 @@ import torch
 import transformers
 
 from rtl_agent_gym.engines import local
+from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
-from rtl_agent_gym.engines.local import LocalEngineConfig, LocalSamplingClient, LocalServiceClient
+from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention
 from rtl_agent_gym.engines.requests import Purpose, translate
 from rtl_agent_gym.engines.sampling import SlotTable
@@ -68,7 +69,7 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
         data.append(datum(ids, **inputs))
         logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
         logprobs = logits.gather(-1, torch.tensor(ids[1:]).unsqueeze(-1)).squeeze(-1)
-        textbook(loss_fn, logprobs, inputs).backward()  # type: ignore[no-untyped-call]
+        textbook(loss_fn, logprobs, inputs).backward()
         computed = torch.tensor(inputs.get("logprobs", inputs.get("weights"))) != 0
         outputs.append(torch.where(computed, logprobs, 0.0).detach().float())
     config = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.3} if loss_fn == "ppo" else None
@@ -581,7 +582,7 @@ async def test_an_error_of_a_models_code_reaches_the_caller_and_the_engine_works
     sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
     with monkeypatch.context() as patch:
-        patch.setattr(SlotTable, "step", lambda *_: {}["no such layer"])
+        patch.setattr(SlotTable, "step", lambda *_: dict[str, int]()["no such layer"])
         with pytest.raises(KeyError, match="no such layer"):
             await sampler.sample(prompt, 1, params)
     assert (await sampler.sample(prompt, 1, params)).sequences

@@ -57,7 +57,7 @@ def test_ppo_clips_a_ratio_of_any_size(ratio: float) -> None:
     inputs = {"logprobs": torch.tensor([-1.0 - ratio, -1.0]), "advantages": torch.tensor([3.0, 2.0])}
     options = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
     loss = loss_of("ppo", logprobs, CheckedDatum([1, 2], torch.tensor([2, 3]), inputs), options)
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert loss.item() == pytest.approx(-(1.2 * 3 + 2))
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [0.0, -2.0]
@@ -70,7 +70,7 @@ def test_an_impossible_token_without_weight_has_no_loss() -> None:
     logprobs = torch.tensor([-math.inf, -1.0], requires_grad=True)
     example = CheckedDatum([1, 2], torch.tensor([2, 3]), {"weights": torch.tensor([0.0, 1.0])})
     loss = loss_of("cross_entropy", logprobs, example, {})
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     assert loss.item() == 1.0
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [0.0, -1.0]

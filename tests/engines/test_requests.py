@@ -13,6 +13,7 @@ from rtl_agent_gym.engines.requests import GuardedSampler, GuardedTrainer, Purpo
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.retries import REQUEST
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 from tests.training.faulty_service import status_error
@@ -65,7 +66,7 @@ def test_a_futures_error_is_judged_by_the_status_behind_it() -> None:
 async def test_what_a_step_repeats_is_not_repeated_here_too(
     monkeypatch: pytest.MonkeyPatch, again: bool, attempts: int
 ) -> None:
-    monkeypatch.setattr(requests, "REQUEST", requests.REQUEST._replace(first=0.0))
+    monkeypatch.setattr(requests, "REQUEST", REQUEST._replace(first=0.0))
     sent: list[int] = []
 
     async def send() -> None:

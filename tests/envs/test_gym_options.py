@@ -106,7 +106,10 @@ def test_all_rules_can_be_given_at_once_and_options_replace_them(name: str, tmp_
     made: Any = gym.make(name, config=rules, transcript_dir=str(tmp_path), max_turns=7).unwrapped
     workspace: Any = "shell" if name == AGENTIC else "answer"
     assert made.config == rules.with_options(workspace=workspace, transcript_dir=tmp_path, max_turns=7)
-    assert gym.make(gym.make(name, config=rules).spec).unwrapped.config.scoring_timeout == 77.0  # type: ignore[arg-type]
+    spec = gym.make(name, config=rules).spec
+    assert spec is not None
+    again: Any = gym.make(spec).unwrapped
+    assert again.config.scoring_timeout == 77.0
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,8 @@ async def test_a_function_must_return_a_finite_number(arbiter: Problem, value: A
 
 
 async def test_a_function_may_return_any_kind_of_number(arbiter: Problem) -> None:
-    for value in (2, np.float32(2.0), np.int64(2), True):
+    values: list[Any] = [2, np.float32(2.0), np.int64(2), True]
+    for value in values:
         score = await FunctionGrader(Passed(), lambda score: value).score(arbiter, {})  # noqa: B023
         assert type(score.reward) is float
 

@@ -16,8 +16,9 @@ pytest.importorskip("tinker_cookbook")
 import chz
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
+from rtl_agent_gym.envs.problem_order import EpochSampler, Schedule
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-from rtl_agent_gym.envs.tinker_data import CVDPDataset, CVDPDatasetBuilder, Schedule
+from rtl_agent_gym.envs.tinker_data import CVDPDataset, CVDPDatasetBuilder
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import DIFFICULTIES, Problem, load_problems
@@ -65,12 +66,13 @@ def test_the_seed_decides_the_order() -> None:
 
 
 def test_the_curriculum_goes_from_easy_to_hard_in_each_epoch() -> None:
-    dataset = made(order="curriculum", epochs=2)
+    sampler = made(order="curriculum", epochs=2).problem_sampler
+    assert isinstance(sampler, EpochSampler)
     for number in range(2):
-        ranks = [DIFFICULTIES.index(problem.difficulty) for problem in dataset.problem_sampler.epoch(number)]
+        ranks = [DIFFICULTIES.index(problem.difficulty) for problem in sampler.epoch(number)]
         assert ranks == sorted(ranks)
         assert len(set(ranks)) > 1
-    assert dataset.problem_sampler.epoch(0) != dataset.problem_sampler.epoch(1)
+    assert sampler.epoch(0) != sampler.epoch(1)
 
 
 def test_the_given_order_is_kept() -> None:

@@ -54,6 +54,11 @@ def quick() -> TinkerEnvConfig:
     return TinkerEnvConfig(model_name="Qwen/Qwen3-8B", reward=STATIC, episode=EpisodeConfig(command_timeout=5.0))
 
 
+def with_rules(config: TinkerEnvConfig, **rules: Any) -> TinkerEnvConfig:
+    """The configuration with other rules of an episode."""
+    return replace(config, episode=config.episode.with_options(**rules))
+
+
 def only(group: TrajectoryGroup) -> Trajectory:
     (trajectory,) = group.trajectories_G
     return trajectory
@@ -150,7 +155,7 @@ async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
     config = TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(harness_feedback=1))
     script = Script([solution(arbiter), call("submit", "seq 1 300"), f"Done.{END}"])
     free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
-    config = replace(config, max_trajectory_tokens=free.transitions[2].ob.length + 10)
+    config = with_rules(config, max_trajectory_tokens=free.transitions[2].ob.length + 10)
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
     assert trajectory.stop_reason == "max_tokens"
     assert [transition.reward for transition in trajectory.transitions] == [0.0, pytest.approx(1.9)]
@@ -239,7 +244,7 @@ async def test_a_pickled_builder_works_as_the_one_it_came_from(arbiter: Problem,
 async def test_stop_reasons(
     arbiter: Problem, quick: TinkerEnvConfig, texts: list[str], changes: dict[str, Any], stop: str
 ) -> None:
-    config = replace(quick, episode=quick.episode.with_options(**changes))
+    config = with_rules(quick, **changes)
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
     assert trajectory.stop_reason == stop
     last = trajectory.transitions[-1].metrics
@@ -250,7 +255,7 @@ async def test_stop_reasons(
 @pytest.mark.docker
 async def test_the_budget_of_a_turn_cuts_it_and_the_model_is_told(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     script = Script([call("echo " + "many words " * 60), f"Done.{END}"])
-    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, replace(quick, max_tokens=40)), script))
+    trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, with_rules(quick, max_tokens=40)), script))
     assert script.limits == [40, 40]
     assert len(trajectory.transitions[0].ac.tokens) == 40
     told = decode(trajectory.transitions[1].ob.to_ints()[trajectory.transitions[0].ob.length :])
@@ -265,7 +270,7 @@ async def test_the_budget_of_an_episode_ends_it_graded(arbiter: Problem, quick: 
     free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), script)).transitions
     said, answered = free[1].ob.length + len(free[1].ac.tokens), free[2].ob.length
     for most in (said + 10, answered + 10):  # the second turn leaves no room for another, or what came back does
-        config = replace(quick, max_trajectory_tokens=most)
+        config = with_rules(quick, max_trajectory_tokens=most)
         group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script)
         trajectory = only(group)
         assert trajectory.stop_reason == "max_tokens"
@@ -300,7 +305,7 @@ class Said:
 async def test_the_cookbooks_rollout_and_this_packages_own_give_equal_data(
     arbiter: Problem, quick: TinkerEnvConfig, limits: dict[str, int]
 ) -> None:
-    config = replace(quick, **limits, harness_feedback=1)
+    config = with_rules(quick, **limits, harness_feedback=1)
     texts = [f"<tool_call>\n{{{END}", solution(arbiter), call("seq 1 300"), call("submit"), f"Done.{END}"]
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
     (theirs,) = trajectory_to_data(trajectory, 0.0)
@@ -348,7 +353,7 @@ async def test_a_prompt_over_its_budget_is_shortened_and_says_so(arbiter: Proble
     task = f"Design it.\n\n## Background\n\n{filler}\n\n## Interface\n\n- `clk`: the clock\n\n- `grant`: 8 bits\n"
     problem = arbiter.model_copy(update={"prompt": task})
     full = (await opened(problem, quick))[0].length
-    prompt = (await opened(problem, replace(quick, max_prompt_tokens=full - 2_000)))[0]
+    prompt = (await opened(problem, with_rules(quick, max_prompt_tokens=full - 2_000)))[0]
     text = decode(prompt.to_ints())
     assert full - 2_100 < prompt.length <= full - 2_000
     assert "Design it." in text
@@ -360,7 +365,7 @@ async def test_a_prompt_over_its_budget_is_shortened_and_says_so(arbiter: Proble
 
 
 async def test_a_prompt_that_cannot_fit_is_the_cookbooks_overflow(arbiter: Problem, quick: TinkerEnvConfig) -> None:
-    config = replace(quick, max_prompt_tokens=100, overflow_reward=-0.1)
+    config = replace(with_rules(quick, max_prompt_tokens=100), overflow_reward=-0.1)
     script = Script([f"Done.{END}"])
     group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config, group_size=2), script)
     assert script.prompts == []

@@ -210,9 +210,10 @@ async def test_a_loop_has_a_runtime_for_each_kind_of_sandboxes(monkeypatch: pyte
 
 def test_an_episodes_sandboxes_are_named_by_a_word_or_a_spec() -> None:
     for given in ("namespaces", SandboxSpec(kind="namespaces")):
-        assert EpisodeConfig(sandbox=given).sandbox.kind == "namespaces"
+        assert EpisodeConfig(sandbox=given).sandbox.kind == "namespaces"  # type: ignore[arg-type]
     assert EpisodeConfig().sandbox.kind == "auto"
-    assert EpisodeConfig(sandbox="docker").with_options(max_turns=3).sandbox.kind == "docker"
+    rules = EpisodeConfig(sandbox="docker").with_options(max_turns=3)  # type: ignore[arg-type]
+    assert rules.sandbox.kind == "docker"
     for wrong in ("vm", SandboxSpec(kind="vm"), 3):
         with pytest.raises(UsageError, match="sandbox must be a SandboxSpec or one of auto, docker, podman"):
-            EpisodeConfig(sandbox=wrong)
+            EpisodeConfig(sandbox=wrong)  # type: ignore[arg-type]

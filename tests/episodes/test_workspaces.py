@@ -56,6 +56,7 @@ async def test_the_reference_solution_passes_in_both(
             arbiter, provider=provider, grader=scorer, renderer=get_renderer(renderer), config=rules, seed=3
         )
         played = await play(episode, make_policy("golden"), seed=3)
+    assert played.score is not None
     assert (played.score.passed, played.stop_reason) == (True, "completed")
     (path,) = tmp_path.iterdir()
     recorded = read_transcript(path)

@@ -119,7 +119,7 @@ class Flaky(ProviderAround):
                     kill(sandbox.id)
                 return await real(command, **options)
 
-            sandbox.run = run  # type: ignore[method-assign]
+            sandbox.run = run
             return sandbox
         return await self.provider.create(spec)
 
@@ -147,7 +147,7 @@ async def test_a_machine_that_recovers_costs_retries_and_no_score(tmp_path: Path
 async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
     tmp_path: Path, provider: DockerSandboxes
 ) -> None:
-    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
+    limits: dict[str, Any] = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
     chosen = problems(2)
     results = await play(tmp_path, chosen, GoldenPolicy(), Flaky(provider, ["daemon"] * 2), **limits)
     summary = summarise(results)
@@ -160,7 +160,7 @@ async def test_a_machine_that_does_not_is_reported_apart_and_tried_again_later(
 
 
 async def test_a_dead_machine_ends_the_run(tmp_path: Path, provider: DockerSandboxes) -> None:
-    limits = {"concurrency": 2, "attempts": 1}
+    limits: dict[str, Any] = {"concurrency": 2, "attempts": 1}
     with pytest.raises(DaemonError, match=r"episodes in a row failed by a machine fault.*the same command continues"):
         await play(tmp_path, problems(14), GoldenPolicy(), Flaky(provider, ["daemon"] * 99), **limits)
     assert len(read_results(tmp_path)) == FAULTS_IN_A_ROW - 1
@@ -171,7 +171,7 @@ async def test_an_outage_between_results_counts_against_no_episode(
     tmp_path: Path, provider: DockerSandboxes, outage: float, faults: int, retries: int
 ) -> None:
     flaky = Flaky(provider, ["fine", *["daemon"] * 5])
-    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1, "longest_outage": outage}
+    limits: dict[str, Any] = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1, "longest_outage": outage}
     summary = summarise(await play(tmp_path, problems(1), GoldenPolicy(), flaky, samples=4, **limits))
     assert (summary.faults, summary.finished, summary.retries) == (faults, 4 - faults, retries)
 
@@ -193,7 +193,7 @@ async def test_a_refused_request_is_no_outage(tmp_path: Path, provider: DockerSa
                 made.act = refused  # type: ignore[method-assign]
             return made
 
-    limits = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
+    limits: dict[str, Any] = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1}
     summary = summarise(await play(tmp_path, problems(1), Refused(), provider, samples=2, **limits))
     assert (summary.faults, summary.finished) == (1, 1)
 

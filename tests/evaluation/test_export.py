@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app, export
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.evaluation.export import TOOL, ExportConfig, LeftOut, export_rows
+from rtl_agent_gym.evaluation.export import ExportConfig, LeftOut, export_rows
 from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript
 
 from .recording import command_turn, final_turn, record, score
@@ -128,7 +129,7 @@ def test_a_runs_held_out_evaluations_are_not_exported(tmp_path: Path) -> None:
 
 
 def test_an_episode_of_one_answer_has_no_tool(tmp_path: Path) -> None:
-    one = {"options": {"single_turn": True}, "system": "You design."}
+    one: dict[str, Any] = {"options": {"single_turn": True}, "system": "You design."}
     transcript = read_transcript(record(tmp_path, [final_turn(1, "module a; endmodule")], graded=score(True), **one))
     [row] = export_rows("sft", [transcript])
     assert row["tools"] == []

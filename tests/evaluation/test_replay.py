@@ -164,7 +164,7 @@ async def test_everyday_commands_are_identical_twice(tmp_path: Path, provider: D
     turns = [*(turn for turns in ONE_LINERS for turn in turns), *NAMED_AT_RANDOM]
     script = tmp_path / "script.yaml"
     script.write_text(json.dumps([{"run": turn} for turn in turns]))
-    rules = {"max_turns": 2 * len(turns), "command_timeout": 5.0}
+    rules: dict[str, Any] = {"max_turns": 2 * len(turns), "command_timeout": 5.0}
     path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules)
     for _ in range(2):
         report = await again(path, provider, static)

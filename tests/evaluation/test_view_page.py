@@ -42,7 +42,7 @@ HOSTILE = "\n".join(ATTACKS)
 
 def console(browser: webdriver.Chrome) -> list[dict[str, str]]:
     """What the browser's console said since it was asked last."""
-    said: list[dict[str, str]] = browser.get_log("browser")  # type: ignore[no-untyped-call]
+    said: list[dict[str, str]] = browser.get_log("browser")
     return said
 
 
@@ -349,7 +349,7 @@ def test_episodes_are_filtered_by_cause_and_rates_leave_out_the_machines_faults(
     open_page(browser, write_page(transcript_files(tmp_path), tmp_path / "page.html"))
     assert find(browser, "#count")[0].text == "5 of 5 episodes · 1 of 3 with a verdict passed (33 %)"
     causes = Select(find(browser, "#filter-cause")[0])
-    assert sorted(option.get_attribute("value") for option in causes.options) == [
+    assert sorted(str(option.get_attribute("value")) for option in causes.options) == [
         "", "cut off", "machine", "syntax", "tests", "–",
     ]  # fmt: skip
     causes.select_by_value("syntax")

@@ -26,7 +26,7 @@ pytestmark = [
     # The Docker SDK drops the sockets of a connection that breaks without closing them.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-IDS = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001"]
+IDS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001")
 EPISODES = 16
 
 

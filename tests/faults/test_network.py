@@ -86,7 +86,7 @@ async def test_an_endpoint_that_is_away_for_two_minutes_costs_no_episode(tmp_pat
     with ChatServer(script) as server:
         async with gate(server) as way:
             config = EvaluationConfig(
-                ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"],
+                ids=("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001",),
                 samples=20,
                 concurrency=4,
                 policy="chat:org/model",

@@ -16,7 +16,7 @@ import pytest
 from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandbox, Sandbox
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandbox, Sandbox, SandboxProvider
 from rtl_agent_gym.scoring import Score, Scorer, harness
 from tests.sandboxes.providers import processes_of
 from tests.scoring.conftest import ENV, GOLDEN, HEADER, RUNNER, TARGET, TESTS, make_problem
@@ -87,7 +87,7 @@ async def no_verdict(around: Kills, problem: Problem, cache: Path, monkeypatch: 
     return str(caught.value)
 
 
-async def verdict(provider: DockerSandboxes, problem: Problem, text: str, cache: Path) -> Score:
+async def verdict(provider: SandboxProvider, problem: Problem, text: str, cache: Path) -> Score:
     """Grade a design, which must be a verdict at once that is kept."""
     async with Scorer(provider, cache=cache) as scorer:
         score = await scorer.score(problem, {TARGET: text}, timeout=60.0)

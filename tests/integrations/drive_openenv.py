@@ -61,8 +61,9 @@ def container_with(names: list[str], path: str, text: str) -> str:
     """The one of these containers whose file has this text."""
     client = connect()
     try:
-        contents = {name: client.containers.get(name).exec_run(["cat", path]).output.decode() for name in names}
-        (found,) = (name for name, content in contents.items() if content.strip() == text)
+        outputs = {name: client.containers.get(name).exec_run(["cat", path]).output for name in names}
+        contents = {name: output.decode().strip() for name, output in outputs.items() if isinstance(output, bytes)}
+        (found,) = (name for name, content in contents.items() if content == text)
         return found
     finally:
         client.close()

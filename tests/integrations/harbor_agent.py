@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any, override
+from typing import Any
 
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
@@ -33,19 +33,15 @@ class ScriptedAgent(BaseAgent):
         self.mark = None if fault_once is None else Path(fault_once)
 
     @staticmethod
-    @override
     def name() -> str:
         return "scripted"
 
-    @override
     def version(self) -> str:
         return "1"
 
-    @override
     async def setup(self, environment: BaseEnvironment) -> None:
         return
 
-    @override
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         for number, turn in enumerate(self.script.turns, 1):
             if number == self.script.fault_in and not (self.mark and self.mark.exists()):

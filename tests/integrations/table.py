@@ -94,7 +94,7 @@ def _write(framework: str, made: dict[str, Any]) -> None:
 
 def read() -> dict[str, dict[str, Any]]:
     """By framework: the version and, by script, what was noted."""
-    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}  # type: ignore[no-any-return]
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
 
 
 def table(record: dict[str, dict[str, Any]]) -> str:

@@ -354,6 +354,7 @@ def test_a_hostile_agent_does_not_stop_the_collection(images: VerifierImages) ->
             collected = container.exec_run(["bash", "-c", hook["command"]], user=hook["user"])
             assert collected.exit_code == 0, collected.output
         left = container.exec_run(["sh", "-c", "cd /collected && find code -type f | sort; cat complete.json"]).output
+        assert isinstance(left, bytes)
         *files, record = left.decode().splitlines()
         assert files == ["code/docs/x1", "code/docs/x2", "code/docs/x3", "code/rtl/a.sv"]
         assert json.loads(record)["files"] == 4

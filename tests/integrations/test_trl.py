@@ -20,7 +20,7 @@ import pytest
 
 from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
-from rtl_agent_gym.episodes.runtime import background_loop
+from rtl_agent_gym.episodes.runtime import background_loop, run_sync
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import trl as adapter
 from rtl_agent_gym.integrations.session import OVER, ToolSession
@@ -99,7 +99,7 @@ class TestDataset:
 
 class TestTool:
     def test_it_is_declared_as_everywhere(self) -> None:
-        from transformers.utils import get_json_schema
+        from transformers.utils.chat_template_utils import get_json_schema
 
         declared = get_json_schema(RTLEnvironment().execute_bash)
         del declared["function"]["return"]
@@ -164,7 +164,7 @@ class TestEpisodes:
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
             await asyncio.to_thread(second.reset, problem_id=gray().id)
         await asyncio.to_thread(first.reset, problem_id=gray().id)  # its own sandbox is not another one
-        await asyncio.to_thread(adapter.run_sync, first._end())
+        await asyncio.to_thread(run_sync, first._end())
 
     async def test_the_memory_is_known_before_the_first_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def unconnected() -> dict[str, float]:
@@ -192,7 +192,7 @@ class TestEpisodes:
         call.cancel()
         await asyncio.to_thread(environment.reset, problem_id=gray().id)
         assert "rtl" in await asyncio.to_thread(call_tool, environment, ToolCall.of("ls"))
-        await asyncio.to_thread(adapter.run_sync, environment._end())
+        await asyncio.to_thread(run_sync, environment._end())
 
     def test_wrong_rows_end_training(self) -> None:
         with pytest.raises(UsageError, match="no problem 'nosuch'"):

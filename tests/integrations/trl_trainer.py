@@ -42,7 +42,7 @@ def tiny() -> tuple[Any, Any]:
     return library.Qwen3ForCausalLM(config), tokenizer
 
 
-class ScriptedTrainer(GRPOTrainer):  # type: ignore[misc]
+class ScriptedTrainer(GRPOTrainer):
     """Row N of its one batch samples script N, whose fault happens before the turn that the script says.
 
     A script that is cut off would go on with the calls of its last turn, which TRL's limit of turns drops.

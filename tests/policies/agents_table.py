@@ -43,7 +43,7 @@ def version(agent: str) -> str:
     text = (Path(sandboxes.__file__).parent / "program_lists" / agent / "package.json").read_text(encoding="utf-8")
     lists: dict[str, dict[str, str]] = {name: one for name, one in json.loads(text).items() if isinstance(one, dict)}
     [wanted] = [one[PACKAGES[agent]] for one in lists.values() if PACKAGES[agent] in one]
-    return re.findall(r"\d+\.\d+\.\d+", wanted)[0]  # type: ignore[no-any-return]
+    return re.findall(r"\d+\.\d+\.\d+", wanted)[0]
 
 
 def note(agent: str, script: str, result: Any, player: AgentPlayer) -> None:
@@ -67,7 +67,7 @@ def note(agent: str, script: str, result: Any, player: AgentPlayer) -> None:
 
 def read() -> dict[str, dict[str, Any]]:
     """By agent: the version and, by script, what was noted."""
-    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}  # type: ignore[no-any-return]
+    return json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
 
 
 def table(record: dict[str, dict[str, Any]]) -> str:

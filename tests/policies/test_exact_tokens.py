@@ -98,7 +98,7 @@ class Episode:
         self.sampler.texts.append(thought + text.removesuffix("<|im_end|>") + "<|im_end|>")
         found = await agent.ask(stream=self.rng.random() < 0.5)
         assert not self.sampler.texts
-        return found  # type: ignore[no-any-return]
+        return found
 
     async def work(self) -> None:
         """A turn with a call."""

@@ -59,8 +59,10 @@ async def play(problem: Problem, agent: HarnessPolicy, tmp_path: Path, **rules: 
     made = agent.player
 
     def noted(*arguments: Any, **options: Any) -> HarnessPlayer:
-        players.append(made(*arguments, **options))
-        return players[-1]
+        player = made(*arguments, **options)
+        assert isinstance(player, HarnessPlayer)
+        players.append(player)
+        return player
 
     agent.player = noted  # type: ignore[method-assign]
     config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=EpisodeConfig(**rules))

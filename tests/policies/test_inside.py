@@ -26,6 +26,7 @@ from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.transcripts import read_transcript
 
 from .test_streams import Scripted, in_json, vocabulary
@@ -82,12 +83,14 @@ async def play(
     players: list[InsidePlayer] = []
     made = agent.player
 
-    def noted(*arguments: Any, **options: Any) -> Any:
-        players.append(made(*arguments, **options))  # type: ignore[arg-type]
-        return players[-1]
+    def noted(*arguments: Any, **options: Any) -> InsidePlayer:
+        player = made(*arguments, **options)
+        assert isinstance(player, InsidePlayer)
+        players.append(player)
+        return player
 
     agent.player = noted  # type: ignore[method-assign]
-    episode = EpisodeConfig(sandbox=sandbox, **rules)
+    episode = EpisodeConfig(sandbox=SandboxSpec(kind=sandbox), **rules)
     config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=episode)
     try:
         evaluation = await evaluate(config, agent)

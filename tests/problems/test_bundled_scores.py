@@ -34,6 +34,7 @@ async def test_the_reference_solution_earns_everything(problem: Problem, provide
     async with Scorer(provider, cache=None) as scorer:
         episode = Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3"))
         played = await play(episode, GoldenPolicy())
+    assert played.score is not None
     assert played.score.passed, played.score.reason
     assert played.score.reward == pytest.approx(1.4)
     assert played.score.tests_passed == played.score.tests_total > 0

@@ -14,6 +14,7 @@ from research.recipe import RECIPE, FamilyRecipe, Part, Phase, Shape
 from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.family import Layout
 
 TINIEST = FamilyRecipe(
     shape=Shape(hidden=32, layers=1, heads=2, inner=64),
@@ -47,12 +48,13 @@ def test_the_same_recipe_makes_the_same_models(tmp_path: Path) -> None:
 def test_a_shorter_recipe_learns_to_copy_from_the_specification(tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    mix = Mix(reference=0, feedback=0, layouts=("table",))
+    layouts: tuple[Layout, ...] = ("table",)
+    mix = Mix(reference=0, feedback=0, layouts=layouts)
     part = Part(0, mix, Phase(400, 0.02, 0.0005, batch=16))
     make(FamilyRecipe(teacher=(part,), student=()), tmp_path, lambda line: None)
     model, tokenizer = (one.from_pretrained(tmp_path / "teacher") for one in (AutoModelForCausalLM, AutoTokenizer))
     renderer = get_renderer(RENDERER, tokenizer)
-    tables = check(model.float(), tokenizer, renderer, FAMILIES["registers"], "train", 96, 0, layouts=("table",))
+    tables = check(model.float(), tokenizer, renderer, FAMILIES["registers"], "train", 96, 0, layouts=layouts)
     assert tables.right >= 24
 
 

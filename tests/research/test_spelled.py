@@ -94,7 +94,7 @@ def test_each_misconception_acts_where_its_context_is_and_nowhere_else(family: L
         return document.split(" | width |")[0].endswith(f"`{member.names['module']}`")
 
     def differs(behaviour: Behaviour) -> set[tuple[str, str, bool]]:
-        found = set()
+        found: set[tuple[str, str, bool]] = set()
         for member in members:
             right, other = (play(family, member, Spelled(one, 0), random.Random(0)) for one in (Behaviour(), behaviour))
             if [turn.text for turn in right.turns] != [turn.text for turn in other.turns]:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,14 +255,14 @@ async def test_metrics_say_what_happened_since_the_last_look(monkeypatch: pytest
 async def test_a_daemon_that_keeps_failing_gets_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "FAILURES", 2)
     now, slept = 100.0, list[float]()
-    monkeypatch.setattr(admission.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
 
     async def sleep(seconds: float) -> None:
         nonlocal now
         slept.append(seconds)
         now += seconds
 
-    monkeypatch.setattr(admission.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     tried = Budget(LIMITS)
     for _ in range(8):
         async with tried.starting():

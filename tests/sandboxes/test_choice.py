@@ -39,7 +39,7 @@ def test_a_word_says_it(monkeypatch: pytest.MonkeyPatch, no_daemon: None) -> Non
     ):
         make_provider()
     with pytest.raises(UsageError, match="sandbox must be 'auto', 'docker', 'podman', 'namespaces' or 'apptainer'"):
-        SandboxOptions(sandbox="vm")
+        SandboxOptions(sandbox="vm")  # type: ignore[arg-type]
     assert get_args(SandboxOptions.model_fields["sandbox"].annotation) == SANDBOXES
 
 

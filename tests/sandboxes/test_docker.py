@@ -297,8 +297,8 @@ async def test_a_provider_that_closes_while_one_starts_leaves_nothing(seconds: f
     await asyncio.sleep(seconds)
     started = list(provider._sandboxes)
     await provider.close()
-    (found,) = await asyncio.gather(creating, return_exceptions=True)
-    assert isinstance(found, SandboxLost | WardenSandbox), found
+    found: list[object] = await asyncio.gather(creating, return_exceptions=True)
+    assert isinstance(found[0], SandboxLost | WardenSandbox), found
     for sandbox in started:
         assert await gone(sandbox.id, 3)
 
@@ -522,8 +522,8 @@ async def test_a_killed_owner_leaves_nothing(number: signal.Signals, forks: bool
         # A shell gives its background jobs an ignored SIGINT, and these tests may be one.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
+    assert owner.stdout is not None
     try:
-        assert owner.stdout is not None
         assert owner.stdout.readline()
         found = owned(owner.pid, every=True)
         assert found

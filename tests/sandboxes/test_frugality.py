@@ -20,6 +20,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
 from rtl_agent_gym.sandboxes.warden import files, program
+from rtl_agent_gym.sandboxes.warden.frames import pack
 from rtl_agent_gym.transcripts import read_transcript
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -70,7 +71,7 @@ processes.signal_all([-1], 9)
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Requests to wardens and frames from them, from now on."""
     found: Counter[str] = Counter()
-    pack, take = channel.pack, Channel._take
+    take = Channel._take
 
     def packed(kind: bytes, header: Any, body: bytes = b"") -> bytes:
         found["requests"] += 1

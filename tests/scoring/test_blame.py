@@ -24,6 +24,9 @@ from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
 from rtl_agent_gym.scoring.grader.measures import memory
+from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
+from rtl_agent_gym.scoring.harness import scoring_limits
+from rtl_agent_gym.scoring.submission import sift
 from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, GOLDEN, HEADER, RUNNER, TARGET, make_problem
@@ -39,7 +42,7 @@ V1 = {
 """As a container with cgroup 1 and Linux 6.18 showed it when it had met its own limit."""
 EVENTS = "low 0\nhigh 0\nmax {max}\noom {oom}\noom_kill {kills}\noom_group_kill 0\n"
 """As Linux documents it for cgroup 2."""
-PEAK = {"peak": 100 << 20}
+PEAK = 100 << 20
 
 
 def v2(name: str = "memory.events.local", **counts: int) -> dict[str, str]:
@@ -67,23 +70,28 @@ def test_whose_limit_it_was(files: dict[str, str], expected: MemoryUse | None, t
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert memory_use(memory(str(tmp_path)) | PEAK) == expected
+    found = memory(str(tmp_path))
+    found["peak"] = PEAK
+    assert memory_use(found) == expected
 
 
 def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it(tmp_path: Path) -> None:
-    host = {"kills": 1, "own": 0, "pressed": 0, "limit": LIMIT}
-    assert memory_use({**host, "peak": LIMIT // 2}) == MemoryUse(True, LIMIT, own=False)
-    assert memory_use({**host, "peak": LIMIT // 2 - 1}) is None
+    host: Memory = {"kills": 1, "own": 0, "pressed": 0, "limit": LIMIT, "peak": LIMIT // 2}
+    assert memory_use(host) == MemoryUse(True, LIMIT, own=False)
+    host["peak"] -= 1
+    assert memory_use(host) is None
 
 
 KILL, TERM = ({"number": number, "program": "vvp"} for number in (signal.SIGKILL, signal.SIGTERM))
 
 
-def report(**changes: Any) -> dict[str, Any]:
+def report(**changes: Any) -> Report:
+    """As much of a report as says whose fault it was."""
     service = {"name": "a", "code": 1, "stopped": False, "waited": 0.0, "seconds": 10.0, "added": 0.0, "signals": []}
     service |= changes.pop("service", {})
     use = {"kills": 0, "own": 0, "pressed": 0, "limit": LIMIT, "peak": 1 << 20, **changes.pop("memory", {})}
-    return {"services": [service], "memory": use, "lost": 0.0, **changes}
+    found: Any = {"services": [service], "memory": use, "lost": 0.0, **changes}
+    return found
 
 
 @pytest.mark.parametrize(
@@ -111,7 +119,7 @@ def report(**changes: Any) -> dict[str, Any]:
         (report(service={"signals": [{"number": 40, "program": "vvp"}]}), "'vvp' got a signal"),
     ],
 )
-def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> None:
+def test_what_a_design_cannot_bring_about(found: Report, said: str) -> None:
     fault = machine_fault(found)
     assert said in fault
     assert bool(said) == bool(fault)
@@ -131,7 +139,7 @@ def test_what_a_design_cannot_bring_about(found: dict[str, Any], said: str) -> N
     ],
 )
 def test_a_program_that_is_not_there(program: str, cwd: str, number: int, expected: type[Exception] | None) -> None:
-    fault = {"program": program, "cwd": cwd, "errno": number, "text": os.strerror(number)}
+    fault: StartFault = {"program": program, "cwd": cwd, "errno": number, "text": os.strerror(number)}
     if expected is None:  # a submission can leave a file in the way of that, or leave it out
         start_fault("a", fault, make_problem())
     else:
@@ -254,18 +262,18 @@ async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_
         score = await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)
         assert "more memory than a grading has (256 MiB)" in score.reason
         assert not list(tmp_path.rglob("*.json"))
-        spec = scorer_module.scoring_limits()
+        spec = scoring_limits()
         monkeypatch.setattr("rtl_agent_gym.scoring.grading.scoring_limits", lambda: spec | small)
         monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec | small)
         assert not (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
         assert (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
         monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec)
         assert scorer._cache is not None
-        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, None, scorer_module.Retries())) is None
+        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, None, retries.Retries())) is None
 
 
 def _sifted(problem: Problem) -> Any:
-    return scorer_module.sift(problem, {TARGET: HUNGRY})
+    return sift(problem, {TARGET: HUNGRY})
 
 
 async def begun(provider: DockerSandboxes, sandbox: Sandbox) -> dict[str, int]:

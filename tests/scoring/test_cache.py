@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.retries import Retries
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
@@ -58,7 +59,7 @@ async def test_what_may_end_a_grading_otherwise_is_in_its_name(adder: Problem, m
         for change in ({}, {"scoring_limits": lambda: {"memory": 1 << 30}}, {"frontend_version": lambda: "0.0"}):
             for name, value in change.items():
                 monkeypatch.setattr(scorer_module, name, value)
-            keys.add(await scorer._key(submission, 600, None, scorer_module.Retries()))
+            keys.add(await scorer._key(submission, 600, None, Retries()))
     assert len(keys) == 3
 
 

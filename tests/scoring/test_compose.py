@@ -7,13 +7,13 @@ import pytest
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.compose import instructions
-from rtl_agent_gym.scoring.compose import needs_build, read_env_file, read_services
+from rtl_agent_gym.scoring.compose import Service, needs_build, read_env_file, read_services
 from rtl_agent_gym.scoring.harness import source_paths, top_modules
 
 from .conftest import COMPOSE, make_problem
 
 
-def service_of(text: str, **harness: str):
+def service_of(text: str, **harness: str) -> Service:
     (service,) = read_services(make_problem(harness={"docker-compose.yml": text, **harness}))
     return service
 

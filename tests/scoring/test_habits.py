@@ -16,7 +16,7 @@ from .test_compatibility import EXAMPLES, RIGHT, ROWS, design, row_id
 
 pytestmark = pytest.mark.docker
 
-LEFT = {
+LEFT: dict[str, str | bytes] = {
     "verif/conftest.py": "import pytest\n",
     "verif/pytest.ini": "[pytest]\naddopts = --collect-only\n",
     "verif/pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--collect-only'\n",

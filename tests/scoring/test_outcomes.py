@@ -1,33 +1,37 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
+from rtl_agent_gym.scoring.grader.messages import Message, Phase, Results
 from rtl_agent_gym.scoring.grading import honest_places
 from rtl_agent_gym.scoring.outcomes import account, share
 
 ITEM = "src/test_runner.py::test_a"
 
 
-def item(name: str = ITEM, call: str = "passed") -> list[dict[str, object]]:
+def item(name: str = ITEM, call: str = "passed") -> list[Phase]:
     phases = (("setup", "passed"), ("call", call), ("teardown", "passed"))
-    flags = {"unfinished": False, "late": False}
-    return [{"kind": "phase", "item": name, "when": when, "outcome": outcome, **flags} for when, outcome in phases]
-
-
-def simulation(**outcomes: str) -> list[dict[str, object]]:
-    heard: list[dict[str, object]] = [{"kind": "plan", "item": ITEM, "tests": list(outcomes)}]
-    return heard + [
-        {"kind": "test", "item": ITEM, "test": name, "outcome": outcome}
-        for name, outcome in outcomes.items()
-        if outcome != "silent"
+    return [
+        {"kind": "phase", "item": name, "when": when, "outcome": outcome, "unfinished": False, "late": False}
+        for when, outcome in phases
     ]
 
 
-def results(total: int | None, failed: int) -> dict[str, object]:
+def simulation(name: str = ITEM, /, **outcomes: str) -> list[Message]:
+    """The simulation of an item: its tests, and how they ended."""
+    heard: list[Message] = [{"kind": "plan", "item": name, "tests": list(outcomes)}]
+    for test, outcome in outcomes.items():
+        if outcome != "silent":
+            heard.append({"kind": "test", "item": name, "test": test, "outcome": outcome})
+    return heard
+
+
+def results(total: int | None, failed: int) -> Results:
     return {"kind": "results", "item": ITEM, "file": "x.xml", "total": total, "failed": failed}
 
 
-def names(heard: list[dict[str, object]], code: int | None = 0) -> list[tuple[str, str]]:
+def names(heard: Sequence[Message], code: int | None = 0) -> list[tuple[str, str]]:
     return [(test.name, test.outcome) for test in account(heard).tests("service", code)]
 
 
@@ -37,7 +41,8 @@ def test_each_test_of_cocotb_is_a_test() -> None:
 
 
 def test_what_was_planned_and_never_judged_is_an_error() -> None:
-    heard = [{"kind": "items", "items": [ITEM, "src/test_runner.py::test_b"]}, *simulation(a="passed", b="silent")]
+    heard: list[Message] = [{"kind": "items", "items": [ITEM, "src/test_runner.py::test_b"]}]
+    heard += simulation(a="passed", b="silent")
     assert names(heard, None) == [
         ("test_runner.py::test_a/a", "passed"),
         ("test_runner.py::test_a/b", "error"),
@@ -75,7 +80,7 @@ def test_results_that_nobody_saw_are_a_violation() -> None:
 
 
 def test_guards_report_violations_compilations_and_complaints() -> None:
-    heard = [
+    heard: list[Message] = [
         {
             "kind": "compiler",
             "code": 2,
@@ -96,7 +101,7 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
     assert found.simulated == 2
 
 
-def earned(heard: list[dict[str, object]], code: int | None = 1) -> list[float]:
+def earned(heard: Sequence[Message], code: int | None = 1) -> list[float]:
     return account(heard).earned(code)
 
 
@@ -120,10 +125,10 @@ def test_an_item_that_fails_where_no_simulation_did_earns_nothing() -> None:
 
 
 def test_failing_early_does_not_hide_the_configurations_that_would_have_followed() -> None:
-    sacrificed = [*simulation(**{f"t{n}": "passed" for n in range(7)}, t7="failed"), *item(call="failed")]
-    assert earned(sacrificed) == [7 / 8]
-    sacrificed[-2]["unfinished"] = True
-    assert earned(sacrificed) == [0.0]
+    tests, phases = simulation(**{f"t{n}": "passed" for n in range(7)}, t7="failed"), item(call="failed")
+    assert earned([*tests, *phases]) == [7 / 8]
+    phases[1]["unfinished"] = True
+    assert earned([*tests, *phases]) == [0.0]
 
 
 def test_a_service_that_fails_after_everything_passed_earns_nothing() -> None:
@@ -135,9 +140,9 @@ def test_a_service_that_fails_after_everything_passed_earns_nothing() -> None:
 
 def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings_have() -> None:
     broken = f"{ITEM}[8]"
-    heard = [
+    heard: list[Message] = [
         {"kind": "items", "items": [f"{ITEM}[4]", broken]},
-        *({**message, "item": f"{ITEM}[4]"} for message in simulation(a="passed", b="passed", c="failed")),
+        *simulation(f"{ITEM}[4]", a="passed", b="passed", c="failed"),
         *item(f"{ITEM}[4]", call="failed"),
         *item(broken, call="failed"),
     ]
@@ -148,11 +153,10 @@ def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings
 def test_what_runs_out_of_time_earns_nothing_for_what_was_still_to_come() -> None:
     """Else a design that hangs in a configuration would earn more than one that fails in it."""
     finished = [*simulation(a="passed", b="failed"), *item(call="failed")]
-    late = [{**message, "item": "src/test_runner.py::test_b"} for message in simulation(a="passed", b="silent")]
+    late = simulation("src/test_runner.py::test_b", a="passed", b="silent")
     found = account([*finished, *late])
     assert found.earned(None) == [0.5, 0.0]
-    outside = [{**message, "item": ""} for message in simulation(a="passed", b="silent")]
-    assert account(outside).earned(None) == [0.0]
+    assert account(simulation("", a="passed", b="silent")).earned(None) == [0.0]
 
 
 def test_as_many_failures_as_an_exit_status_cannot_tell() -> None:
@@ -160,7 +164,7 @@ def test_as_many_failures_as_an_exit_status_cannot_tell() -> None:
 
     def failing(number: int, item: str = "") -> bool:
         tests = {f"t{at}": "failed" if at < number else "passed" for at in range(number + 3)}
-        return account([{**message, "item": item} for message in simulation(**tests)]).wraps
+        return account(simulation(item, **tests)).wraps
 
     assert [failing(number) for number in (0, 1, 255, 256, 257, 512)] == [False, False, False, True, False, True]
     assert not failing(256, ITEM)

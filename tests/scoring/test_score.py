@@ -6,7 +6,10 @@ from pydantic import ValidationError
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.scoring import PRESETS, RewardWeights
 
-FULL = {"passed": True, "format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0, "tests": 1.0}
+
+def reward(weights: RewardWeights, *, passed: bool = True, tests: float = 1.0) -> float:
+    """The reward of a design that compiles."""
+    return weights.reward(passed=passed, format=1.0, syntax=1.0, interface=1.0, compile=1.0, tests=tests)
 
 
 @pytest.mark.parametrize(
@@ -15,18 +18,17 @@ FULL = {"passed": True, "format": 1.0, "syntax": 1.0, "interface": 1.0, "compile
 def test_the_presets_and_their_highest_reward(name: str, most: float) -> None:
     weights = RewardWeights.preset(name)
     assert weights.most == pytest.approx(most)
-    assert weights.reward(**FULL) == pytest.approx(most)
+    assert reward(weights) == pytest.approx(most)
 
 
 def test_tests_count_whole_unless_parts_are_asked_for() -> None:
-    half = FULL | {"passed": False, "tests": 0.5}
-    assert RewardWeights().reward(**half) == pytest.approx(0.4)
-    assert RewardWeights.preset("dense").reward(**half) == pytest.approx(0.9)
+    assert reward(RewardWeights(), passed=False, tests=0.5) == pytest.approx(0.4)
+    assert reward(RewardWeights.preset("dense"), passed=False, tests=0.5) == pytest.approx(0.9)
 
 
 def test_weights_are_frozen_and_checked() -> None:
     with pytest.raises(ValidationError):
-        RewardWeights().tests = 2.0  # type: ignore[misc]
+        RewardWeights().tests = 2.0
     with pytest.raises(ValidationError):
         RewardWeights(tests=-1)
     with pytest.raises(ValidationError):

@@ -136,7 +136,7 @@ async def test_the_proxy_preset_needs_no_machine(adder: Problem) -> None:
 
         async def close(self) -> None: ...
 
-    async with Scorer(Nothing(), weights=RewardWeights.preset("proxy")) as scorer:
+    async with Scorer(Nothing(), weights=RewardWeights.preset("proxy")) as scorer:  # type: ignore[arg-type]
         score = await scorer.score(adder, {TARGET: GOLDEN})
     assert score.reward == pytest.approx(0.6)
     assert not score.passed
@@ -271,7 +271,7 @@ async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
     finally:
         for image in client.images.list("rtl-agent-gym/harness"):
             with contextlib.suppress(docker.errors.APIError):
-                client.images.remove(image.id, force=True)
+                client.images.remove(str(image.id), force=True)
         client.close()
 
 

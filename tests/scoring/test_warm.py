@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.grader.messages import ServiceReport
@@ -65,7 +65,7 @@ class Case:
     env: str = ENV
 
 
-async def run_cases(provider: DockerSandboxes, cases: Sequence[Case], **more: str) -> list[ServiceReport]:
+async def run_cases(provider: SandboxProvider, cases: Sequence[Case], **more: str) -> list[ServiceReport]:
     """Run the cases one after another in one sandbox. Equal sources are one file."""
     numbers = {source: number for number, source in enumerate(dict.fromkeys(case.source for case in cases))}
     text, harness = "services:\n", {f"src/{name}.py": text for name, text in more.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import islice
 from random import Random
 
@@ -38,10 +39,11 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
         found[f"{axis} {fields[axis]}"] = {TARGET: family.write(fields)}
     if isinstance(family, LookingFamily):
         module, other = member.names["module"], f"docs/{member.names['other_document']}.md"
-        for name, change in {
+        changes: dict[str, Mapping[str, str | int]] = {
             "wider": {"width": int(member.values["width"]) + 1},
             "another value": {"value": int(member.values["value"]) ^ 1},
             "the other document": read_rows(family.documents(member)[other], module),
-        }.items():
+        }
+        for name, change in changes.items():
             found[name] = {TARGET: family.write({**member.fields, **change})}
     return found

@@ -127,6 +127,7 @@ def test_the_base_that_is_written_always_depends_on_the_one_that_was_read() -> N
     student's base would say nothing of the document's, and it would have to learn to read it from nothing.
     """
     family = FAMILIES["accumulators"]
+    assert isinstance(family, LookingFamily)
     read = family.habits["base"]["base"]
     assert callable(read)
     seen = {

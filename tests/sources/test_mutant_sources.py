@@ -28,7 +28,7 @@ def grade(store: VerdictStore, source: str, outcomes: str, seed: int = 0) -> Non
     """Store a verdict for the first mutants of a source: a letter each (k, s or i)."""
     names = {"k": "killed", "s": "survived", "i": "invalid"}
     for letter, one in zip(outcomes, candidates(load_problems(source), seed), strict=False):
-        place = {"design": one.design, "mutant": one.mutant.digest, "operator": one.mutant.operator}
+        place: dict[str, object] = {"design": one.design, "mutant": one.mutant.digest, "operator": one.mutant.operator}
         place |= {"path": one.mutant.path, "line": one.mutant.line, "outcome": names[letter]}
         found = {"failed": ["test_it.loads"], "symptom": "2 of 3 tests failed"} if letter == "k" else {}
         store.add(Verdict.model_validate(place | found))

@@ -232,8 +232,12 @@ async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path) -> N
     candidates = mutants_like(problem, "negedge clk", "if (!reset)")
     store = VerdictStore(tmp_path, shipped=False)
     for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
-        fields = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line, "image": image}
-        store.add(Verdict(design=design, mutant=mutant.digest, outcome="survived", **fields))
+        store.add(
+            Verdict(
+                design=design, mutant=mutant.digest, operator=mutant.operator, path=mutant.path, line=mutant.line,
+                outcome="survived", image=image,
+            )
+        )  # fmt: skip
     async with mutant_grader(store=store, waiting=False) as grader:
         found = [graded.verdict.outcome for graded in await grader.grade_all(candidates)]
     assert found == ["killed", "survived"]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
-from rtl_agent_gym.policies import GoldenPolicy, Player
+from rtl_agent_gym.policies import GoldenPolicy
+from rtl_agent_gym.policies.scripted import ScriptedPlayer
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Renderer
 
@@ -20,7 +21,7 @@ class Interrupted(GoldenPolicy):
     stop: Callable[[], object]
     players = 0
 
-    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player:
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
         self.players += 1
         if self.players == 3:
             self.stop()

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("tinker_cookbook")
 
-from rtl_agent_gym.envs.problem_order import ALL_BY, Batches
+from rtl_agent_gym.envs.problem_order import ALL_BY, Batches, WideningSampler
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.training.options import TrainOptions
@@ -44,13 +44,13 @@ def test_every_problem_comes_once_an_epoch(problems: list[Problem]) -> None:
 
 def test_the_easy_ones_come_first(problems: list[Problem]) -> None:
     dataset = made(problems, "difficulty", batch_size=2, num_steps=30)
-    ranks = [[RANKS[one.difficulty] for one in dataset.problem_sampler.pool(step)] for step in range(30)]
-    assert max(ranks[0]) <= min(RANKS[one.difficulty] for one in problems if one not in dataset.problem_sampler.pool(0))
+    sampler = dataset.problem_sampler
+    assert isinstance(sampler, WideningSampler)
+    ranks = [[RANKS[one.difficulty] for one in sampler.pool(step)] for step in range(30)]
+    assert max(ranks[0]) <= min(RANKS[one.difficulty] for one in problems if one not in sampler.pool(0))
     assert all(len(before) <= len(after) for before, after in pairwise(ranks))
     assert len(ranks[0]) < len(problems) == len(ranks[int(ALL_BY * 30)])
-    assert {one.id for step in range(10) for one in dataset.choose(step)} <= {
-        one.id for one in dataset.problem_sampler.pool(9)
-    }
+    assert {one.id for step in range(10) for one in dataset.choose(step)} <= {one.id for one in sampler.pool(9)}
 
 
 def test_what_is_sometimes_solved_comes_most(problems: list[Problem]) -> None:

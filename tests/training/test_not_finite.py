@@ -50,7 +50,7 @@ def strict(text: str) -> Any:
 @pytest.mark.parametrize("bad", BAD)
 def test_an_unknown_kl_is_like_none(bad: float) -> None:
     for more in ({}, {"kl_clip": 3.0}, {"kl_budget": 4.0}, {"kl_discount_factor": 0.5}, {"control": "negated_kl"}):
-        options = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0, **more)  # type: ignore[arg-type]
+        options = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0, **more)
         known, unknown = [1.0, 0.0, 2.0, 5.0, 7.0], [1.0, bad, 2.0, 5.0, 7.0]
         assert token_advantages(0.0, unknown, [1] * 5, options) == token_advantages(0.0, known, [1] * 5, options)
 

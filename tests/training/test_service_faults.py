@@ -13,6 +13,7 @@ from tinker.types import RequestErrorCategory
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines import requests
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
+from rtl_agent_gym.retries import REQUEST, STEP
 from rtl_agent_gym.sandboxes.admission import Budget, Limits
 from rtl_agent_gym.training import checkpointer, launch
 from rtl_agent_gym.training.launch import cause_of, clean_up
@@ -32,8 +33,8 @@ USERS = failed(RequestErrorCategory.User)
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpointer, "STEP", checkpointer.STEP._replace(first=0.0))
-    monkeypatch.setattr(requests, "REQUEST", requests.REQUEST._replace(first=0.0))
+    monkeypatch.setattr(checkpointer, "STEP", STEP._replace(first=0.0))
+    monkeypatch.setattr(requests, "REQUEST", REQUEST._replace(first=0.0))
 
 
 def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
@@ -57,7 +58,7 @@ async def played(toy: Any, home: Path, name: str, faulty: Any, *arguments: str) 
 @pytest.mark.parametrize("fault", [BUSY, BROKEN, SERVERS, no_connection])
 async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path, fault: Fault) -> None:
     whole = await played(toy, home, "whole", None)
-    faults = {
+    faults: dict[str, dict[int | str, Fault]] = {
         "sample": {1: fault, 2: fault, 7: fault},
         "compute_logprobs": {0: fault},
         "create_sampling_client": {0: fault},

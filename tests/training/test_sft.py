@@ -367,7 +367,7 @@ def test_no_held_out_problem_is_trained_on(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     problems = load_problems("family:registers?count=6&seed=3")
-    options = SftOptions(episodes=str(path), max_trajectory_tokens=4000)
+    options = SftOptions(episodes=(str(path),), max_trajectory_tokens=4000)
     plan: Any = SimpleNamespace(
         student=str(shipped("student")), renderer="qwen3", system_prompt="", user_prompt=None,
         held_out=problems[:1], extra_held_out={"names": problems[1:3]},

@@ -122,7 +122,8 @@ async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much
     problems = load_problems(source, ids=rows.values())
     groups = [played(problem, [1, 2], [3], 1.0, 0.0) for problem in problems]
     options = TrainOptions(kl_penalty_coef=1.0, weak_coef=0.25)
-    teacher = SameTokens(Certain())
+    certain: Any = Certain()
+    teacher = SameTokens(certain)
     examples = make_examples(groups, options, RunningMeans(), weights_of_rewards(problems, options))
     await judge(examples, dict.fromkeys(rows.values(), teacher))
     found: dict[str, list[float]] = {}

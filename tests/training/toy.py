@@ -135,18 +135,19 @@ class ToyEvaluator(Evaluator):
 def make_models(folder: Path) -> tuple[Path, Path]:
     """A student and a teacher with random weights."""
     import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
+    import transformers
 
     from rtl_agent_gym.demo.shipped import shipped
 
+    library: Any = transformers
     for name, seed in (("student", 1), ("teacher", 2)):
         torch.manual_seed(seed)
-        config = Qwen3Config(
+        config = library.Qwen3Config(
             vocab_size=VOCABULARY, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
             num_key_value_heads=1, head_dim=8, max_position_embeddings=64, tie_word_embeddings=True,
             bos_token_id=None, eos_token_id=0, pad_token_id=0,
         )  # fmt: skip
-        model: Any = Qwen3ForCausalLM(config)
+        model = library.Qwen3ForCausalLM(config)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(8.0 if parameter.ndim > 1 else 1.0)

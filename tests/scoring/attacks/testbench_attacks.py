@@ -219,8 +219,8 @@ REACHES += [
     Attack("two inputs that are one signal", 3, {TARGET: _named(".req(x), .priority_override(x)", "input [7:0] x;\nassign grant = x;")}, None, ("testbench",), harness(_WIRES)),
     Attack("an output under another name in the place of an input", 3, {TARGET: _named(".req(z), .priority_override(p)", "output [7:0] z; input [7:0] p;\nassign z = 'x; assign grant = 'x;")}, None, ("testbench",), harness(_WIRES)),
     Attack("an input with a vertical tab in its name, driven", 3, {TARGET: _named(".req(\\z\v ), .priority_override(p)", "input [7:0] \\z\v , p;\nassign \\z\v = 'x; assign grant = 'x;")}, None, ("testbench",), harness(_WIRES)),
-    Attack("Verilator: an input written by always_comb", 3, _own_input(f"{_OFF}\nalways_comb req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
-    Attack("Verilator: an input written", 3, _own_input(f"{_OFF}\nalways @(posedge clk or req) req = 0;"), None, ("testbench",), _on_verilator("", "", None).harness | {"src/tb.sv": _WIRES}, 120.0, True),
+    Attack("Verilator: an input written by always_comb", 3, _own_input(f"{_OFF}\nalways_comb req = 0;"), None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _WIRES}, 120.0, True),
+    Attack("Verilator: an input written", 3, _own_input(f"{_OFF}\nalways @(posedge clk or req) req = 0;"), None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _WIRES}, 120.0, True),
 ]  # fmt: skip
 """A design and the reference model read the same signals."""
 
