@@ -85,8 +85,10 @@ def play(policy: str, family: str, split: str, lie: str, options: argparse.Names
     summary = asyncio.run(evaluate(config)).summary
     if summary.finished < summary.episodes:
         raise UsageError(f"{summary.episodes - summary.finished} episodes have no verdict; run the same command again")
+    looking = FAMILIES[family]
+    assert isinstance(looking, LookingFamily)
     documents = {
-        problem.id: f"docs/{member.names['document']}.md"
+        problem.id: looking.document(member)
         for problem, member in zip(load_problems(source), draw_members(source), strict=True)
     }
     for result in read_results(folder):

@@ -15,12 +15,14 @@ from typing import Any
 from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
 from research.tokenizer import SPELLED, build
 from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, read_rows
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
 from rtl_agent_gym.sources.families.identifiers import draw_identifier
-from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily, read_rows
+from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily
 
 MOST_CHECKS = 3
 """Runs of the smoke test in an episode: two fixes are enough."""
@@ -78,7 +80,9 @@ def fix(fields: Fields, role: str) -> str:
 
 
 def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Random) -> TextEpisode:
-    """An episode of a model that behaves like this."""
+    """An episode of a model that behaves like this. Raises `UsageError` for another family than `accumulators`."""
+    if family is not ACCUMULATORS:
+        raise UsageError(f"{family.name} has no scripted episodes; choose {ACCUMULATORS.name}")
     doing, names = mix.behaviour, member.names
     user, design = user_prompt(family, member), dict(member.fields)
     documents = family.documents(member)

@@ -23,14 +23,14 @@ from rtl_agent_gym.prompts import build_prompt
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import Parameters
 from rtl_agent_gym.sources.families.identifiers import draw_identifier
 from rtl_agent_gym.sources.families.looking import LookingFamily
 
 torch = pytest.importorskip("torch", reason="the extra `local` is not installed")
 
-LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
+LOOKING = [ACCUMULATORS]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
 MISTAKEN = Spelled(
     Behaviour(misread=0.5, blind=0.5, astray=0.5, hasty=0.5, careless=0.5, confused=0.5, restless=0.5), forced=0.5

@@ -7,7 +7,8 @@ from itertools import islice
 from random import Random
 
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.looking import LookingFamily, read_rows
+from rtl_agent_gym.sources.families.family import Fields
+from rtl_agent_gym.sources.families.looking import LookingFamily
 
 
 def members(family: str, count: int) -> list[Parameters]:
@@ -38,12 +39,34 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
         fields = rng.choice([fields for fields in others if family.is_possible(fields)])
         found[f"{axis} {fields[axis]}"] = {TARGET: family.write(fields)}
     if isinstance(family, LookingFamily):
-        module, other = member.names["module"], f"docs/{member.names['other_document']}.md"
-        changes: dict[str, Mapping[str, str | int]] = {
-            "wider": {"width": int(member.values["width"]) + 1},
-            "another value": {"value": int(member.values["value"]) ^ 1},
-            "the other document": read_rows(family.documents(member)[other], module),
-        }
-        for name, change in changes.items():
-            found[name] = {TARGET: family.write({**member.fields, **change})}
+        other = family.documents(member)[family.document(member, "other_document")]
+        changes = _FACTS[family.name](member.fields)
+        changes["the other document"] = family.documents_of.read(other, member.names["module"])
+        found |= {name: {TARGET: family.write({**member.fields, **change})} for name, change in changes.items()}
     return found
+
+
+def _misread_rows(fields: Fields) -> dict[str, dict[str, str | int]]:
+    return {"wider": {"width": int(fields["width"]) + 1}, "another value": {"value": int(fields["value"]) ^ 1}}
+
+
+def _misread_table(fields: Fields) -> dict[str, dict[str, str | int]]:
+    """Another reset state, and for each kind of entry another one in a place drawn by chance."""
+    rng, states, table, outputs = (
+        Random(str(fields)),
+        int(fields["states"]),
+        str(fields["table"]),
+        str(fields["outputs"]),
+    )
+    places = [at for at, cell in enumerate(table) if cell.isdigit()]
+    place, output = rng.choice(places), rng.choice([at for at, cell in enumerate(outputs) if cell != " "])
+    following = (int(table[place]) + 1) % states
+    shown = f"{int(outputs[output], 16) ^ 1:x}"
+    return {
+        "another reset state": {"start": (int(fields["start"]) + 1) % states},
+        "another next state": {"table": f"{table[:place]}{following}{table[place + 1 :]}"},
+        "another output": {"outputs": f"{outputs[:output]}{shown}{outputs[output + 1 :]}"},
+    }
+
+
+_FACTS = {"accumulators": _misread_rows, "machines": _misread_table}

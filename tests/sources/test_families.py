@@ -82,7 +82,7 @@ def test_members_are_sound(family: Family, split: Split) -> None:
         assert all(specification.count(f"`{member.names[role]}`") == 1 for role in family.roles)
         assert "{" not in specification
         assert len(specification) < 1200
-        assert len(problem.golden[TARGET].splitlines()) < 21  # type: ignore[index]
+        assert len(problem.golden[TARGET].splitlines()) < (70 if family.name == "machines" else 21)  # type: ignore[index]
 
 
 @each_family

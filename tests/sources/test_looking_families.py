@@ -6,11 +6,12 @@ import asyncio
 import json
 import re
 from collections import Counter
+from random import Random
 
 import pyslang
 import pytest
 
-from research.spelled import fix, look
+from research.spelled import Spelled, fix, play
 from rtl_agent_gym.demo.shipped import RENDERER, call, write
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
@@ -20,17 +21,10 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
+from rtl_agent_gym.sources.families.accumulators import digits, read_rows
 from rtl_agent_gym.sources.families.family import is_held_out
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
-from rtl_agent_gym.sources.families.looking import (
-    PASSED,
-    RUN_SMOKE,
-    SMOKE,
-    LookingFamily,
-    digits,
-    is_held_out_pair,
-    read_rows,
-)
+from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
@@ -44,50 +38,61 @@ def words(member: Parameters) -> set[str]:
     return {part.rstrip("0123456789") for name in member.names.values() for part in name.split("_")}
 
 
+def told(family: LookingFamily) -> set[str]:
+    """What only documents tell."""
+    return {*family.documents_of.tells, *family.documents_of.facts} - ({family.size} - set(family.documents_of.tells))
+
+
+def read(family: LookingFamily, member: Parameters, text: str) -> dict[str, str | int]:
+    """A member's fields for who reads a document."""
+    return {**member.fields, **family.documents_of.read(text, member.names["module"])}
+
+
+def differ(family: LookingFamily, one: dict[str, str | int], other: dict[str, str | int]) -> bool:
+    pairs = zip(family.documents_of.distinct(one), family.documents_of.distinct(other), strict=True)
+    return all(mine != yours for mine, yours in pairs)
+
+
 @each_family
-def test_width_and_value_are_in_one_document(family: LookingFamily) -> None:
-    for member in drawn(family, "train"):
-        documents, module = family.documents(member), member.names["module"]
-        right = read_rows(documents[f"docs/{member.names['document']}.md"], module)
-        wrong = read_rows(documents[f"docs/{member.names['other_document']}.md"], module)
-        assert right == {key: member.values[key] for key in ("width", "base", "value")}
-        assert all(wrong[key] != right[key] for key in ("width", "value"))
-        assert all(document.count("| `") == 6 for document in documents.values())
+def test_the_facts_are_in_one_document(family: LookingFamily) -> None:
+    for member in drawn(family, "train") + drawn(family, "sizes", 50):
+        documents = family.documents(member)
+        assert len(documents) == 2
+        assert read(family, member, documents[family.document(member)]) == member.fields
+        other = read(family, member, documents[family.document(member, "other_document")])
+        assert differ(family, other, member.fields)
 
 
 @each_family
 def test_the_prompt_does_not_say_what_must_be_looked_up(family: LookingFamily) -> None:
     """Members that differ only in these facts have the same prompt, but for the sizes of their files."""
-    for member in drawn(family, "train", 50):
-        other = member.model_copy(
-            update={
-                "values": member.values
-                | {"width": 33, "value": 5, "base": "decimal", "enable_level": 1 - int(member.values["enable_level"])}
-            }
-        )
+    for member, donor in zip(drawn(family, "train", 50), drawn(family, "combinations", 50), strict=True):
+        facts = {key: donor.values[key] for key in told(family)}
+        facts["enable_level"] = 1 - int(member.values["enable_level"])
+        other = member.model_copy(update={"values": member.values | facts})
         one, two = (re.sub(r"\([\d,]+ bytes\)", "", build_prompt(family.problem(each))[1]) for each in (member, other))
         assert one == two
         assert family.problem(member).context != family.problem(other).context
 
 
-@each_family
-def test_nobody_guesses_the_facts(family: LookingFamily) -> None:
-    """The most frequent width, value and polarity together are rare: at most 1 in 100."""
-    found = Counter(
-        (member.values["width"], member.values["value"], member.values["enable_level"])
-        for member in drawn(family, "combinations", 2000)
-    )
-    assert found.most_common(1)[0][1] <= 20
+@pytest.mark.parametrize(("name", "most"), [("accumulators", 20), ("machines", 4)])
+def test_nobody_guesses_the_facts(name: str, most: int) -> None:
+    """The most frequent facts and polarity together are rare: at most 1 in 100 or fewer, as docs/families.md says."""
+    family = FAMILIES[name]
+    assert isinstance(family, LookingFamily)
+    facts = [*sorted(told(family) & set(family.documents_of.facts)), "enable_level"]
+    found = Counter(tuple(member.values[key] for key in facts) for member in drawn(family, "combinations", 2000))
+    assert found.most_common(1)[0][1] <= most
 
 
 @each_family
 def test_each_split_holds_out_what_it_says(family: LookingFamily) -> None:
     for split in family.splits:
         for member in drawn(family, split):
-            values = {axis: member.values[axis] for axis in family.axes} | {"width": member.values["width"]}
+            values = {axis: member.values[axis] for axis in (*family.axes, family.size)}
             assert is_held_out(values) == (split == "combinations")
-            assert is_held_out_pair(values) == (split == "operations")
-            assert (int(values["width"]) > 40) == (split == "sizes")
+            assert family.is_held_out_pair(values) == (split == "operations")
+            assert (values[family.size] in family.larger_sizes) == (split == "sizes")
             assert words(member).isdisjoint(RESERVED)
             if split == "names":
                 assert all(
@@ -101,9 +106,9 @@ def test_each_split_holds_out_what_it_says(family: LookingFamily) -> None:
 @each_family
 def test_both_operations_of_a_held_out_pair_are_trained(family: LookingFamily) -> None:
     train, held_out = drawn(family, "train", 2000), drawn(family, "operations")
-    for axis in ("operand", "operation"):
+    for axis in family.pair:
         assert {member.values[axis] for member in held_out} <= {member.values[axis] for member in train}
-    pairs = {(member.values["operand"], member.values["operation"]) for member in held_out}
+    pairs = {tuple(member.values[axis] for axis in family.pair) for member in held_out}
     assert len(pairs) >= 5
 
 
@@ -115,7 +120,7 @@ def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily)
             field = next(iter(family.habits[habit]))
             change = family.habits[habit][field]
             assert callable(change)
-            before, after = member.values[field], change(member.fields)
+            before, after = member.fields[field], change(member.fields)
             changes[before, after] += 1
         changed = {pair: count for pair, count in changes.items() if (pair[0] or 0) != pair[1] and pair != (0, 0)}
         assert len(changed) >= 2, (habit, changes)
@@ -156,6 +161,13 @@ def test_digits_are_those_of_the_base() -> None:
         read_rows("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
 
 
+def test_only_accumulators_have_scripted_episodes() -> None:
+    family = FAMILIES["machines"]
+    assert isinstance(family, LookingFamily)
+    with pytest.raises(UsageError, match="machines has no scripted episodes; choose accumulators"):
+        play(family, family.draw(Random(0)), Spelled(), Random(0))
+
+
 def test_a_split_that_a_family_does_not_have_is_one_clear_line() -> None:
     with pytest.raises(UsageError, match="registers has no split 'sizes'; it has train, combinations, wordings, names"):
         load_problems("family:registers?split=sizes")
@@ -169,8 +181,7 @@ def test_a_lie_changes_the_files_alone(family: LookingFamily) -> None:
     for member, one, two, three in zip(draw_members(source), true, documents, smoke, strict=True):
         assert one.harness == two.harness == three.harness
         assert one.golden == two.golden == three.golden
-        told = read_rows(two.context[f"docs/{member.names['document']}.md"], member.names["module"])
-        assert all(told[key] != member.values[key] for key in ("width", "value"))
+        assert differ(family, read(family, member, two.context[family.document(member)]), member.fields)
         assert two.context[SMOKE] == one.context[SMOKE]
         assert {path: text for path, text in three.context.items() if path != SMOKE} == family.documents(member)
     assert 20 <= sum(one.context[SMOKE] != three.context[SMOKE] for one, three in zip(true, smoke, strict=True)) <= 38
@@ -213,6 +224,7 @@ async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
                     levels = int(design["reset_level"]), int(design["enable_level"])
                     outputs += ["", family.smoke_output(member, *levels)]
                 files = {
+                    **family.documents(member),
                     SMOKE: family.smoke(member),
                     TARGET: family.write({**member.fields, "reset_level": reset, "enable_level": enable}),
                 }
@@ -228,13 +240,14 @@ async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
 async def read_and_repair(problem: Problem, member: Parameters, provider: DockerSandboxes, grader: Scorer) -> bool:
     """Whether somebody passes who reads the document, writes, runs the smoke test and believes both."""
     family = FAMILIES[member.family]
+    assert isinstance(family, LookingFamily)
     config = EpisodeConfig(system_prompt="", max_turns=9)
     async with Episode(
         problem, provider=provider, grader=grader, renderer=get_renderer(RENDERER), config=config
     ) as episode:
         await episode.start()
-        document = (await episode.step(call(look(member.names["document"])))).outputs[0]
-        design = {**member.fields, **read_rows(document, member.names["module"]), "enable_level": 1}
+        document = (await episode.step(call(f"cat {family.document(member)}"))).outputs[0]
+        design = {**read(family, member, document), "enable_level": 1}
         await episode.step(call(write({TARGET: family.write(design)})))
         for _ in range(2):
             output = (await episode.step(call(RUN_SMOKE))).outputs[0]

@@ -18,12 +18,13 @@ from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.arbiters import ARBITERS
 from rtl_agent_gym.sources.families.family import SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
 from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
+from rtl_agent_gym.sources.families.machines import MACHINES
 from rtl_agent_gym.sources.families.registers import REGISTERS
 from rtl_agent_gym.sources.families.timers import TIMERS
 
 __all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS)}
+FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES)}
 """All families by name."""
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from random import Random
+
 from rtl_agent_gym.sources.families.family import (
     COMMON_AXES,
     COMMON_LINES,
@@ -11,9 +15,24 @@ from rtl_agent_gym.sources.families.family import (
     asserted,
     reset_phrases,
 )
-from rtl_agent_gym.sources.families.looking import BASES, LOOKING_LINES, LookingFamily, digits
+from rtl_agent_gym.sources.families.looking import (
+    LOOKING_LINES,
+    Documents,
+    LookingFamily,
+    kind_by_name,
+    level_by_name,
+)
 
-_OPERANDS = {
+BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
+"""What stands before a number's digits in a document, and in a design."""
+
+
+def digits(fields: Fields) -> str:
+    """The digits of the reset value in its base."""
+    return f"{int(fields['value']):{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[str(fields['base'])] }}"
+
+
+OPERANDS = {
     "plain": ("{data}", "the input", "as it is"),
     "invert": ("~{data}", "the inverted input", "inverted"),
     "negate": ("-{data}", "the negated input", "negated"),
@@ -23,7 +42,7 @@ _OPERANDS = {
 }
 """The expression of the operand, and its words."""
 
-_EXPRESSIONS = {
+EXPRESSIONS = {
     "load": "operand",
     "add": "{output} + operand",
     "add_sat": "operand > ~{output} ? '1 : {output} + operand",
@@ -37,7 +56,7 @@ _EXPRESSIONS = {
 }
 """The next value of the output, by operation."""
 
-_WORDS = {
+WORDS = {
     "load": ("the operand", "loads the operand", "load the operand"),
     "add": ("output plus operand, wrapping", "adds the operand and wraps", "add the operand, wrapping"),
     "add_sat": ("output plus operand, saturating", "adds the operand and saturates", "add the operand, saturating"),
@@ -57,32 +76,24 @@ _WORDS = {
 
 _LINES = {
     **COMMON_LINES,
+    "document": SpecificationLine(
+        (
+            "Width and reset value are in `docs/{document}.md`.",
+            "`docs/{document}.md` has the width and the reset value.",
+            "For the width and the reset value see `docs/{document}.md`.",
+            "Take the width and the reset value from `docs/{document}.md`.",
+        ),
+        (
+            "See `docs/{document}.md` for the reset value and the width.",
+            "The document with the width and the reset value is `docs/{document}.md`.",
+        ),
+        (
+            "width and reset value | in `docs/{document}.md`",
+            "document with width and reset value | `docs/{document}.md`",
+        ),
+        ("reset value and width | see `docs/{document}.md`",),
+    ),
     **LOOKING_LINES,
-    "enable": SpecificationLine(
-        (
-            "The enable is `{enable}`; the smoke test knows its polarity.",
-            "`{enable}` is the enable, of a polarity that the smoke test tells.",
-            "The smoke test tells the polarity of the enable `{enable}`.",
-        ),
-        (
-            "The polarity of the enable `{enable}` is known to the smoke test.",
-            "It has the enable `{enable}`, and the smoke test tells its polarity.",
-        ),
-        ("enable | `{enable}`, polarity by the smoke test", "enable input | `{enable}`, see the smoke test"),
-        ("enable, with the polarity of the smoke test | `{enable}`",),
-    ),
-    "data": SpecificationLine(
-        ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
-        ("It has the input `{data}`.", "As input it has `{data}`."),
-        ("input | `{data}`", "data input | `{data}`"),
-        ("input of data | `{data}`",),
-    ),
-    "output": SpecificationLine(
-        ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
-        ("It has the output `{output}`.", "As output it has `{output}`."),
-        ("output | `{output}`", "data output | `{output}`"),
-        ("output of data | `{output}`",),
-    ),
     "operand": SpecificationLine(
         ("The operand is {operand_noun}.", "Its operand is {operand_noun}.", "{operand_first} is the operand."),
         ("As operand it has {operand_noun}.", "The input is the operand, {operand_word}."),
@@ -112,8 +123,8 @@ def _is_possible(fields: Fields) -> bool:
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    result, verb, noun = _WORDS[str(fields["operation"])]
-    _, operand, word = _OPERANDS[str(fields["operand"])]
+    result, verb, noun = WORDS[str(fields["operation"])]
+    _, operand, word = OPERANDS[str(fields["operand"])]
     first = operand[0].upper() + operand[1:]
     operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
     return {**reset_phrases(fields), **operands, "result": result, "verb": verb, "noun": noun}
@@ -121,8 +132,8 @@ def _phrases(fields: Fields) -> dict[str, str | int]:
 
 def _write(fields: Fields) -> str:
     output, value = fields["output"], BASES[str(fields["base"])][1] + digits(fields)
-    operand = _OPERANDS[str(fields["operand"])][0].format_map(fields)
-    following = _EXPRESSIONS[str(fields["operation"])].format_map(fields)
+    operand = OPERANDS[str(fields["operand"])][0].format_map(fields)
+    following = EXPRESSIONS[str(fields["operation"])].format_map(fields)
     return (
         f"module {fields['module']} #(\n"
         f"    parameter W = {fields['width']},\n"
@@ -145,13 +156,6 @@ def _write(fields: Fields) -> str:
 _RADIX = {"decimal": 10, "hexadecimal": 16, "binary": 2}
 
 
-def _read_level(fields: Fields) -> int:
-    """The level of an asynchronous reset for who believes its name instead of the specification."""
-    if fields["reset_kind"] == "sync":
-        return int(fields["reset_level"])
-    return 0 if str(fields["reset"]).endswith("_n") else 1
-
-
 def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
     hexadecimal in large ones.
@@ -171,7 +175,7 @@ def _read_value(fields: Fields) -> int:
     return int(digits(fields), _RADIX[_read_base(fields)])
 
 
-def _read_operand(fields: Fields) -> str:
+def read_operand(fields: Fields) -> str:
     """The operand for who shifts to the left with what makes the output larger, and to the right with the rest."""
     operand, operation = fields["operand"], fields["operation"]
     if operand == "left" and operation in ("sub", "sub_sat", "and", "min", "xor"):
@@ -181,7 +185,7 @@ def _read_operand(fields: Fields) -> str:
     return str(operand)
 
 
-def _read_operation(fields: Fields) -> str:
+def read_operation(fields: Fields) -> str:
     """The operation for who lets only changed inputs saturate."""
     operation = str(fields["operation"])
     if operation in ("add", "sub") and fields["operand"] in ("left", "right", "negate", "next"):
@@ -189,6 +193,42 @@ def _read_operation(fields: Fields) -> str:
     if operation in ("add_sat", "sub_sat") and fields["operand"] in ("plain", "invert"):
         return operation.removesuffix("_sat")
     return operation
+
+
+def _draw_value(rng: Random, values: Fields) -> int:
+    """A reset value that fits the width, of some digits in its base."""
+    top = 2 ** int(values["width"])
+    first, last = {
+        "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
+        "hexadecimal": (16, 255),
+        "binary": (2, 15),
+    }[str(values["base"])]
+    last = min(last, top - 1)
+    return rng.randint(min(first, last), last)
+
+
+def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
+    return {"value": _draw_value(rng, values)}
+
+
+def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
+    rows = []
+    for one in modules:
+        rows.append(f"| `{one['module']}` | width | {one['width']} |\n")
+        rows.append(f"| `{one['module']}` | reset value | {BASES[str(one['base'])][0]}{digits(one)} |\n")
+    rng.shuffle(rows)
+    return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
+
+
+def read_rows(document: str, module: str) -> dict[str, str | int]:
+    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
+    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
+    if width is None or value is None:
+        raise KeyError(module)
+    prefix, number = value.groups()
+    base = next(name for name, (before, _) in BASES.items() if before == (prefix or ""))
+    return {"width": int(width[1]), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
 
 
 ACCUMULATORS = LookingFamily(
@@ -200,19 +240,33 @@ ACCUMULATORS = LookingFamily(
         **COMMON_AXES,
         "enable_level": (0, 1),
         "base": tuple(BASES),
-        "operand": tuple(_OPERANDS),
-        "operation": tuple(_EXPRESSIONS),
+        "operand": tuple(OPERANDS),
+        "operation": tuple(EXPRESSIONS),
     },
     is_possible=_is_possible,
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": {"reset_level": _read_level},
-        "kind": {"reset_kind": lambda fields: "async" if str(fields["reset"]).endswith("_n") else "sync"},
+        "reset": {"reset_level": level_by_name},
+        "kind": {"reset_kind": kind_by_name},
         "base": {"base": _read_base, "value": _read_value},
-        "operand": {"operand": _read_operand},
-        "saturation": {"operation": _read_operation},
+        "operand": {"operand": read_operand},
+        "saturation": {"operation": read_operation},
     },
     write=_write,
+    size="width",
+    trained_sizes=range(4, 41),
+    larger_sizes=range(41, 65),
+    pair=("operand", "operation"),
+    documents_of=Documents(
+        path="docs/{}.md",
+        tells=("width", "base"),
+        draw_facts=_draw_facts,
+        facts=("width", "value"),
+        distinct=lambda fields: (fields["width"], fields["value"]),
+        write=_write_document,
+        read=read_rows,
+    ),
+    smoke_template="smoke.sv",
 )
 """A family of problems whose habits depend on what the specification says, in both directions."""

@@ -1,14 +1,16 @@
 """Families whose problems cannot be solved from the prompt alone.
 
-The prompt describes a module. Its width and its reset value are in one of two documents, among those of others; the
-polarity of its enable is in neither: a smoke test, which the agent can run, tells whether the design has it right.
+The prompt describes a module. Some of its facts are in one of two documents, which the prompt names; the other one has
+other facts under the same or a similar name. The polarity of its enable is in neither: a smoke test, which the agent
+can run, tells whether the design has it right.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import PurePosixPath
 from random import Random
 from typing import Literal
 
@@ -35,26 +37,52 @@ PASSED = "PASS\n"
 Lie = Literal["documents", "smoke"]
 """Files that do not tell the truth, for controls."""
 
-_TRAINED_WIDTHS, _WIDTHS = range(4, 41), range(4, 65)
-"""Widths of all splits but ``sizes``, and all widths."""
 _PAIRS_HELD_OUT = 5
 """One in so many pairs of operations belongs to the split ``operations``."""
-
-BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
-"""What stands before a number's digits in a document, and in a design."""
-
-
-def digits(fields: Fields) -> str:
-    """The digits of the reset value in its base."""
-    return f"{int(fields['value']):{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[str(fields['base'])] }}"
+_COMPILED = 'os.environ["VERILOG_SOURCES"].split()'
+_OWN_COPIES = """[
+    own if os.path.exists(own := os.path.join(os.path.dirname(__file__), os.path.basename(path))) else path
+    for path in os.environ["VERILOG_SOURCES"].split()
+]"""
+"""What the runner of hidden tests compiles: given modules as they are beside it, whatever became of the agent's."""
 
 
 @dataclass(frozen=True)
-class LookingFamily(Family):
-    """A family of such problems. A design's parameter ``W`` is the width."""
+class Documents:
+    """What the two documents of a problem are, and what they tell."""
 
-    hidden_roles: tuple[str, ...] = ("document", "other_document", "row_1", "row_2")
-    """What has a name, beside the module and its ports."""
+    path: str
+    """Where a document is, with its name as ``{}``."""
+    tells: tuple[str, ...]
+    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
+    draw_facts: Callable[[Random, Fields], dict[str, str | int]]
+    """Draws the other facts that they tell, for a module with these values of the axes."""
+    facts: tuple[str, ...]
+    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
+    distinct: Callable[[Fields], tuple[str | int, ...]]
+    """What two modules must not have in common, so that the facts of one are wrong for the other."""
+    write: Callable[[str, Sequence[Fields], Random], str]
+    """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
+    read: Callable[[str, str], dict[str, str | int]]
+    """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
+    roles: tuple[str, ...] = ()
+    """What else has a name in a design or a document."""
+    described: tuple[str, ...] = ("module", "row_1", "row_2")
+    """Roles of the names of the modules that each document describes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookingFamily(Family):
+    """A family of such problems."""
+
+    size: str
+    """The value that is larger in the split ``sizes``."""
+    trained_sizes: Sequence[int]
+    larger_sizes: Sequence[int]
+    pair: tuple[str, str]
+    """The axes of which the split ``operations`` holds out some pairs of values."""
+    documents_of: Documents
+    smoke_template: str
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -64,10 +92,10 @@ class LookingFamily(Family):
     def draw(self, rng: Random, split: Split = "train") -> Parameters:
         while True:
             values = {axis: rng.choice(choices) for axis, choices in self.axes.items()}
-            values["width"] = rng.choice(_WIDTHS[len(_TRAINED_WIDTHS) :] if split == "sizes" else _TRAINED_WIDTHS)
+            values[self.size] = rng.choice(self.larger_sizes if split == "sizes" else self.trained_sizes)
             fits = is_held_out(values) == (split == "combinations")
-            if fits and is_held_out_pair(values) == (split == "operations"):
-                values |= {"value": _draw_value(rng, values), "tables": rng.getrandbits(24)}
+            if fits and self.is_held_out_pair(values) == (split == "operations"):
+                values |= self.documents_of.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
                 if self.is_possible(values):
                     break
         layout = rng.choice(LAYOUTS)
@@ -81,33 +109,46 @@ class LookingFamily(Family):
             lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
         )
 
+    def is_held_out_pair(self, values: Fields) -> bool:
+        """Whether the two operations of a design occur together in the split ``operations`` alone."""
+        return is_held_out({"pair": " ".join(str(values[axis]) for axis in self.pair)}, _PAIRS_HELD_OUT)
+
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
-        """A name for each role; half of the resets and enables end in ``_n``, whatever their polarity."""
+        """A name for each role; half of the roles with a polarity end in ``_n``, whatever the polarity."""
         names: dict[str, str] = {}
-        for role in (*self.roles, *self.hidden_roles):
+        described = (role for role in self.documents_of.described if role != "module")
+        for role in (*self.roles, "document", "other_document", *described, *self.documents_of.roles):
             while not names.get(role) or list(names.values()).count(names[role]) > 1:
                 name = draw_identifier(rng, held_out)
-                names[role] = f"{name}_n" if role in ("reset", "enable") and rng.random() < 0.5 else name
+                names[role] = f"{name}_n" if f"{role}_level" in self.axes and rng.random() < 0.5 else name
         return names
 
+    def document(self, parameters: Parameters, role: str = "document") -> str:
+        """The path of the document that the prompt names, or with the role ``other_document`` of the other one."""
+        return self.documents_of.path.format(parameters.names[role])
+
     def documents(self, parameters: Parameters) -> dict[str, str]:
-        """The documents by path. Both have rows for the module; only those of one count."""
+        """The documents by path. Both have facts for the module; only those of one count."""
         fields, rng = parameters.fields, Random(int(parameters.values["tables"]))
         found = {}
         for role in ("document", "other_document"):
-            rows = []
-            for name in (fields["module"], fields["row_1"], fields["row_2"]):
-                row = dict(fields)
-                while role != "document" or name != fields["module"]:
-                    row["width"], row["base"] = rng.choice(_TRAINED_WIDTHS), rng.choice(list(BASES))
-                    row["value"] = _draw_value(rng, row)
-                    if all(row[key] != fields[key] for key in ("width", "value")):
-                        break
-                rows.append(f"| `{name}` | width | {row['width']} |\n")
-                rows.append(f"| `{name}` | reset value | {BASES[str(row['base'])][0]}{digits(row)} |\n")
-            rng.shuffle(rows)
-            found[f"docs/{fields[role]}.md"] = f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
+            modules: list[Fields] = []
+            for name in self.documents_of.described:
+                own = role == "document" and name == "module"
+                facts = {} if own else self._other_facts(rng, fields)
+                modules.append({**fields, **facts, "module": fields[name]})
+            found[self.document(parameters, role)] = self.documents_of.write(role, modules, rng)
         return dict(sorted(found.items()))
+
+    def _other_facts(self, rng: Random, fields: Fields) -> dict[str, str | int]:
+        """The facts of another module."""
+        facts, drawn = self.documents_of, dict(fields)
+        while any(one == other for one, other in zip(facts.distinct(drawn), facts.distinct(fields), strict=True)):
+            drawn |= {
+                key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in facts.tells
+            }
+            drawn |= facts.draw_facts(rng, drawn)
+        return {key: value for key, value in drawn.items() if value != fields[key]}
 
     def task(self, parameters: Parameters) -> str:
         """The prompt."""
@@ -116,9 +157,11 @@ class LookingFamily(Family):
     def smoke(self, parameters: Parameters) -> str:
         """The text of `SMOKE`."""
         fields = parameters.fields
-        words = {key.upper(): fields[key] for key in ("module", "clock", "reset", "enable", "data", "output")}
+        words = {key.upper(): fields[key] for key in self.roles}
         words |= {"RESET_LEVEL": fields["reset_level"], "ENABLE_LEVEL": fields["enable_level"]}
-        text = template("smoke.sv")
+        forces = ((role, ("data", "{data[31:0], data[63:32]}")[at]) for at, role in enumerate(self.inputs[1:]))
+        text = template(self.smoke_template)
+        text = text.replace("<FORCES>", "\n".join(f"        force dut.<{role.upper()}> = {to};" for role, to in forces))
         for key in sorted(words, key=len, reverse=True):
             text = text.replace(f"<{key}>", str(words[key]))
         return text
@@ -133,7 +176,7 @@ class LookingFamily(Family):
         return f"FAIL: {wrong[0]}\n" if wrong else PASSED
 
     def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
-        return {key: parameters.values[key] for key in (*self.axes, "width", "value")}
+        return {key: parameters.values[key] for key in (*self.axes, *self.documents_of.facts)}
 
     def guess(self, parameters: Parameters) -> dict[str, str]:
         """The design of who has read everything and has not run the smoke test: its enable is active high."""
@@ -147,78 +190,78 @@ class LookingFamily(Family):
 
         Args:
             parameters: The member.
-            lie: ``documents``: both documents have the rows of another width and reset value. ``smoke``: the smoke test
+            lie: ``documents``: both documents have the facts of another module. ``smoke``: the smoke test
                 wants polarities of the reset and the enable that are drawn by chance. None: everything is true.
         """
         told, rng, digest = parameters, Random(f"{parameters.digest} {lie}"), parameters.digest
         if lie is not None:
             digest = sha256(f"{digest} {lie}".encode()).hexdigest()[:12]
         if lie == "documents":
-            values = dict(parameters.values)
-            while any(values[key] == parameters.values[key] for key in ("width", "value")):
-                values["width"], values["base"] = rng.choice(_TRAINED_WIDTHS), rng.choice(list(BASES))
-                values["value"] = _draw_value(rng, values)
+            values = {**parameters.values, **self._other_facts(rng, parameters.fields)}
             told = parameters.model_copy(update={"values": values})
         elif lie == "smoke":
             levels = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
             told = parameters.model_copy(update={"values": {**parameters.values, **levels}})
-        return (
-            super()
-            .problem(parameters)
-            .model_copy(
-                update={
-                    "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
-                    "prompt": self.task(parameters),
-                    "context": {**self.documents(told), SMOKE: self.smoke(told)},
-                }
-            )
+        problem = super().problem(parameters)
+        return problem.model_copy(
+            update={
+                "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
+                "prompt": self.task(parameters),
+                "context": {**self.documents(told), SMOKE: self.smoke(told)},
+                "harness": problem.harness | self._own_copies(parameters),
+            }
         )
 
-
-def read_rows(document: str, module: str) -> dict[str, str | int]:
-    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
-    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
-    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
-    if width is None or value is None:
-        raise KeyError(module)
-    prefix, number = value.groups()
-    base = next(name for name, (before, _) in BASES.items() if before == (prefix or ""))
-    return {"width": int(width[1]), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
-
-
-def is_held_out_pair(values: Fields) -> bool:
-    """Whether the two operations of a design occur together in the split ``operations`` alone."""
-    return is_held_out({"pair": f"{values['operand']} {values['operation']}"}, _PAIRS_HELD_OUT)
+    def _own_copies(self, parameters: Parameters) -> dict[str, str]:
+        """What the hidden tests have of documents that are modules: copies, of which nothing can be changed."""
+        modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
+        if not modules:
+            return {}
+        environment = template("env").replace("TOP_NAME", parameters.names["module"])
+        sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
+        return {
+            "src/.env": environment.replace(f"/code/{TARGET}", sources),
+            "src/test_runner.py": template("test_runner.py").replace(_COMPILED, _OWN_COPIES),
+            **{f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()},
+        }
 
 
-def _draw_value(rng: Random, values: Fields) -> int:
-    """A reset value that fits the width, of some digits in its base."""
-    top = 2 ** int(values["width"])
-    first, last = {
-        "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
-        "hexadecimal": (16, 255),
-        "binary": (2, 15),
-    }[str(values["base"])]
-    last = min(last, top - 1)
-    return rng.randint(min(first, last), last)
+def level_by_name(fields: Fields) -> int:
+    """The level of an asynchronous reset for who believes its name instead of the specification."""
+    if fields["reset_kind"] == "sync":
+        return int(fields["reset_level"])
+    return 0 if str(fields["reset"]).endswith("_n") else 1
+
+
+def kind_by_name(fields: Fields) -> str:
+    """The kind of a reset for who believes its name instead of the specification."""
+    return "async" if str(fields["reset"]).endswith("_n") else "sync"
 
 
 LOOKING_LINES = {
-    "document": SpecificationLine(
+    "enable": SpecificationLine(
         (
-            "Width and reset value are in `docs/{document}.md`.",
-            "`docs/{document}.md` has the width and the reset value.",
-            "For the width and the reset value see `docs/{document}.md`.",
-            "Take the width and the reset value from `docs/{document}.md`.",
+            "The enable is `{enable}`; the smoke test knows its polarity.",
+            "`{enable}` is the enable, of a polarity that the smoke test tells.",
+            "The smoke test tells the polarity of the enable `{enable}`.",
         ),
         (
-            "See `docs/{document}.md` for the reset value and the width.",
-            "The document with the width and the reset value is `docs/{document}.md`.",
+            "The polarity of the enable `{enable}` is known to the smoke test.",
+            "It has the enable `{enable}`, and the smoke test tells its polarity.",
         ),
-        (
-            "width and reset value | in `docs/{document}.md`",
-            "document with width and reset value | `docs/{document}.md`",
-        ),
-        ("reset value and width | see `docs/{document}.md`",),
+        ("enable | `{enable}`, polarity by the smoke test", "enable input | `{enable}`, see the smoke test"),
+        ("enable, with the polarity of the smoke test | `{enable}`",),
+    ),
+    "data": SpecificationLine(
+        ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
+        ("It has the input `{data}`.", "As input it has `{data}`."),
+        ("input | `{data}`", "data input | `{data}`"),
+        ("input of data | `{data}`",),
+    ),
+    "output": SpecificationLine(
+        ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
+        ("It has the output `{output}`.", "As output it has `{output}`."),
+        ("output | `{output}`", "data output | `{output}`"),
+        ("output of data | `{output}`",),
     ),
 }
