@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import islice
 from random import Random
 
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import Fields
 from rtl_agent_gym.sources.families.looking import LookingFamily
+from rtl_agent_gym.sources.families.wrappers import FUNCTIONS
 
 
 def members(family: str, count: int) -> list[Parameters]:
@@ -69,4 +69,38 @@ def _misread_table(fields: Fields) -> dict[str, dict[str, str | int]]:
     }
 
 
-_FACTS = {"accumulators": _misread_rows, "machines": _misread_table}
+def _misread_given(fields: Fields) -> dict[str, dict[str, str | int]]:
+    latency, exchanged = int(fields["latency"]), {"first": fields["second"], "second": fields["first"]}
+    return {
+        "wider": {"width": int(fields["width"]) + 1},
+        "the parameter's default": {"parameter": ""},
+        "exchanged operands": exchanged,
+        "one cycle later": {"latency": latency + 1},
+        **({"one cycle earlier": {"latency": latency - 1}} if latency > 1 else {}),
+    }
+
+
+_FACTS = {"accumulators": _misread_rows, "machines": _misread_table, "wrappers": _misread_given}
+
+
+def copies(member: Parameters) -> dict[str, dict[str, str]]:
+    """Designs of a wrapper without an instance of the given module: with a copy of it, of one in which a single fact is
+    another one, or of the other module.
+    """
+    family = FAMILIES[member.family]
+    assert isinstance(family, LookingFamily)
+    fields, texts, facts = member.fields, family.documents(member), family.documents_of
+    given: dict[str, dict[str, str | int]] = {
+        "reference": {},
+        "another function": {"function": next(name for name in FUNCTIONS if name != fields["function"])},
+        "another constant": {"offset": int(fields["offset"]) ^ 1},
+        "another latency": {"latency": int(fields["latency"]) % 4 + 1},
+    }
+    written = {name: facts.write("document", [{**fields, **change}], Random(0)) for name, change in given.items()}
+    written["the other module"] = texts[family.document(member, "other_document")]
+    found = {}
+    for name, text in written.items():
+        read = {**fields, **facts.read(text, "")}
+        inside = text.replace(f"module {read['document']} ", "module own_copy ")
+        found[name] = {TARGET: f"{family.write({**read, 'document': 'own_copy'})}{inside}"}
+    return found

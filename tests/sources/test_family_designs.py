@@ -14,7 +14,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 
-from .family_designs import designs, members, misreadings
+from .family_designs import copies, designs, members, misreadings
 
 pytestmark = pytest.mark.docker
 
@@ -74,6 +74,11 @@ async def test_what_a_specification_does_not_say_is_not_tested(
     drawn = draw_members(f"family:{family}?seed=5&count=40")
     chosen = [member for member in drawn if member.values[axis] == value]
     assert await grade_many(provider, chosen[:2], unsaid) == []
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members("wrappers", count), copies) == []
 
 
 @pytest.mark.slow

@@ -21,10 +21,13 @@ from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
 from rtl_agent_gym.sources.families.machines import MACHINES
 from rtl_agent_gym.sources.families.registers import REGISTERS
 from rtl_agent_gym.sources.families.timers import TIMERS
+from rtl_agent_gym.sources.families.wrappers import WRAPPERS
 
 __all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES, WRAPPERS)
+}
 """All families by name."""
 
 

@@ -39,12 +39,15 @@ Lie = Literal["documents", "smoke"]
 
 _PAIRS_HELD_OUT = 5
 """One in so many pairs of operations belongs to the split ``operations``."""
-_COMPILED = 'os.environ["VERILOG_SOURCES"].split()'
-_OWN_COPIES = """[
-    own if os.path.exists(own := os.path.join(os.path.dirname(__file__), os.path.basename(path))) else path
-    for path in os.environ["VERILOG_SOURCES"].split()
-]"""
-"""What the runner of hidden tests compiles: given modules as they are beside it, whatever became of the agent's."""
+_COMPILED = 'verilog_sources = os.environ["VERILOG_SOURCES"].split()\n'
+_OWN_COPIES = """verilog_sources = []
+for path in os.environ["VERILOG_SOURCES"].split():
+    own = os.path.join(os.path.dirname(__file__), os.path.basename(path))
+    verilog_sources.append(shutil.copy(own, ".") if os.path.exists(own) else path)
+"""
+"""What the runner of hidden tests compiles: given modules as they are beside it, whatever became of the agent's. They
+are copied, as a source that is hidden would count as a testbench.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ class LookingFamily(Family):
     """The axes of which the split ``operations`` holds out some pairs of values."""
     documents_of: Documents
     smoke_template: str
+    category: int = 3
+    """The benchmark's number."""
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -159,7 +164,7 @@ class LookingFamily(Family):
         fields = parameters.fields
         words = {key.upper(): fields[key] for key in self.roles}
         words |= {"RESET_LEVEL": fields["reset_level"], "ENABLE_LEVEL": fields["enable_level"]}
-        forces = ((role, ("data", "{data[31:0], data[63:32]}")[at]) for at, role in enumerate(self.inputs[1:]))
+        forces = ((role, ("data", "other")[at]) for at, role in enumerate(self.inputs[1:]))
         text = template(self.smoke_template)
         text = text.replace("<FORCES>", "\n".join(f"        force dut.<{role.upper()}> = {to};" for role, to in forces))
         for key in sorted(words, key=len, reverse=True):
@@ -206,6 +211,7 @@ class LookingFamily(Family):
         return problem.model_copy(
             update={
                 "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
+                "category": self.category,
                 "prompt": self.task(parameters),
                 "context": {**self.documents(told), SMOKE: self.smoke(told)},
                 "harness": problem.harness | self._own_copies(parameters),
@@ -217,11 +223,12 @@ class LookingFamily(Family):
         modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
         if not modules:
             return {}
+        runner = template("test_runner.py").replace("import os\n", "import os\nimport shutil\n")
         environment = template("env").replace("TOP_NAME", parameters.names["module"])
         sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
         return {
             "src/.env": environment.replace(f"/code/{TARGET}", sources),
-            "src/test_runner.py": template("test_runner.py").replace(_COMPILED, _OWN_COPIES),
+            "src/test_runner.py": runner.replace(_COMPILED, _OWN_COPIES),
             **{f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()},
         }
 

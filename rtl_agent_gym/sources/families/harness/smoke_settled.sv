@@ -1,6 +1,6 @@
 module smoke;
     reg clock = 0, reset = <RESET_LEVEL>, enable = <ENABLE_LEVEL>;
-    reg [63:0] data = 0, last;
+    reg [63:0] data = 0, other = 0, last;
     reg move, held = 1, moves = 0, enabled = 0, still = 1;
     <MODULE> dut (.<CLOCK>(clock), .<RESET>(reset), .<ENABLE>(enable));
     integer i;
@@ -11,6 +11,7 @@ module smoke;
             if (i == 256) reset = !reset;
             last = dut.<OUTPUT>;
             data = {$urandom, $urandom};
+            other = {$urandom, $urandom};
             #1 clock = 1; #1 clock = 0;
             data = 0;
             #1 move = last !== dut.<OUTPUT>;

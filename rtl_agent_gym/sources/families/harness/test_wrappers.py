@@ -1,0 +1,116 @@
+import random
+
+import cocotb
+from bench import VALUES, Bench, port_tests
+
+WIDTH, ACTIVE, LATENCY, OFFSET = (VALUES[key] for key in ("width", "enable_level", "latency", "offset"))
+LARGEST = 2**WIDTH - 1
+INITIAL = {"zero": 0, "ones": LARGEST}[VALUES["initial"]]
+OPERANDS = {
+    "plain": lambda data: data,
+    "invert": lambda data: LARGEST - data,
+    "negate": lambda data: -data & LARGEST,
+    "left": lambda data: data << 1 & LARGEST,
+    "right": lambda data: data >> 1,
+    "next": lambda data: data + 1 & LARGEST,
+}
+FUNCTIONS = {
+    "sub": lambda first, second: first - second,
+    "floor": lambda first, second: max(first - second, 0),
+    "and": lambda first, second: first & (LARGEST - second),
+    "or": lambda first, second: first | (LARGEST - second),
+    "twice": lambda first, second: first + 2 * second,
+    "half": lambda first, second: first ^ (second >> 1),
+}
+OPERATIONS = {
+    "load": lambda value, result: result,
+    "add": lambda value, result: (value + result) & LARGEST,
+    "add_sat": lambda value, result: min(value + result, LARGEST),
+    "sub": lambda value, result: (value - result) & LARGEST,
+    "sub_sat": lambda value, result: max(value - result, 0),
+    "xor": lambda value, result: value ^ result,
+    "and": lambda value, result: value & result,
+    "or": lambda value, result: value | result,
+    "max": max,
+    "min": min,
+}
+
+
+class Model:
+    def reset(self):
+        self.value, self.waiting = INITIAL, [None] * LATENCY
+
+    def step(self, enable, left, right):
+        result = FUNCTIONS[VALUES["function"]](OPERANDS[VALUES["operand"]](left), right) + OFFSET & LARGEST
+        self.waiting.append(result if enable == ACTIVE else None)
+        used = self.waiting.pop(0)
+        if used is not None:
+            self.value = OPERATIONS[VALUES["operation"]](self.value, used)
+
+    def outputs(self):
+        return {"output": self.value}
+
+
+def some_data(generator):
+    """Any two numbers, but often small or large ones."""
+    numbers = (0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1))
+    return {"left": generator.choice(numbers), "right": generator.choice(numbers)}
+
+
+async def started(dut):
+    bench = Bench(dut, Model())
+    await bench.start(enable=ACTIVE, left=LARGEST, right=1)
+    return bench
+
+
+globals().update(port_tests(enable=1, left=WIDTH, right=WIDTH, output=WIDTH))
+
+
+@cocotb.test()
+async def test_reset(dut):
+    """Also of results that are on their way."""
+    bench = await started(dut)
+    generator = random.Random(1)
+    for cycles in (*range(1, LATENCY + 3), 1, 2 * LATENCY):
+        for _ in range(cycles):
+            await bench.cycle(enable=ACTIVE, **some_data(generator))
+        await bench.cycle(True, enable=ACTIVE, **some_data(generator))
+        for _ in range(LATENCY + 1):
+            await bench.cycle(enable=1 - ACTIVE, **some_data(generator))
+
+
+@cocotb.test()
+async def test_kind_of_reset(dut):
+    bench = await started(dut)
+    generator = random.Random(2)
+    while bench.model.value == INITIAL:
+        await bench.cycle(enable=ACTIVE, **some_data(generator))
+    await bench.check_reset_kind()
+
+
+@cocotb.test()
+async def test_enable(dut):
+    bench = await started(dut)
+    generator = random.Random(3)
+    for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 8:
+        await bench.cycle(enable=enable, **some_data(generator))
+
+
+@cocotb.test()
+async def test_first(dut):
+    """Few results after each reset, as some operations lead to a value that never changes."""
+    bench = await started(dut)
+    generator = random.Random(4)
+    for _ in range(100):
+        for enable in (ACTIVE, *[1 - ACTIVE] * (LATENCY - 1), ACTIVE, *[1 - ACTIVE] * LATENCY):
+            await bench.cycle(enable=enable, **some_data(generator))
+        await bench.cycle(True, enable=ACTIVE, **some_data(generator))
+
+
+@cocotb.test()
+async def test_random(dut):
+    bench = await started(dut)
+    generator = random.Random(5)
+    for _ in range(300):
+        reset, enable = generator.random() < 0.1, generator.randrange(2)
+        await bench.cycle(reset, enable=enable, **some_data(generator))
