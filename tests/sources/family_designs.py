@@ -36,7 +36,7 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
         if axis == "base":  # the same number in other digits; reading digits in a wrong base is a habit
             continue
         others = [{**member.fields, axis: value} for value in values if value != member.values[axis]]
-        fields = rng.choice([fields for fields in others if family.is_possible(fields)])
+        fields = rng.choice([fields for fields in others if family.is_possible(fields)] or others)
         found[f"{axis} {fields[axis]}"] = {TARGET: family.write(fields)}
     if isinstance(family, LookingFamily):
         other = family.documents(member)[family.document(member, "other_document")]

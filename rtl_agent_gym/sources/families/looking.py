@@ -86,6 +86,7 @@ class LookingFamily(Family):
     """The axes of which the split ``operations`` holds out some pairs of values."""
     documents_of: Documents
     smoke_template: str
+    """The file of ``harness`` that becomes the smoke test."""
     category: int = 3
     """The benchmark's number."""
 
