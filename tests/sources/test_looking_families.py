@@ -114,9 +114,10 @@ def test_both_operations_of_a_held_out_pair_are_trained(family: LookingFamily) -
 
 @each_family
 def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily) -> None:
+    members = drawn(family, "train", 1000)
     for habit in family.habits:
         changes = Counter[tuple[object, object]]()
-        for member in drawn(family, "train", 1000):
+        for member in members:
             field = next(iter(family.habits[habit]))
             change = family.habits[habit][field]
             assert callable(change)
