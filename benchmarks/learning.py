@@ -4,7 +4,7 @@
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
     python benchmarks/learning.py --tables                          # print the tables of what has been run
     python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
-    python benchmarks/learning.py --model spelled --models models   # a student of its own weights; see spelled.py
+    python benchmarks/learning.py --model spelled                   # a student of its own weights; see spelled.py
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
     python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
 
@@ -37,15 +37,15 @@ from typing import Any
 from deceived import another_reference, another_specification, reading_something_else
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
-from learning_results import models_of, plot, results, table
+from learning_results import models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
 from repair import repair
-from spelled import SPELLED, spelled, spelled_digest
+from spelled import PICTURE, SPELLED, spelled, spelled_digest
 from supervised import SUPERVISED, supervised
 
 from rtl_agent_gym.demo.jobs import JOBS, train
-from rtl_agent_gym.demo.shipped import SMALL, shipped
+from rtl_agent_gym.demo.shipped import FOLDER, SMALL, shipped
 from rtl_agent_gym.demo.smollm import SMOLLM
 from rtl_agent_gym.engines.threads import end_process
 from rtl_agent_gym.errors import RTLGymError, UsageError
@@ -175,7 +175,7 @@ def main() -> int:
     """Do the runs that are missing, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
-    parser.add_argument("--models", type=Path, default=Path("models"), help="folder of the models of spelled-…")
+    parser.add_argument("--models", type=Path, default=FOLDER / "spelled", help="folder of the models of spelled-…")
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
@@ -184,7 +184,9 @@ def main() -> int:
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs that have it"
     )
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
-    parser.add_argument("--plot", type=Path, help="only draw the curve of the run `following` to this PNG file")
+    parser.add_argument(
+        "--plot", type=Path, help="only draw the run `following`, with --model spelled its own, to this PNG file"
+    )
     parser.add_argument(
         "--probe",
         nargs="*",
@@ -214,7 +216,10 @@ def main() -> int:
             print(*([json.dumps(figures)] if sizes.json else in_words(figures)), sep="\n")
             return 0
         if sizes.plot is not None:
-            plot(sizes.folder, sizes.plot)
+            if sizes.runs[0] in SPELLED:
+                plot_splits(results(sizes.folder), sizes.runs[0], PICTURE, sizes.plot)
+            else:
+                plot(sizes.folder, sizes.plot)
             return 0
         every = [] if sizes.tables else [(name, seed) for seed in sizes.seeds for name in sizes.runs]
         for name, seed in [run for run in every if not measured(*run, sizes)]:

@@ -1,4 +1,4 @@
-"""The tables and the curve of `learning.py`."""
+"""The tables and the pictures of `learning.py`."""
 
 from __future__ import annotations
 
@@ -114,3 +114,51 @@ def plot(folder: Path, path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.3)
     figure.savefig(path)
+
+
+def plot_splits(found: Sequence[Mapping[str, Any]], name: str, words: Mapping[str, str], path: Path) -> None:
+    """Draw the results of a run as a PNG: what passes before and after it, all seeds pooled, with 95 % intervals.
+
+    Args:
+        found: Results of `spelled`.
+        name: The run's.
+        words: The parts of the picture in their order: each split by the words for it; `combinations` are the
+            held-out problems themselves.
+        path: The PNG file.
+
+    Raises:
+        UsageError: There are no results of this run, or they are of several models.
+    """
+    from matplotlib.figure import Figure
+
+    rows = [row for row in found if row["name"] == name]
+    if not rows:
+        raise UsageError(f"--plot: there is no finished run {name!r}; the same command without --plot does it")
+    models_of(rows)
+    figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)
+    axes = figure.subplots()
+    for shift, kind, label in ((-0.12, "before", "before"), (0.12, "after", f"after {rows[0]['steps']} steps")):
+        points = []
+        for split in words:
+            total = sum(row["episodes" if split == "combinations" else "split_episodes"] for row in rows)
+            passed = sum(_passed(row, split, kind) for row in rows)
+            low, high = wilson(passed, round(total))
+            points.append((100 * passed / total, 100 * low, 100 * high))
+        shares = [share for share, *_ in points]
+        below, above = [share - low for share, low, _ in points], [high - share for share, _, high in points]
+        places = [place + shift for place in range(len(words))]
+        axes.errorbar(places, shares, [below, above], fmt="o", capsize=3, label=label)
+    axes.set(ylabel="% that pass the hidden tests", ylim=(-3, 103))
+    axes.set_xticks(range(len(words)), list(words.values()))
+    axes.legend(frameon=False, title=f"{len(rows)} seed{'s' * (len(rows) > 1)}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    figure.savefig(path)
+
+
+def _passed(row: Mapping[str, Any], split: str, kind: str) -> int:
+    """How many problems of a split passed in a run, before or after it."""
+    if split == "combinations":
+        return round(float(row[kind] * row["episodes"]))
+    shares = row["splits_before" if kind == "before" else "splits"]
+    return round(float(shares[split] * row["split_episodes"]))

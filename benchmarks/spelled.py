@@ -1,6 +1,6 @@
 """The runs of a student that was made from random weights of its own, on problems that need a look.
 
-Its models are not in the package: `scripts/make_spelled_models.py` makes them. Every run is evaluated on held-out
+Its models are in the package, and `scripts/make_spelled_models.py` makes others. Every run is evaluated on held-out
 problems of all splits, and on problems whose files lie.
 """
 
@@ -20,6 +20,7 @@ from deceived import lying_document, reading_something_else
 from learning_options import NO_TEACHER, changed, summary
 
 from research.spelled import Spelled, play
+from rtl_agent_gym.demo import shipped
 from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.errors import UsageError
@@ -31,39 +32,31 @@ from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.training.options import SftOptions
 
 FAMILY = "accumulators"
+SPLITS = ("wordings", "names", "sizes", "operations")
+LIES = ("documents", "smoke")
+PICTURE = {
+    "combinations": "other\ncombinations",
+    "names": "other\nnames",
+    "operations": "other\noperations",
+    "sizes": "larger\nsizes",
+    "wordings": "other\nwordings",
+    "lied-documents": "documents\nlie",
+    "lied-smoke": "smoke test\nlies",
+}
+"""The parts of the picture of a run."""
 TRAINED = 2000
 """Problems that a run is trained on. With 400, it is likely that the student learned some of them by heart."""
+_BUDGET = {"kl_budget": shipped.SPELLED.defaults["kl_budget"]}
+_NOT_SHARED = ("student_model", "teacher_model", "cvdp_jsonl_path", "kl_budget", "log_path")
 OPTIONS: dict[str, Any] = {
+    **{name: value for name, value in shipped.SPELLED.defaults.items() if name not in _NOT_SHARED},
     "engine": "local",
     "renderer_name": RENDERER,
     "teacher_renderer_name": RENDERER,
     "system_prompt": "@/dev/null",  # the empty text; "" would be the environment's own
-    "max_turns": 9,
-    "max_tokens": 220,
-    "max_trajectory_tokens": 1000,
-    "max_concurrent": 32,
-    "local_batch": 32,
-    "batch_size": 32,
-    "group_size": 1,
-    "num_steps": 60,
-    "learning_rate": 1e-3,
-    "warmup_steps": 4,
-    "lr_schedule": "linear",
-    "lora_rank": 0,
-    "kl_penalty_coef": 1.0,
-    "kl_clip": 1.0,
-    "loss_reduction": "mean",
-    "reward_coef": 0.0,
     "reward": "proxy",
-    "grad_clip_norm": 0.1,
-    "timeout_seconds": 10.0,
-    "local_batch_tokens": 2048,
-    "eval_every": 0,
-    "save_every": 0,
 }
-"""Those of the small models' jobs, for longer episodes. Distillation alone does without hidden tests, which take a good
-part of a step's time. Controls have no budget of the KL, which could silence them."""
-_BUDGET = {"kl_budget": 20.0}
+"""Those of the models' job. Controls have no budget of the KL, which could silence them."""
 _TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
 _REWARD = {**NO_TEACHER, **_TESTED}
 
@@ -123,8 +116,8 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         )
         return summary(outcome, seed) | {"seconds": round(time.monotonic() - begun)}
     fewer = max(1, sizes.held_out // 4)
-    extra = {split: source(fewer, seed, split) for split in ("wordings", "names", "sizes", "operations")}
-    extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in ("documents", "smoke")}
+    extra = {split: source(fewer, seed, split) for split in SPLITS}
+    extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in LIES}
     options = OPTIONS | common | {"teacher_model": teacher, "extra_held_out": extra}
     options |= {"cvdp_jsonl_path": source(TRAINED, seed, "train", run.lie), **run.options, **changed(sizes)}
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -134,6 +127,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         outcome = train(options)
     first, last = outcome.metrics[0], outcome.metrics[-1]
     return summary(outcome, seed) | {
+        "split_episodes": last[f"test/{next(iter(extra))}/episodes"],
         "splits_before": {split: first[f"test_before/{split}/pass_rate"] for split in extra},
         "splits": {split: last[f"test/{split}/pass_rate"] for split in extra},
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],

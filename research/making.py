@@ -124,7 +124,7 @@ def families_digest(names: Sequence[str]) -> str:
 
 def digests(folder: Path) -> dict[str, str]:
     """The SHA-256 of each file of the models, by path."""
-    files = sorted(path for path in folder.glob("*/*") if path.is_file())
+    files = sorted(path for name in ("student", "teacher") for path in (folder / name).glob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

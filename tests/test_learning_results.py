@@ -101,3 +101,31 @@ def test_the_curve_has_the_finished_runs_by_their_seeds(
     assert labels == ["8 held-out problems, seed 2", "8 held-out problems, seed 12"]
     assert image.read_bytes().startswith(b"\x89PNG")
     assert "following-10 is not finished" in capsys.readouterr().err
+
+
+def test_the_picture_of_splits_pools_seeds(
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    drawn: list[list[float]] = []
+    draw = Axes.errorbar
+
+    def noted(axes: Any, places: Any, shares: Any, *arguments: Any, **options: Any) -> Any:
+        drawn.append(shares)
+        return draw(axes, places, shares, *arguments, **options)
+
+    monkeypatch.setattr(Axes, "errorbar", noted)
+    image, words = tmp_path / "splits.png", {"combinations": "other combinations", "names": "other names"}
+    of_one = {"name": "spelled-following", "split_episodes": 16.0, "splits_before": {"names": 0.0}}
+    write(
+        tmp_path,
+        of_one | {"seed": 0, "splits": {"names": 0.5}},
+        of_one | {"seed": 1, "splits": {"names": 1.0}, "before": 0.25, "after": 1.0},
+    )
+    found = learning.results(tmp_path)
+    learning.plot_splits(found, "spelled-following", words, image)
+    assert drawn == [[pytest.approx(100 * (6 + 16) / 128), 0.0], [pytest.approx(100 * (32 + 64) / 128), 75.0]]
+    assert image.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UsageError, match=r"^--plot: .*'spelled-self'"):
+        learning.plot_splits(found, "spelled-self", words, image)

@@ -23,6 +23,7 @@ SCRIPTS = [
     ".ci/run",
     "run_distillation_1problem_agentic.sh",
     "run_distillation_family_agentic.sh",
+    "run_distillation_looking_agentic.sh",
 ]
 
 

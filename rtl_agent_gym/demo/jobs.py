@@ -1,12 +1,12 @@
-"""Training with the shipped models, and the two demonstrations: distillation on one problem, and on a family.
+"""Training with the shipped models, and the demonstrations: distillation on one problem, on a family, and on one whose
+problems need a look.
 
 ::
 
-    python -m rtl_agent_gym.demo.jobs 1problem [name=value ...]
-    python -m rtl_agent_gym.demo.jobs family [name=value ...]
+    python -m rtl_agent_gym.demo.jobs 1problem|family|looking [name=value ...]
 
-Both evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3.5-9B,
-without it the shipped student. Every option of a run can be given, and replaces the job's own.
+All evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3.5-9B,
+without it a shipped student. Every option of a run can be given, and replaces the job's own.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..training import launch
 from ..training.plan import is_local, plan_run, plan_sft
 from ..training.run_folder import RunFolder
 from .founding import PROBLEM_ID, compare_habits
-from .shipped import SMALL
+from .shipped import SMALL, SPELLED
 from .smollm import SMOLLM
 
-RECIPES = (SMALL, SMOLLM)
+RECIPES = (SMALL, SPELLED, SMOLLM)
 """The models that can be built on this machine; without a service, the first is the default."""
 
 
@@ -72,6 +72,19 @@ def _family(seed: int) -> dict[str, Any]:
     }
 
 
+def _looking(seed: int) -> dict[str, Any]:
+    def source(count: int, split: str, lie: str = "") -> str:
+        return f"family:accumulators?count={count}&seed={seed + 1}&split={split}{lie and f'&lie={lie}'}"
+
+    return {
+        "cvdp_jsonl_path": source(2000, "train"),
+        "held_out": source(128, "combinations"),
+        "extra_held_out": {split: source(32, split) for split in ("names", "operations", "sizes")}
+        | {"lied-documents": source(32, "combinations", "documents")},
+        "eval_every": 0,
+    }
+
+
 @dataclass(frozen=True)
 class Job:
     """The options of a demonstration."""
@@ -82,13 +95,15 @@ class Job:
     """More options with the shipped models."""
     published: Mapping[str, Any]
     """More options with other models."""
+    recipe: str = SMALL.name
+    """The shipped models."""
     closing: Callable[[Path], list[str]] = lambda run: []
     """What is printed when all steps are done, from the run's folder."""
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The job's options, replaced by those that are given."""
         local = is_local(given.get("engine", "auto"), given.get("base_url"))
-        small = local and given.get("student_model", SMALL.name) == SMALL.name
+        small = local and given.get("student_model", self.recipe) == self.recipe
         seed = str(given.get("seed", 0))
         found = self.problems(int(seed) if seed.isdecimal() else 0) | dict(self.small if small else self.published)
         if "cvdp_jsonl_path" in given:
@@ -112,6 +127,13 @@ JOBS = {
             "log_path": "runs/distillation_family_small",
         },
         published={"batch_size": 8, "num_steps": 25, "reward_coef": 0.0, "log_path": "runs/distillation_family"},
+    ),
+    "looking": Job(
+        _looking,
+        # Distillation needs no hidden tests while it trains, and they take a good part of a step's time.
+        small={"student_model": SPELLED.name, "reward": "proxy", "log_path": "runs/distillation_looking_small"},
+        published={"batch_size": 8, "num_steps": 25, "reward_coef": 0.0, "log_path": "runs/distillation_looking"},
+        recipe=SPELLED.name,
     ),
 }
 """The demonstrations by name."""

@@ -1,13 +1,18 @@
-"""The models in this package: a student that often writes textbook habits, and a teacher that follows specifications.
+"""The models in this package, two pairs of a student and a teacher.
 
-Their episodes have one form: read the specification, write the design, compile or submit it, done. The programs in
-``research/`` made them; `recipe.json` in their folder holds the recipe and the digests.
+- ``small``: a student that often writes textbook habits, and a teacher that follows specifications. Their weights are
+  nearly the same. Their episodes have one form: read the specification, write the design, compile or submit it, done.
+- ``spelled``: a student and a teacher that share no weights, for problems that need a look. They spell every name and
+  number, and their episodes have 4 to 8 turns.
+
+The programs in ``research/`` made them; `recipe.json` in their folders holds the recipes.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..errors import UsageError
@@ -47,33 +52,37 @@ def write(files: dict[str, str]) -> str:
 
 
 def shipped(name: str) -> Path:
-    """The folder of a shipped model, ``student`` or ``teacher``. Raises `UsageError` if it is not there."""
+    """The folder of a model: ``student``, ``teacher``, ``spelled/student`` or ``spelled/teacher``.
+
+    Raises:
+        UsageError: It is not there.
+    """
     folder = FOLDER / name
     if not folder.is_dir():
         raise UsageError(f"this installation has no model {name!r}: {folder} is missing")
     return folder
 
 
-def find_models(plan: Plan) -> Plan:
-    """The plan with the folders of the models that are called ``small``, and their system prompt.
+def find_models(plan: Plan, name: str = "small", folder: str = "") -> Plan:
+    """The plan with the folders of the models that are called `name`, and their system prompt.
 
     See `ModelRecipe.make`. The user prompts are the environment's.
     """
-    if plan.teacher == SMALL.name:
-        plan = replace(plan, teacher=str(shipped("teacher")))
-    if plan.student != SMALL.name:
+    if plan.teacher == name:
+        plan = replace(plan, teacher=str(shipped(f"{folder}teacher")))
+    if plan.student != name:
         return plan
-    plan = replace(plan, student=str(shipped("student")))
+    plan = replace(plan, student=str(shipped(f"{folder}student")))
     if plan.options.env == "agentic" and plan.system_prompt is None:
         plan = replace(plan, system_prompt=FEEDBACK_PROMPT if plan.options.harness_feedback else SYSTEM_PROMPT)
     return plan
 
 
-def shipped_digest(name: str) -> str:
+def shipped_digest(name: str, folder: str = "") -> str:
     """What identifies the files of a shipped model. Raises like `shipped`."""
     from ..policies.sampler import files_digest
 
-    return files_digest(shipped(name))
+    return files_digest(shipped(f"{folder}{name}"))
 
 
 SMALL = ModelRecipe(
@@ -106,3 +115,41 @@ SMALL = ModelRecipe(
     digest=shipped_digest,
 )
 """The shipped models, and options that suit them; without others they are trained on the bundled arbiter."""
+
+SPELLED = ModelRecipe(
+    name="spelled",
+    renderer=RENDERER,
+    defaults={
+        "student_model": "spelled",
+        "teacher_model": "spelled",
+        "cvdp_jsonl_path": "family:accumulators?count=2000",
+        "max_turns": 9,
+        "max_tokens": 220,
+        "max_trajectory_tokens": 1000,
+        "batch_size": 32,
+        "group_size": 1,
+        "max_concurrent": 32,
+        "num_steps": 100,
+        "learning_rate": 1e-3,
+        "warmup_steps": 4,
+        "lr_schedule": "linear",
+        "lr_final": 0.1,
+        "lora_rank": 0,
+        "kl_penalty_coef": 1.0,
+        "kl_clip": 1.0,
+        "kl_budget": 20.0,
+        "loss_reduction": "mean",
+        "reward_coef": 0.0,
+        "grad_clip_norm": 0.1,
+        "timeout_seconds": 10.0,
+        "local_dtype": "bfloat16",
+        "local_batch": 32,
+        "local_batch_tokens": 2048,
+        "eval_every": 0,
+        "save_every": 0,
+        "log_path": "runs/distillation_spelled",
+    },
+    make=partial(find_models, name="spelled", folder="spelled/"),
+    digest=partial(shipped_digest, folder="spelled/"),
+)
+"""The shipped models that share no weights, and options that suit them."""

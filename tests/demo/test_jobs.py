@@ -11,14 +11,14 @@ import pytest
 from rtl_agent_gym.demo import shipped as shipped_models
 from rtl_agent_gym.demo.founding import PROBLEM_ID
 from rtl_agent_gym.demo.jobs import JOBS, main
-from rtl_agent_gym.demo.shipped import SMALL
+from rtl_agent_gym.demo.shipped import SMALL, SPELLED
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 
 
 def plan(job: str, **given: str) -> Plan:
-    return plan_run(JOBS[job].options(given), recipes=[SMALL])
+    return plan_run(JOBS[job].options(given), recipes=[SMALL, SPELLED])
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +32,24 @@ def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
 def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if key:
         monkeypatch.setenv("TINKER_API_KEY", "tml-k")
-    one, family = plan("1problem"), plan("family", seed="2")
-    assert {made.engine for made in (one, family)} == {"tinker" if key else "local"}
-    assert {made.options.student_model for made in (one, family)} == {"Qwen/Qwen3.5-9B" if key else "small"}
-    assert len({made.options.log_path for made in (one, family)}) == 2
+    one, family, looking = plan("1problem"), plan("family", seed="2"), plan("looking")
+    assert {made.engine for made in (one, family, looking)} == {"tinker" if key else "local"}
+    students = [made.options.student_model for made in (one, family, looking)]
+    assert students == (["Qwen/Qwen3.5-9B"] * 3 if key else ["small", "small", "spelled"])
+    assert len({made.options.log_path for made in (one, family, looking)}) == 3
     assert [problem.id for problem in one.problems] == [PROBLEM_ID]
     counts = {name: len(problems) for name, problems in one.evaluated().items()}
     assert counts == {"test": 32, "train": 1}
     counts = {name: len(problems) for name, problems in family.evaluated().items()}
     assert counts == {"test": 128, "test/wordings": 16, "test/names": 16, "train": 0}
     assert len(family.problems) == 200
-    tested = {problem.id for problems in family.evaluated().values() for problem in problems}
-    assert not tested & {problem.id for problem in family.problems}
+    counts = {name: len(problems) for name, problems in looking.evaluated().items()}
+    splits = {f"test/{split}": 32 for split in ("names", "operations", "sizes", "lied-documents")}
+    assert counts == {"test": 128, **splits, "train": 0}
+    assert len(looking.problems) == 2000
+    for made in (family, looking):
+        tested = {problem.id for problems in made.evaluated().values() for problem in problems}
+        assert not tested & {problem.id for problem in made.problems}
 
 
 def test_another_seed_is_other_problems_and_options_replace_those_of_the_job() -> None:

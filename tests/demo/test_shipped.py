@@ -6,16 +6,16 @@ import asyncio
 
 import pytest
 
-from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, RENDERER, SMALL, SYSTEM_PROMPT, find_models, shipped
+from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, RENDERER, SMALL, SPELLED, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
-from rtl_agent_gym.training.plan import plan_run
+from rtl_agent_gym.training.plan import ModelRecipe, plan_run
 
 
-@pytest.mark.parametrize("name", ["student", "teacher"])
+@pytest.mark.parametrize("name", ["student", "teacher", "spelled/student", "spelled/teacher"])
 def test_the_tokenizer_has_the_dialects_control_tokens(name: str) -> None:
     from transformers import AutoTokenizer
 
@@ -26,14 +26,16 @@ def test_the_tokenizer_has_the_dialects_control_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("feedback", [0, 2])
-def test_the_models_get_the_environments_user_prompt(feedback: int) -> None:
+@pytest.mark.parametrize(("recipe", "folder"), [(SMALL, ""), (SPELLED, "spelled/")])
+def test_the_models_get_the_environments_user_prompt(recipe: ModelRecipe, folder: str, feedback: int) -> None:
     given = {
+        "student_model": recipe.name,
         "harness_feedback": feedback,
         "cvdp_jsonl_path": "family:registers?count=2",
         "held_out": "family:registers?count=1&seed=1",
     }
-    plan = find_models(plan_run(given, recipes=[SMALL]))
-    assert plan.student == str(shipped("student"))
+    plan = recipe.make(plan_run(given, recipes=[SMALL, SPELLED]))
+    assert (plan.student, plan.teacher) == (str(shipped(f"{folder}student")), str(shipped(f"{folder}teacher")))
     assert plan.user_prompt is None
     assert plan.system_prompt == (FEEDBACK_PROMPT if feedback else SYSTEM_PROMPT)
 

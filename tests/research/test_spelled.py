@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from research.sittings import Course, Lesson
 from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, play
 from research.spelled_recipe import RECIPE, Pupil, SpelledRecipe, make
 from research.training import Trainer, new_model, reproducible
-from rtl_agent_gym.demo.shipped import RENDERER
+from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.prompts import build_prompt
 from rtl_agent_gym.renderers import get_renderer
@@ -233,3 +234,17 @@ def test_the_student_of_the_recipe_shares_only_the_architecture() -> None:
     assert not {one.seed for one in teacher.lessons} & {one.seed for one in student.lessons}
     assert all(one.mix.behaviour == Behaviour() for one in teacher.lessons)
     assert student.lessons[-1].examples
+
+
+def test_the_shipped_pair_is_that_of_the_recipe_and_shares_no_weights() -> None:
+    from safetensors.torch import load_file
+
+    record = json.loads((FOLDER / "spelled" / "recipe.json").read_text())
+    assert record == json.loads(json.dumps(asdict(RECIPE)))
+    teacher, student = (load_file(shipped(f"spelled/{name}") / "model.safetensors") for name in ("teacher", "student"))
+    assert teacher.keys() == student.keys()
+    flat = [
+        torch.cat([model[name].float().flatten() for name in sorted(teacher) if model[name].ndim == 2])
+        for model in (teacher, student)
+    ]
+    assert abs(float(torch.nn.functional.cosine_similarity(flat[0], flat[1], dim=0))) < 0.1
