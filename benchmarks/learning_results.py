@@ -127,13 +127,15 @@ def plot_splits(found: Sequence[Mapping[str, Any]], name: str, words: Mapping[st
         path: The PNG file.
 
     Raises:
-        UsageError: There are no results of this run, or they are of several models.
+        UsageError: There are no results of this run, they are of one split alone, or of several models.
     """
     from matplotlib.figure import Figure
 
     rows = [row for row in found if row["name"] == name]
     if not rows:
         raise UsageError(f"--plot: there is no finished run {name!r}; the same command without --plot does it")
+    if any("splits" not in row for row in rows):
+        raise UsageError(f"--plot: {name!r} is evaluated on one split alone; choose another run with --runs")
     models_of(rows)
     figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)
     axes = figure.subplots()

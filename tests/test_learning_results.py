@@ -129,3 +129,6 @@ def test_the_picture_of_splits_pools_seeds(
     assert image.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match=r"^--plot: .*'spelled-self'"):
         learning.plot_splits(found, "spelled-self", words, image)
+    write(tmp_path, {"name": "spelled-sft", "seed": 0})
+    with pytest.raises(UsageError, match=r"^--plot: .*'spelled-sft' is evaluated on one split"):
+        learning.plot_splits(learning.results(tmp_path), "spelled-sft", words, image)
