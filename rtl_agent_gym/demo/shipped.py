@@ -142,7 +142,6 @@ SPELLED = ModelRecipe(
         "reward_coef": 0.0,
         "grad_clip_norm": 0.1,
         "timeout_seconds": 10.0,
-        "local_dtype": "bfloat16",
         "local_batch": 32,
         "local_batch_tokens": 2048,
         "eval_every": 0,

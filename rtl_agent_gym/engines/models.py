@@ -10,6 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
@@ -231,10 +232,27 @@ def _quiet_peft() -> Iterator[None]:
         yield
 
 
+_lengths: ContextVar[Sequence[int] | None] = ContextVar("_lengths", default=None)
+
+
+@contextmanager
+def own_lengths(lengths: Sequence[int]) -> Iterator[None]:
+    """Within the block, the query of each sequence reads its first so many keys and no mask; with 0, none.
+
+    It is for one query a sequence. On a CPU, a step of sampling then costs what the running sequences need, instead of
+    what the longest of all would need in every row; transformers' ``sdpa`` is slow there for single queries, too.
+    """
+    token = _lengths.set(lengths)
+    try:
+        yield
+    finally:
+        _lengths.reset(token)
+
+
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Like transformers' ``sdpa``, without copies of keys and values in a step of sampling.
+    """Like transformers' ``sdpa``, without copies of keys and values in a step of sampling; see also `own_lengths`.
 
     With grouped queries, several heads read the same keys and values. transformers copies these once per head if there
     is a mask, which is most of the work of a step: one token each for many sequences. Here the heads of a group become
@@ -253,6 +271,14 @@ def grouped_attention(
     """
     rows, heads, tokens, size = query.shape
     groups = key.shape[1]
+    if tokens == 1 and (lengths := _lengths.get()) is not None:
+        queries = (query.float() * (options.get("scaling") or size**-0.5)).view(rows, groups, heads // groups, size)
+        result = torch.zeros_like(queries)
+        for row, length in enumerate(lengths):
+            if length:
+                scores = torch.bmm(queries[row], key[row, :, :length].float().transpose(1, 2))
+                torch.bmm(scores.softmax(-1), value[row, :, :length].float(), out=result[row])
+        return result.view(rows, 1, heads, size).to(query.dtype), None
     if tokens > 1 or groups == heads or attention_mask is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return output

@@ -25,7 +25,7 @@ from torch import Tensor
 from transformers import Cache
 
 from ..errors import NotFinite, UsageError
-from .models import Base, Weights
+from .models import Base, Weights, own_lengths
 
 GROWTH = 256
 """Rows grow by this many tokens at a time."""
@@ -300,7 +300,10 @@ class SlotTable:
         places = [[len(slot.tokens)] for slot in self._slots[:rows]]
         positions = torch.tensor(places, device=self._device.name)
         length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
-        logits = self._forward(weights, slice(0, rows), ids, positions, length)
+        busy = {slot.row for slot in slots}
+        lengths = [place[0] + 1 if row in busy else 0 for row, place in enumerate(places)]
+        with own_lengths(lengths) if self._device.name == "cpu" and not self._window else contextlib.nullcontext():
+            logits = self._forward(weights, slice(0, rows), ids, positions, length)
         for slot, token in zip(slots, tokens, strict=True):
             slot.tokens.append(token)
         return logits[[slot.row for slot in slots]]

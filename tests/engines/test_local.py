@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from rtl_agent_gym.engines import local
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
-from rtl_agent_gym.engines.models import grouped_attention
+from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, translate
 from rtl_agent_gym.engines.sampling import SlotTable
 from rtl_agent_gym.errors import UsageError
@@ -552,6 +553,13 @@ def test_grouped_attention_is_that_of_transformers(dtype: torch.dtype) -> None:
     wanted, _ = sdpa_attention_forward(layer, query, key, value, mask, scaling=0.3)
     found, _ = grouped_attention(layer, query, key, value, mask, scaling=0.3)
     torch.testing.assert_close(found, wanted)
+    key[3], wanted[3] = math.nan, 0.0  # nothing is read of a sequence that is not sampled
+    with own_lengths([1, 12, 4, 0, 2]):
+        found, _ = grouped_attention(layer, query, key, value, mask, scaling=0.3)
+        # Its sums are in float32, so in bfloat16 the results differ by the rounding of transformers' scores.
+        torch.testing.assert_close(found, wanted, atol=1e-5 if dtype == torch.float32 else 1e-2, rtol=1.6e-2)
+        many = torch.randn(5, 6, 4, 8, dtype=dtype)
+        assert grouped_attention(layer, many, key, value, None)[0].shape == (5, 4, 6, 8)  # a prompt, as ever
 
 
 async def test_small_models_are_steady_and_others_use_all_cores(
