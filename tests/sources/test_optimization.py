@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from tests.cli.in_process import call
 from tests.sources.optimization_attacks import ATTACKS, DESIGN, FORGING
 
 TIMER = "family:timers?count=1&seed=7"
-FAMILIES = [f"family:{name}?count=2&seed=7" for name in ("registers", "arbiters", "timers", "accumulators")]
+FAMILIES = [f"family:{name}?count=2&seed=7" for name in ("registers", "arbiters", "timers", "accumulators", "machines", "wrappers")]
 PATH = "rtl/design.sv"
 ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 4079.0, "flops": 16.0, "delay": 1.067}
 """What `DESIGN` and the family's own design cost."""
@@ -202,6 +203,24 @@ async def test_the_figures_are_what_synthesis_says(provider: DockerSandboxes) ->
         await sandbox.close()
     assert (found.fault, found.reference) == ("", REFERENCE)
     assert found.original == ORIGINAL
+
+
+@pytest.mark.docker
+async def test_a_case_of_constants_costs_cells_and_is_compared(provider: DockerSandboxes, user_cache: Path) -> None:
+    """The state machines of the family `machines` are such tables. Of two that differ, nothing is proved."""
+    case = next(cases(load_problems("family:machines?count=1&seed=7"), OptimizeOptions()))
+    entry = re.search(r"(\{\w+, \d+'d\d+\}: .* = \{\w+, \d+'d)(\d+)\};", case.text)
+    assert entry is not None
+    wrong = case.text.replace(entry[0], f"{entry[1]}{int(entry[2]) ^ 1}}};")
+    sandbox = await provider.create()
+    try:
+        found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
+        assert found.fault == ""
+        assert all(found.original[goal] >= found.reference[goal] > 0 for goal in ("area", "flops", "delay"))
+        refused = await OptimizationMaker.examine(replace(case, text=wrong), OptimizeOptions(), sandbox)
+        assert "differs" in refused.fault
+    finally:
+        await sandbox.close()
 
 
 @pytest.mark.docker
