@@ -13,6 +13,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
+from rtl_agent_gym.sources import families
 from rtl_agent_gym.sources.optimization.derived import (
     PROGRAMS,
     Goal,
@@ -30,7 +31,7 @@ from tests.cli.in_process import call
 from tests.sources.optimization_attacks import ATTACKS, DESIGN, FORGING
 
 TIMER = "family:timers?count=1&seed=7"
-FAMILIES = [f"family:{name}?count=2&seed=7" for name in ("registers", "arbiters", "timers", "accumulators", "machines", "wrappers")]
+FAMILIES = [f"family:{name}?count=2&seed=7" for name in families.FAMILIES]
 PATH = "rtl/design.sv"
 ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 4079.0, "flops": 16.0, "delay": 1.067}
 """What `DESIGN` and the family's own design cost."""
