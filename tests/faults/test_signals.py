@@ -76,12 +76,14 @@ class Kills(Meddling):
         super().__init__(provider, act, times, **changes)
 
 
-async def no_verdict(around: Kills, problem: Problem, cache: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+async def no_verdict(
+    around: Kills, problem: Problem, cache: Path, monkeypatch: pytest.MonkeyPatch, timeout: float = 60.0
+) -> str:
     """Grade the right design once, which must be a machine fault; why."""
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     async with Scorer(around, cache=cache) as scorer:
         with pytest.raises(SandboxError) as caught:
-            await scorer.score(problem, {TARGET: GOLDEN}, timeout=60.0)
+            await scorer.score(problem, {TARGET: GOLDEN}, timeout=timeout)
     assert around.sent == 1
     assert not list(cache.rglob("*.json"))
     return str(caught.value)
@@ -146,9 +148,9 @@ async def test_so_is_any_other_signal_of_the_hosts(
 async def test_a_killed_compiler(
     provider: DockerSandboxes, tmp_path: Path, program: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads a source that comes late: a pipe."""
+    """It reads a source that comes late: a pipe. Without `ivl`, the others wait until the time is up."""
     late = "mkfifo late.v; (sleep 3; echo > late.v) & iverilog -o t.vvp late.v /code/rtl/adder.sv && wait"
-    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, monkeypatch)
+    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, monkeypatch, timeout=20.0)
     assert f"{program!r} got {signal.Signals(number).name} from outside" in why
 
 
