@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationE
 
 from ..errors import UsageError
 from ..problems.paths import expand_home
+from ..visible import plural
 from .plan import Plan, dialect_for
 from .teacher_context import SELF
 
@@ -76,9 +77,12 @@ def describe_run(plan: Plan) -> list[str]:
     if o.distils:
         lines.append(f"teacher: {', '.join(_teachers(plan))}")
     held_out = "".join(f", {len(problems)} in {name}" for name, problems in plan.evaluated().items() if name != "train")
-    source = "episodes to imitate" if plan.supervised is not None else f"problems of {o.problems} to train on"
     count = len(plan.supervised.train) if plan.supervised is not None else len(plan.problems)
-    lines.append(f"data: {count} {source}{held_out.replace(', 0 in test', '')}")
+    if plan.supervised is not None:
+        source = f"{plural(count, 'episode')} to imitate"
+    else:
+        source = f"{plural(count, 'problem')} of {o.problems} to train on"
+    lines.append(f"data: {source}{held_out.replace(', 0 in test', '')}")
     system = _prompt(o.system_prompt) if o.agent == "none" else f"of {o.agent}"
     lines.append(f"prompts: system {system}, user {_prompt(o.user_prompt)}")
     turns = f"{o.max_turns} turns" if o.env == "agentic" else "one turn"

@@ -180,6 +180,9 @@ def test_a_dry_run_shows_the_run_and_creates_nothing(tmp_path: Path, capsys: pyt
     assert main(arguments, recipes=[SMALL]) == 0
     assert "student: small on this machine, dialect qwen3, all weights\nteacher: small\n" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["prompt.txt"]
+    assert "data: 1 problem of family:timers?count=1 to train on" in dry_run(
+        plan(cvdp_jsonl_path="family:timers?count=1")
+    )
 
 
 def test_a_dry_run_finds_a_prompt_that_is_too_long() -> None:
