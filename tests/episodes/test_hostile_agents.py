@@ -204,7 +204,7 @@ async def test_who_fills_the_memory_until_the_warden_is_killed_has_a_score(episo
 
 async def test_a_container_that_somebody_else_kills_has_none(episode: Episode) -> None:
     await episode.step(golden_call(episode.problem))
-    kill(episode.sandbox.id)
+    kill(episode.sandbox)
     with pytest.raises(SandboxLost):
         await episode.step(call("echo one"))
 

@@ -116,7 +116,7 @@ class Flaky(ProviderAround):
 
             async def run(command: str, **options: Any) -> Any:
                 if command.startswith("ls -R"):
-                    kill(sandbox.id)
+                    kill(sandbox)
                 return await real(command, **options)
 
             sandbox.run = run

@@ -68,7 +68,7 @@ def evaluate(script: Script, folder: Path, *, faults: int = 1, **options: Any) -
         number = 1 + sum(message.role == "assistant" for message in input)
         if number == script.fault_in and left > 0:
             left -= 1
-            kill(sessions[-1].episode.sandbox.id)
+            kill(sessions[-1].episode.sandbox)
         return output(script.turns[number - 1])
 
     rules = {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(folder)}

@@ -50,7 +50,7 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
         for number, given in enumerate(script.turns, 1):
             if number == script.fault_in:
                 assert env._env.episode is not None
-                kill(env._env.episode.sandbox.id)
+                kill(env._env.episode.sandbox)
             step = env.step(given if isinstance(given, str) else QWEN.turn_text(ModelTurn(calls=given)))
             total += step["reward"]
             if not isinstance(given, str) and not step["done"]:

@@ -73,7 +73,7 @@ def scripted(script: Script) -> Callable[[dict[str, Any]], Reply]:
     def answer(body: dict[str, Any]) -> Reply:
         number = 1 + sum(message["role"] == "assistant" for message in body["messages"])
         if number == script.fault_in:
-            kill(sessions[-1].episode.sandbox.id)
+            kill(sessions[-1].episode.sandbox)
         return reply(script.turns[number - 1])
 
     return answer
@@ -112,7 +112,7 @@ def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
 
     def sample(number: int) -> list[int]:
         if number + 1 == script.fault_in:
-            kill(sessions[-1].episode.sandbox.id)
+            kill(sessions[-1].episode.sandbox)
         given = script.turns[number]
         text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
         ids: list[int] = encoder.encode(f"{text}<|im_end|>", add_special_tokens=False)

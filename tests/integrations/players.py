@@ -42,7 +42,7 @@ class SessionPlayer:
             await session.start()
             for number, given in enumerate(script.turns, 1):
                 if number == script.fault_in:
-                    kill(session.episode.sandbox.id)
+                    kill(session.episode.sandbox)
                 turn = await session.act(given)
                 if not isinstance(given, str):
                     observations.append(in_short(turn.replies()[0]))
@@ -94,7 +94,7 @@ class GymnasiumPlayer:
             for number, given in enumerate(script.turns, 1):
                 if number == script.fault_in:
                     assert face.episode is not None
-                    kill(face.episode.sandbox.id)
+                    kill(face.episode.sandbox)
                 observation, reward, terminated, truncated, info = env.step(written(given))
                 total += float(reward)
                 if not isinstance(given, str):
@@ -131,7 +131,7 @@ class CookbookPlayer:
 
             number, given = next(turns)
             if number == script.fault_in:
-                kill(env.episode.sandbox.id)
+                kill(env.episode.sandbox)
             prompts.append(prompt.to_ints())
             sampled.append(encode(written(given) + END))
             return TokensWithLogprobs(sampled[-1], [LOGPROB] * len(sampled[-1]), stop_reason="stop")

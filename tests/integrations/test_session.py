@@ -126,7 +126,7 @@ class TestSession:
         assert first.numbers.get("oom_kills", 0) == 0
 
     async def test_a_fault_stays_a_fault(self, session: ToolSession) -> None:
-        kill(session.episode.sandbox.id)
+        kill(session.episode.sandbox)
         with pytest.raises(SandboxError) as raised:
             await session.run("ls")
         for _ in range(2):

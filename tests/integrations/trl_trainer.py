@@ -77,7 +77,7 @@ class ScriptedTrainer(GRPOTrainer):
             assert prompt[: len(before)] == before, "a prompt is not the one before, the sampled ids, and more"
             assert (len(prompt) > len(before)) == (turn > 0)
             if turn + 1 == self.scripts[row].fault_in:
-                kill(self.environments[row]._session.episode.sandbox.id)
+                kill(self.environments[row]._session.episode.sandbox)
             answers.append(self.sampled(row, turn))
             places += range(len(prompt), len(prompt) + len(answers[-1]))
             self.texts[row] = ([*prompt, *answers[-1]], places)

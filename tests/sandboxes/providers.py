@@ -116,16 +116,21 @@ def _descendants(ancestors: set[str], processes: Mapping[str, _Process]) -> set[
     return found
 
 
-def kill(*sandboxes: str) -> None:
-    """End sandboxes from outside, as the machine might: by their names, or as `owned` has them."""
-    if resolved_kind() == "namespaces":
-        pids = {made.id: made.pid for made in _of_namespaces()}
-        for sandbox in sandboxes:
-            os.kill(pids.get(sandbox) or int(sandbox), signal.SIGKILL)
-        return
-    with docker_api() as api:
-        for sandbox in sandboxes:
-            api.kill(sandbox)
+def kill(*sandboxes: Sandbox | str) -> None:
+    """End sandboxes from outside, as the machine might: themselves, by their names, or as `owned` has them.
+
+    To find one by its name can take longer than what it does.
+    """
+    for sandbox in sandboxes:
+        if isinstance(sandbox, NamespaceSandbox):
+            os.kill(sandbox.pid, signal.SIGKILL)
+        elif resolved_kind() == "namespaces":
+            name = sandbox if isinstance(sandbox, str) else sandbox.id
+            pids = {made.id: made.pid for made in _of_namespaces()} if not name.isdecimal() else {}
+            os.kill(pids.get(name) or int(name), signal.SIGKILL)
+        else:
+            with docker_api() as api:
+                api.kill(sandbox if isinstance(sandbox, str) else sandbox.id)
 
 
 def _of_namespaces() -> list[NamespaceSandbox]:

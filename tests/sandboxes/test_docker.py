@@ -489,7 +489,7 @@ async def test_a_memory_that_a_short_command_fills_is_reported(provider: DockerS
 async def test_a_container_killed_from_outside_is_a_machine_fault(sandbox: DockerSandbox) -> None:
     running = asyncio.create_task(sandbox.run("sleep 30"))
     await asyncio.sleep(0.3)
-    kill(sandbox.id)
+    kill(sandbox)
     with pytest.raises(SandboxLost, match="went away"):
         await running
     with pytest.raises(SandboxLost):

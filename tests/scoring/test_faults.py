@@ -151,7 +151,7 @@ async def test_a_sandbox_in_waiting_that_was_killed_is_not_used(provider: Docker
         assert pool is not None
         while not (waiting := [box.result() for shelf in pool._shelves for box in shelf.waiting if box.done()]):
             await asyncio.sleep(0.1)
-        kill(waiting[0].id)
+        kill(waiting[0])
         score = await scorer.score(adder, {TARGET: GOLDEN})
         assert score.passed
         assert score.retries == 0

@@ -310,7 +310,7 @@ class Failing(ProviderAround):
 
 
 async def kill_container(sandbox: Sandbox) -> None:
-    kill(sandbox.id)
+    kill(sandbox)
 
 
 async def test_a_container_killed_from_outside_is_graded_again(
