@@ -123,6 +123,7 @@ def kill(*sandboxes: Sandbox | str) -> None:
     """
     for sandbox in sandboxes:
         if isinstance(sandbox, NamespaceSandbox):
+            assert sandbox.pid, "it has ended"
             os.kill(sandbox.pid, signal.SIGKILL)
         elif resolved_kind() == "namespaces":
             name = sandbox if isinstance(sandbox, str) else sandbox.id
