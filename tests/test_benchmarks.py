@@ -73,6 +73,14 @@ def test_the_rendering_of_a_long_episode() -> None:
     assert {row["ours_datums"] for row in rows} == {1}
 
 
+def test_what_the_local_engine_costs() -> None:
+    rows = benchmark("local_engine", "--rows", "4", "--length", "80", "--repetitions", "2").splitlines()[2:]
+    assert [row.split(" | ")[0] for row in rows[:3]] == [
+        f"| a step of sampling, {busy} of 4 rows run" for busy in (1, 2, 4)
+    ]
+    assert all(float(cost) > 0 for row in rows for cost in row.strip("| ").split(" | ")[1:])
+
+
 def test_the_scoring_of_submissions() -> None:
     found = figures("scoring", "--submissions", "2", "--rounds", "1", "--problem", PROBLEM)
     assert found["problem"] == PROBLEM
