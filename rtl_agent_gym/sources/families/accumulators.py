@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
     COMMON_LINES,
     Fields,
     SpecificationLine,
@@ -16,11 +15,11 @@ from rtl_agent_gym.sources.families.family import (
     reset_phrases,
 )
 from rtl_agent_gym.sources.families.looking import (
+    LOOKING_AXES,
+    LOOKING_HABITS,
     LOOKING_LINES,
     Documents,
     LookingFamily,
-    kind_by_name,
-    level_by_name,
 )
 
 BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
@@ -237,8 +236,7 @@ ACCUMULATORS = LookingFamily(
     inputs=("enable", "data"),
     outputs=("output",),
     axes={
-        **COMMON_AXES,
-        "enable_level": (0, 1),
+        **LOOKING_AXES,
         "base": tuple(BASES),
         "operand": tuple(OPERANDS),
         "operation": tuple(EXPRESSIONS),
@@ -247,8 +245,7 @@ ACCUMULATORS = LookingFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": {"reset_level": level_by_name},
-        "kind": {"reset_kind": kind_by_name},
+        **LOOKING_HABITS,
         "base": {"base": _read_base, "value": _read_value},
         "operand": {"operand": read_operand},
         "saturation": {"operation": read_operation},

@@ -16,8 +16,10 @@ from typing import Literal
 
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sources.families.family import (
+    COMMON_AXES,
     LAYOUTS,
     TARGET,
+    Change,
     Family,
     Fields,
     Parameters,
@@ -161,11 +163,14 @@ class LookingFamily(Family):
         return f"Write the module that this describes to `{TARGET}`.\n\n{self.specification(parameters)}"
 
     def smoke(self, parameters: Parameters) -> str:
-        """The text of `SMOKE`."""
+        """The text of `SMOKE`, which holds the inputs of a known polarity at their active level."""
         fields = parameters.fields
         words = {key.upper(): fields[key] for key in self.roles}
         words |= {"RESET_LEVEL": fields["reset_level"], "ENABLE_LEVEL": fields["enable_level"]}
-        forces = ((role, ("data", "other")[at]) for at, role in enumerate(self.inputs[1:]))
+        random, forces = iter(("data", "other")), []
+        for role in self.inputs[1:]:
+            level = f"{role}_level"
+            forces.append((role, f"1'b{fields[level]}" if level in self.axes else next(random)))
         text = template(self.smoke_template)
         text = text.replace("<FORCES>", "\n".join(f"        force dut.<{role.upper()}> = {to};" for role, to in forces))
         for key in sorted(words, key=len, reverse=True):
@@ -246,20 +251,33 @@ def kind_by_name(fields: Fields) -> str:
     return "async" if str(fields["reset"]).endswith("_n") else "sync"
 
 
+def enable_line(enable: str) -> SpecificationLine:
+    """The line of the input whose polarity the smoke test tells, which the specification calls so."""
+    return SpecificationLine(
+        (
+            f"The {enable} is `{{enable}}`; the smoke test knows its polarity.",
+            f"`{{enable}}` is the {enable}, of a polarity that the smoke test tells.",
+            f"The smoke test tells the polarity of the {enable} `{{enable}}`.",
+        ),
+        (
+            f"The polarity of the {enable} `{{enable}}` is known to the smoke test.",
+            f"It has the {enable} `{{enable}}`, and the smoke test tells its polarity.",
+        ),
+        (
+            f"{enable} | `{{enable}}`, polarity by the smoke test",
+            f"{enable} input | `{{enable}}`, see the smoke test",
+        ),
+        (f"{enable}, with the polarity of the smoke test | `{{enable}}`",),
+    )
+
+
+LOOKING_AXES: dict[str, tuple[str | int, ...]] = {**COMMON_AXES, "enable_level": (0, 1)}
+LOOKING_HABITS: dict[str, dict[str, Change]] = {
+    "reset": {"reset_level": level_by_name},
+    "kind": {"reset_kind": kind_by_name},
+}
 LOOKING_LINES = {
-    "enable": SpecificationLine(
-        (
-            "The enable is `{enable}`; the smoke test knows its polarity.",
-            "`{enable}` is the enable, of a polarity that the smoke test tells.",
-            "The smoke test tells the polarity of the enable `{enable}`.",
-        ),
-        (
-            "The polarity of the enable `{enable}` is known to the smoke test.",
-            "It has the enable `{enable}`, and the smoke test tells its polarity.",
-        ),
-        ("enable | `{enable}`, polarity by the smoke test", "enable input | `{enable}`, see the smoke test"),
-        ("enable, with the polarity of the smoke test | `{enable}`",),
-    ),
+    "enable": enable_line("enable"),
     "data": SpecificationLine(
         ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
         ("It has the input `{data}`.", "As input it has `{data}`."),

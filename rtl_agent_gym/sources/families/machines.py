@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
     COMMON_LINES,
     Fields,
     SpecificationLine,
@@ -17,11 +16,11 @@ from rtl_agent_gym.sources.families.family import (
     reset_phrases,
 )
 from rtl_agent_gym.sources.families.looking import (
+    LOOKING_AXES,
+    LOOKING_HABITS,
     LOOKING_LINES,
     Documents,
     LookingFamily,
-    kind_by_name,
-    level_by_name,
 )
 
 SYMBOLS = {
@@ -282,8 +281,7 @@ MACHINES = LookingFamily(
     inputs=("enable", "data"),
     outputs=("output",),
     axes={
-        **COMMON_AXES,
-        "enable_level": (0, 1),
+        **LOOKING_AXES,
         "style": ("moore", "mealy"),
         "missing": ("stay", "start"),
         "symbol": tuple(SYMBOLS),
@@ -293,8 +291,7 @@ MACHINES = LookingFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": {"reset_level": level_by_name},
-        "kind": {"reset_kind": kind_by_name},
+        **LOOKING_HABITS,
         "start": {"start": _read_start},
         "late": {"shown": _read_shown},
         "style": {"style": _read_style},

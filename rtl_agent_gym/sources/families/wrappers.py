@@ -14,7 +14,6 @@ from rtl_agent_gym.sources.families.accumulators import (
     read_operation,
 )
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
     COMMON_LINES,
     Fields,
     SpecificationLine,
@@ -25,11 +24,11 @@ from rtl_agent_gym.sources.families.family import (
     write_module,
 )
 from rtl_agent_gym.sources.families.looking import (
+    LOOKING_AXES,
+    LOOKING_HABITS,
     LOOKING_LINES,
     Documents,
     LookingFamily,
-    kind_by_name,
-    level_by_name,
 )
 
 FUNCTIONS = {
@@ -256,8 +255,7 @@ WRAPPERS = _WrapperFamily(
     inputs=("enable", "left", "right"),
     outputs=("output",),
     axes={
-        **COMMON_AXES,
-        "enable_level": (0, 1),
+        **LOOKING_AXES,
         "run_level": (0, 1),
         "initial": tuple(_INITIAL),
         "operand": tuple(OPERANDS),
@@ -267,8 +265,7 @@ WRAPPERS = _WrapperFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": {"reset_level": level_by_name},
-        "kind": {"reset_kind": kind_by_name},
+        **LOOKING_HABITS,
         "run": {"run_level": lambda fields: 0 if str(fields["run"]).endswith("_n") else 1},
         "order": {"first": _first_by_name, "second": _second_by_name},
         "latency": {"latency": _read_latency},
