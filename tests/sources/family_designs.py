@@ -80,7 +80,35 @@ def _misread_given(fields: Fields) -> dict[str, dict[str, str | int]]:
     }
 
 
-_FACTS = {"accumulators": _misread_rows, "machines": _misread_table, "wrappers": _misread_given}
+def _misread_parameters(fields: Fields) -> dict[str, dict[str, str | int]]:
+    depth, threshold = int(fields["depth"]), int(fields["threshold"])
+    return {
+        "wider": {"width": int(fields["width"]) + 1},
+        "one word more": {"depth": depth + 1},
+        **({"one word less": {"depth": depth - 1}} if depth > 2 else {}),
+        "threshold above": {"threshold": threshold + 1},
+        "threshold below": {"threshold": threshold - 1},
+    }
+
+
+def _misread_line(fields: Fields) -> dict[str, dict[str, str | int]]:
+    stages = int(fields["stages"])
+    return {
+        "wider": {"width": int(fields["width"]) + 1},
+        "one stage more": {"stages": stages + 1},
+        "one stage less": {"stages": stages - 1},
+        "another A": {"first_constant": int(fields["first_constant"]) ^ 1},
+        "another B": {"second_constant": int(fields["second_constant"]) ^ 1},
+    }
+
+
+_FACTS = {
+    "accumulators": _misread_rows,
+    "machines": _misread_table,
+    "wrappers": _misread_given,
+    "fifos": _misread_parameters,
+    "pipelines": _misread_line,
+}
 
 
 def copies(member: Parameters) -> dict[str, dict[str, str]]:

@@ -75,7 +75,9 @@ def test_the_prompt_does_not_say_what_must_be_looked_up(family: LookingFamily) -
         assert family.problem(member).context != family.problem(other).context
 
 
-@pytest.mark.parametrize(("name", "most"), [("accumulators", 20), ("machines", 4), ("wrappers", 10)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("accumulators", 20), ("machines", 4), ("wrappers", 10), ("fifos", 10), ("pipelines", 4)]
+)
 def test_nobody_guesses_the_facts(name: str, most: int) -> None:
     """The most frequent facts and polarity together are rare: at most 1 in 100 or fewer, as docs/families.md says."""
     family = FAMILIES[name]

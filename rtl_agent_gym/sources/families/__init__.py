@@ -17,8 +17,10 @@ from rtl_agent_gym.problems.rows import Place
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.arbiters import ARBITERS
 from rtl_agent_gym.sources.families.family import SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
+from rtl_agent_gym.sources.families.fifos import FIFOS
 from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
 from rtl_agent_gym.sources.families.machines import MACHINES
+from rtl_agent_gym.sources.families.pipelines import PIPELINES
 from rtl_agent_gym.sources.families.registers import REGISTERS
 from rtl_agent_gym.sources.families.timers import TIMERS
 from rtl_agent_gym.sources.families.wrappers import WRAPPERS
@@ -26,7 +28,7 @@ from rtl_agent_gym.sources.families.wrappers import WRAPPERS
 __all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES, WRAPPERS)
+    family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES, WRAPPERS, FIFOS, PIPELINES)
 }
 """All families by name."""
 
