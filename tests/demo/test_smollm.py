@@ -25,6 +25,8 @@ from rtl_agent_gym.renderers.protocol import phrases_of
 from rtl_agent_gym.renderers.vocabularies import Codec, char_bytes
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.training.plan import plan_run
 
 installed = pytest.mark.skipif(
@@ -201,7 +203,10 @@ def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("family", ["registers", "arbiters", "timers"])
+@pytest.mark.parametrize(
+    "family",  # those whose specification is a file; of others there are no such demonstrations
+    [name for name, family in FAMILIES.items() if not isinstance(family, LookingFamily)],
+)
 async def test_the_outputs_of_demonstrations_are_those_of_the_shell(family: str, provider: DockerSandboxes) -> None:
     source = f"family:{family}?count=1"
     (row,), (problem,) = demonstrations(source), load_problems(source)

@@ -6,7 +6,10 @@ import asyncio
 import json
 import re
 from collections import Counter
+from functools import cache
+from itertools import product
 from random import Random
+from typing import Any
 
 import pyslang
 import pytest
@@ -22,7 +25,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.accumulators import digits, read_rows
-from rtl_agent_gym.sources.families.family import is_held_out
+from rtl_agent_gym.sources.families.family import is_held_out, template
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
 
@@ -144,6 +147,30 @@ def test_the_base_that_is_written_always_depends_on_the_one_that_was_read() -> N
     }
     changes = {one for one in seen if one[1] != one[2]}
     assert changes == {(True, "hexadecimal", "decimal"), (True, "binary", "decimal"), (False, "decimal", "hexadecimal")}
+
+
+def test_no_other_operation_or_constant_of_a_pipeline_gives_the_same_results() -> None:
+    """All pipelines of six bits, with the operations as the hidden tests compute them."""
+    family, text = FAMILIES["pipelines"], template("test_pipelines.py")
+    scope: dict[str, Any] = {"LARGEST": 63}
+    exec(text[text.index("OPERATIONS = {") : text.index("class Model")], scope)
+
+    @cache
+    def results(first: str, second: str, a: int, b: int) -> list[int]:
+        one, two = (scope["OPERATIONS"][name] for name in (first, second))
+        return [two(one(data, a), b) for data in range(64)]
+
+    names, constants = ("first", "second", "first_constant", "second_constant"), range(9, 16, 2)
+    drawn = list(product(family.axes["first"], family.axes["second"], constants, constants))
+    possible = [values for values in drawn if family.is_possible(dict(zip(names, values, strict=True)))]
+    assert len(possible) > 0.8 * len(drawn)
+    for first, second, a, b in possible:
+        others = [(other, second, a, b) for other in family.axes["first"] if other != first]
+        others += [(first, other, a, b) for other in family.axes["second"] if other != second]
+        others += [(first, second, a + by, b) for by in (-2, -1, 1, 2)]
+        others += [(first, second, a, b + by) for by in (-2, -1, 1, 2)]
+        right = results(first, second, a, b)
+        assert [other for other in others if results(*other) == right] == [], (first, second, a, b)
 
 
 @each_family

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,6 +224,36 @@ async def test_a_case_of_constants_costs_cells_and_is_compared(provider: DockerS
         assert "differs" in refused.fault
     finally:
         await sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def unproven() -> Iterator[tuple[str, ...]]:
+    """The families that ``benchmarks/optimization.py`` leaves out."""
+    folder = str(Path(__file__).resolve().parents[2] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import optimization
+
+        yield optimization.UNPROVEN
+    finally:
+        sys.path.remove(folder)
+
+
+@pytest.mark.docker
+@pytest.mark.slow  # examines a design of each family, which takes half a minute for a memory
+@pytest.mark.parametrize("name", families.FAMILIES)
+async def test_nothing_is_made_of_families_whose_reset_leaves_data_as_it_is(
+    name: str, unproven: tuple[str, ...], provider: DockerSandboxes, user_cache: Path
+) -> None:
+    case = next(cases(load_problems(f"family:{name}?count=1&seed=7"), OptimizeOptions()))
+    sandbox = await provider.create()
+    try:
+        found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
+    finally:
+        await sandbox.close()
+    assert (found.fault == "its reset leaves a flip-flop as it is, so that proofs would not be complete") == (
+        name in unproven
+    )
 
 
 @pytest.mark.docker

@@ -13,13 +13,14 @@ from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.sources.derivation import Store
+from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.suites.common import ports
 from rtl_agent_gym.sources.verification.derived import KINDS, Findings, VerifyOptions, cases, drawn_mutants
 from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.verification.making import VerificationMaker
 from tests.cli.in_process import call
 
-FAMILIES = [f"family:{name}?count=1&seed=4" for name in ("registers", "arbiters", "timers", "accumulators")]
+SOURCES = {name: f"family:{name}?count=1&seed=4" for name in FAMILIES}
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ def test_wrong_options(source: str, message: str, user_cache: Path) -> None:
 
 
 def test_designs_are_left_out_with_the_reason(user_cache: Path) -> None:
-    [problem] = load_problems(FAMILIES[0])
+    [problem] = load_problems(SOURCES["registers"])
     golden = {
         "rtl/design.sv": (problem.golden or {})["rtl/design.sv"].replace("endmodule", "initial $error;\nendmodule")
     }
@@ -118,7 +119,7 @@ def test_the_bug_of_a_debugging_problem_is_a_mutant(user_cache: Path) -> None:
 @pytest.mark.docker
 @pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:
-    problem = await made_of(FAMILIES[0], kind, tmp_path)
+    problem = await made_of(SOURCES["registers"], kind, tmp_path)
     golden = (problem.golden or {})[problem.targets[0]]
     right = await scored(problem, golden, provider)
     assert right.passed
@@ -143,7 +144,7 @@ async def test_what_benches_earn(kind: str, tmp_path: Path, provider: DockerSand
 @pytest.mark.docker
 @pytest.mark.slow  # a problem is made, which takes half a minute
 async def test_most_of_the_mutants_are_enough(tmp_path: Path, provider: DockerSandboxes) -> None:
-    problem = await made_of(FAMILIES[1], "stimulus", tmp_path)
+    problem = await made_of(SOURCES["arbiters"], "stimulus", tmp_path)
     right, settings = problem.harness["src/designs/right.sv"], json.loads(problem.harness["src/judge.json"])
     golden = (problem.golden or {})[problem.targets[0]]
     for missed, passes in ((1, True), (2, False)):
@@ -159,9 +160,9 @@ async def test_most_of_the_mutants_are_enough(tmp_path: Path, provider: DockerSa
 
 @pytest.mark.docker
 async def test_checks_of_the_reset_alone_earn_little(tmp_path: Path, provider: DockerSandboxes) -> None:
-    problem = await made_of(FAMILIES[2], "checker", tmp_path)
+    problem = await made_of(SOURCES["timers"], "checker", tmp_path)
     golden = (problem.golden or {})[problem.targets[0]]
-    device = device_of(load_problems(FAMILIES[2])[0])
+    device = device_of(load_problems(SOURCES["timers"])[0])
     active = device.reset if device.reset_level else f"!{device.reset}"
     text = re.sub(r"always @\(negedge .*", "", golden.replace("#1 compare;", f"#1 if ({active}) compare;", 1))
     score = await scored(problem, text, provider)
@@ -186,7 +187,7 @@ def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_every_reference_passes(kind: str, tmp_path: Path, provider: DockerSandboxes) -> None:
     problems = load_problems(f"bundled+verify?kind={kind}")
-    problems += [await made_of(source, kind, tmp_path) for source in FAMILIES]
+    problems += [await made_of(source, kind, tmp_path) for source in SOURCES.values()]
     for problem in problems:
         score = await scored(problem, (problem.golden or {})[problem.targets[0]], provider)
         assert score.passed, f"{problem.id}: {score.reason}"
