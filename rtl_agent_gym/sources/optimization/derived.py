@@ -45,7 +45,7 @@ THRESHOLD = 0.8
 VARIANTS = 2
 """Texts of each waste and file that are tried at most."""
 
-_VERSION = 1
+_VERSION = 2
 """Of how problems are made and measured."""
 _WORDS = {
     "area": "the area of its cells",
