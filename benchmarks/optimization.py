@@ -17,8 +17,8 @@ from random import Random
 
 from rtl_agent_gym import Problem, Scorer, load_problems
 from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import OptimizeOptions, WastefulCase, cases
-from rtl_agent_gym.sources.optimization.making import OptimizationMaker
 from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside
 
 UNPROVEN = ("wrappers", "fifos", "pipelines")

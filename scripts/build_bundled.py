@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from data.bundled import BUNDLED_DIR, solution, wrong_designs
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
-from rtl_agent_gym.problems.patches import diff_body
+from rtl_agent_gym.problems.rows import diff_body
 
 COMPOSE = "docker-compose.yml"
 REQUIRED_HARNESS = (COMPOSE, "src/.env", "src/test_runner.py")

@@ -14,8 +14,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sources.families import draw_members
 from rtl_agent_gym.sources.families.looking import RUN_SMOKE
-from rtl_agent_gym.transcripts.events import CommandRecord, Header, TurnRecord
-from rtl_agent_gym.transcripts.record import Transcript
+from rtl_agent_gym.transcripts.record import CommandRecord, Header, Transcript, TurnRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from unidiff.patch import PatchSet
 
 from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.patches import apply_patch
+from rtl_agent_gym.problems.rows import apply_patch
 
 __all__ = ["BUNDLED_DIR", "solution", "wrong_designs"]
 

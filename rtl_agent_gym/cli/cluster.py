@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from ..cluster.machine import METRICS_PORTS, RunReport
-from ..cluster.node import prepare, slots_here, start_node, stop_node
+from ..cluster.node import NodeState, look, prepare, slots_here, start_node, stop_node
 from ..cluster.ray_cluster import SLOTS, connect
 from ..cluster.slurm import become_part, in_job, start_job
-from ..cluster.status import NodeState, look
 from ..errors import SandboxError
 from .options import JsonOption
 

@@ -1,24 +1,38 @@
-"""``rtl-agent-gym eval``: play many episodes of each problem and sum up the results."""
+"""Supervised fine-tuning: from the episodes of an export to datums, and from datums to steps.
+
+The data are files of ``rtl-agent-gym export --format sft`` or ``tokens``, or of chats.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
 
 from ..cluster import CANARY_SECONDS, runtime_at
 from ..episodes.runtime import using
-from ..evaluation import EvaluationConfig, evaluate
+from ..errors import SandboxError
+from ..evaluation import EpisodeResult, EvaluationConfig, Observer, Summary, evaluate
+from ..evaluation.fairness import Unstated
 from ..metrics import serving
 from ..options import WITHOUT_DAEMON, EvaluationOptions, ProblemOptions
+from ..problems import Problem
 from ..sandboxes.choice import kind
-from ..sandboxes.provider import warning_of_others
+from ..sandboxes.container import warning_of_others
 from ..scoring import RewardWeights
+from ..visible import plural, visible
 from .ending import FAILED, MACHINE_FAILED
-from .eval_show import EvaluationProgress, episode_observer, print_summary, print_unstated
 from .options import (
     CanarySecondsOption,
     FairOnlyOption,
@@ -28,6 +42,189 @@ from .options import (
     RaySlotsOption,
     with_options,
 )
+from .show import EpisodePrinter
+
+_SHARES = ("format", "syntax", "interface", "tests", "passed")
+
+
+class EvaluationProgress:
+    """A progress line: episodes done and passed, machine faults, episodes per minute, time left.
+
+    Args:
+        console: Where to draw it.
+        shown: Whether to draw it.
+    """
+
+    def __init__(self, console: Console, *, shown: bool = True) -> None:
+        self.observer = Observer(
+            left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
+        )
+        self._folder: Path | None = None
+        self._total = self._kept = self._done = self._passed = self._faults = self._new = 0
+        self._begun = time.monotonic()
+        self._console, self._shown = console, shown
+        columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+        self._progress = Progress(*columns, console=console, transient=True)
+        self._task = self._progress.add_task("episodes", total=None, state="")
+
+    def __enter__(self) -> EvaluationProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def state(self) -> str:
+        """The text beside the progress bar."""
+        minutes = max(time.monotonic() - self._begun, 1e-3) / 60
+        rate = self._new / minutes
+        left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
+        return f"{self._passed} passed · {plural(self._faults, 'machine fault')} · {rate:.1f}/min · {left} left"
+
+    def print_how_to_continue(self) -> None:
+        """After Ctrl-C, print what is saved and how to continue."""
+        if self._folder is None:
+            return
+        Console(stderr=True).print(
+            f"interrupted: {self._kept} of {self._total} episodes are saved in {self._folder}; the same command plays "
+            "the others",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _left_out(self, problem: Problem, reason: str) -> None:
+        self._console.print(visible(f"left out: {problem.id}: {reason}"), style="yellow", markup=False, soft_wrap=True)
+
+    def _started(self, folder: Path | None, total: int, known: list[EpisodeResult]) -> None:
+        self._folder, self._total, self._begun = folder, total, time.monotonic()
+        self._done = self._kept = len(known)
+        self._passed = sum(result.passed for result in known)
+        if known:
+            self._console.print(f"{len(known)} of {total} episodes are saved already", style="dim")
+        if self._shown:
+            self._progress.start()
+        self._show()
+
+    def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
+        self._faults += 1
+        text = Text(visible(f"machine fault in {problem.id}, sample {sample}: {error}"), style="yellow")
+        self._console.print(text, soft_wrap=True)
+        self._show()
+
+    def _finished(self, result: EpisodeResult) -> None:
+        self._done += 1
+        self._new += 1
+        self._kept += result.score is not None
+        self._passed += result.passed
+        self._show()
+
+    def _show(self) -> None:
+        self._progress.update(self._task, total=self._total, completed=self._done, state=self.state())
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
+    """An observer that prints every turn, for a person who plays, and counts results in `progress`."""
+    counted = progress.observer
+
+    def finished(result: EpisodeResult) -> None:
+        counted.finished(result)
+        console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
+
+    return replace(
+        EpisodePrinter(console).observer,
+        completion=Observer.completion,  # the person has just typed it
+        left_out=counted.left_out,
+        started=counted.started,
+        faulted=counted.faulted,
+        finished=finished,
+    )
+
+
+def _verdict(result: EpisodeResult) -> str:
+    if result.score is None:
+        return f"no verdict: {result.fault}"
+    return "passed" if result.passed else f"failed ({result.cause}): {result.score.reason}"
+
+
+def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
+    """Print the results as tables; `simulated`: the hidden tests were run."""
+    if not simulated:
+        console.print("with these weights the hidden tests are not run, so no episode can pass", style="yellow")
+    print_rates(console, summary, "all rows: " if summary.noted else "")
+    if summary.fair is not None and summary.fair.finished < summary.finished:
+        print_rates(console, summary.fair, "fair rows: ")
+    elif summary.noted:
+        known = "none of these rows is" if summary.fair is None else "all of these rows are"
+        console.print(f"{known} known to be fair")
+    if summary.causes and simulated:
+        causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
+        console.print(f"not passed, by cause: {causes}", markup=False)
+    if summary.cost is not None:
+        cost = summary.cost
+        tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
+        read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
+        console.print(
+            f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
+            f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
+            highlight=False,
+        )
+    if summary.oom_kills:
+        console.print(f"processes of agents that ran out of memory: {summary.oom_kills:,}", style="yellow")
+    if (spent := summary.spent) is not None:
+        price = "price unknown" if spent.cost is None else f"${spent.cost:,.4f}"
+        console.print(
+            f"in all: {spent.prompt_tokens:,} tokens read ({spent.cached_tokens:,} from a cache), "
+            f"{spent.output_tokens:,} written; {price}",
+            highlight=False,
+            markup=False,
+        )
+    if summary.retries or summary.faults:
+        console.print(
+            f"machine faults: {summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict",
+            style="yellow",
+        )
+
+
+def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
+    """Print which failed episodes an unstated demand of the tests accounts for."""
+    if not found:
+        return
+    episodes = plural(len(found), "episode")
+    console.print(f"{episodes} failed only because of a demand that the task does not state:", style="yellow")
+    for episode in found:
+        line = f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}"
+        console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
+
+
+def print_rates(console: Console, summary: Summary, of: str = "") -> None:
+    """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
+    table = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
+    for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
+        for name, rates in group.items():
+            if rates is not None:
+                shares = [f"{getattr(rates, share):.0%}" for share in _SHARES]
+                table.add_row(name, str(rates.problems), str(rates.episodes), *shares, f"{rates.reward:.3f}")
+        table.add_section()
+    console.print(table)
+    if summary.pass_at:
+        passes = _table(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+        for k, found in summary.pass_at.items():
+            passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
+        console.print(passes)
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for name in columns:
+        table.add_column(name, justify="right" if name else "left")
+    return table
 
 
 @with_options(

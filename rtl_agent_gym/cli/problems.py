@@ -37,8 +37,15 @@ from .options import (
     chosen_problems,
     writable_folder,
 )
-from .problems_derived import optimize_command, verify_command
-from .problems_mutants import check_out, mutate_command, strength_command, write_rows
+from .problems_derived import (
+    OutOption,
+    check_out,
+    mutate_command,
+    optimize_command,
+    strength_command,
+    verify_command,
+    write_rows,
+)
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)
@@ -164,7 +171,7 @@ def generate_command(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="Such as 'family:registers?count=200&seed=7&split=train'.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
+    out: OutOption,
 ) -> None:
     """Write the problems of a source as a file of CVDP's agentic rows, which the official runner reads too."""
     problems = load_problems(source)

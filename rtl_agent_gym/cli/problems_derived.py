@@ -1,45 +1,291 @@
-"""``rtl-agent-gym problems optimize`` and ``problems verify``: problems of making a design smaller or faster, and of
-writing testbenches, checkers and assertions.
+"""``rtl-agent-gym problems strength``, ``mutate``, ``optimize`` and ``verify``: the bugs that tests
+see, and problems made of right designs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
 
+from ..errors import UsageError, cannot_write
 from ..problems import Problem
+from ..problems.paths import expand_home
+from ..problems.registry import split_source
 from ..problems.rows import problem_row
 from ..sources.derivation import Case, CaseT, KnownT, Options
+from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
+from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
-from ..visible import plural
+from ..visible import plural, visible
 from .options import (
     CacheOption,
     CategoriesOption,
     DifficultiesOption,
     FairOnlyOption,
+    JsonOption,
     ProblemIdsOption,
+    ProblemsOption,
     chosen_problems,
+    writable_folder,
 )
-from .problems_mutants import check_out, progress_bar, work_is_kept, write_rows
-from .show import print_left_out, stderr_console
+from .show import print_left_out, refuse_source, stderr_console
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
+    from ..sources.mutants.grading import Count, GradedMutant, MutantGrader, Strength
 
+_MEANING = {
+    "differs": "a sequence of inputs tells it from the reference",
+    "bounded": "no difference within {steps} steps",
+    "unknown": "not known whether it is equivalent",
+}
+
+DesignsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--designs",
+        metavar="DIR",
+        help="Right designs of your own, for problems without a reference solution: DIR/ID/rtl/….",
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, help="Of the draw of mutants.")]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants or designs to examine at the same time.")]
+SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")]
+OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")]
 CountOption = Annotated[
     int | None, typer.Option(min=1, max=1_000_000, help="How many problems; default: all that can be made.")
 ]
-WorkersOption = Annotated[int, typer.Option(min=1, help="Designs to examine at the same time.")]
+
+
+def strength_command(
+    source: ProblemsOption = "bundled",
+    ids: ProblemIdsOption = None,
+    fair_only: FairOnlyOption = False,
+    limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
+    seed: SeedOption = 0,
+    designs: DesignsOption = None,
+    workers: WorkersOption = 2,
+    cache: CacheOption = True,
+    json_: JsonOption = False,
+) -> None:
+    """Measure how many small bugs the hidden tests of a problem see.
+
+    Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
+    those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
+    """
+    problems = _with_designs(chosen_problems(source, ids, None, None, fair_only=fair_only), designs)
+    if not any(problem.golden for problem in problems):
+        raise UsageError(f"{source}: none of these problems has a reference solution; give designs with --designs DIR")
+    console = Console(stderr=json_, highlight=False)
+
+    async def measure(grader: MutantGrader) -> list[Strength]:
+        from ..sources.mutants.grading import measure_strength
+
+        found = []
+        with progress_bar(console, "problems", len(problems)) as progress:
+            for problem in problems:
+                try:
+                    found.append(await measure_strength(problem, grader, limit=limit or None, seed=seed))
+                except UsageError as error:  # no reference solution, or its own tests reject it
+                    if len(problems) == 1:
+                        raise
+                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
+                else:
+                    print_strength(console, found[-1])
+                progress.advance(progress.task_ids[0])
+        return found
+
+    found = asyncio.run(_with_grader(measure, workers, cache))
+    if json_:
+        rows = [strength.model_dump(mode="json") | {"strength": strength.total.rate} for strength in found]
+        typer.echo(json.dumps(rows))
+
+
+def mutate_command(
+    source: SourceArgument,
+    out: OutOption,
+    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many problems.")] = 100,
+    seed: SeedOption = 0,
+    hint: Annotated[
+        Hint,
+        typer.Option(
+            help="What the task says of the bug: none; check: the names of the hidden checks that fail; symptom: also "
+            "how many fail, or that the simulation does not end."
+        ),
+    ] = "symptom",
+    ids: ProblemIdsOption = None,
+    categories: CategoriesOption = None,
+    difficulties: DifficultiesOption = None,
+    fair_only: FairOnlyOption = False,
+    designs: DesignsOption = None,
+    workers: WorkersOption = 2,
+    cache: CacheOption = True,
+) -> None:
+    """Write debugging problems: right designs of a source with one small bug each.
+
+    Each problem has been verified: the hidden tests accept the reference solution and reject the mutant. The rows are
+    in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
+    names the same problems for every command, if no option but these three was given.
+    """
+    chosen = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
+    problems = _with_designs(chosen, designs)
+    check_out(out, source)
+    options = MutantOptions(count=count, seed=seed, hint=hint)
+    console = stderr_console()
+
+    async def make(grader: MutantGrader) -> list[Derived]:
+        try:
+            with progress_bar(console, "problems", count) as progress:
+                await _find(source, problems, options, grader, workers, progress)
+        finally:
+            print_left_out([*grader.rejected.values()])
+        return list(derive(f"{source}+mutants", problems, options, grader.store))
+
+    made = asyncio.run(_with_grader(make, workers, cache))
+    write_rows(out, [problem_row(derived.problem) | {"proof": _proof(derived)} for derived in made])
+    sources = len({derived.source.id for derived in made})
+    typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}")
+
+
+async def _find(
+    source: str, problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
+) -> None:
+    """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
+    from ..sources.making import in_order
+
+    killed = 0
+
+    def is_enough(graded: GradedMutant) -> bool:
+        nonlocal killed
+        killed += graded.verdict.outcome == "killed"
+        progress.update(progress.task_ids[0], completed=killed)
+        return killed == options.count
+
+    await in_order(enough_candidates(source, problems, options), grader.grade, 2 * workers, is_enough)
+    if killed < options.count:
+        raise UsageError(too_few(source, options.count, killed))
+
+
+async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
+    """The result of `work` with a grader, which is closed afterwards."""
+    from ..sources.mutants.grading import mutant_grader
+
+    with work_is_kept():
+        async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
+            return await work(grader)
+
+
+@contextmanager
+def work_is_kept() -> Iterator[None]:
+    """Print on Ctrl-C that nothing has to be done again."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        note = "what was found out so far is kept: the same command continues from there"
+        stderr_console().print(f"interrupted; {note}", style="yellow", soft_wrap=True)
+        raise
+
+
+def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem]:
+    """The problems with the designs of a folder. Raises `UsageError` if it has none for them, and as `with_design`."""
+    if designs is None:
+        return problems
+    found = [with_design(problem, designs) for problem in problems]
+    if found and not any(new is not old for new, old in zip(found, problems, strict=True)):
+        short = found[0].id.removeprefix("cvdp_agentic_")
+        raise UsageError(f"--designs {designs}: it has no folder for any of these problems, such as {short}/rtl/")
+    return found
+
+
+def progress_bar(console: Console, what: str, total: int) -> Progress:
+    """A progress bar on a terminal, with one task."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task(what, total=total)
+    return progress
+
+
+def _proof(derived: Derived) -> dict[str, Any]:
+    verdict = derived.verdict
+    return {
+        "source": derived.source.id,
+        "operator": verdict.operator,
+        "file": verdict.path,
+        "line": verdict.line,
+        "mutant": {"passed": False, "failed": list(verdict.failed), "reason": verdict.symptom},
+        "reference": {"passed": True},
+        "image": verdict.image,
+    }
+
+
+def print_strength(console: Console, strength: Strength) -> None:
+    """Print the table of a problem's operators, and its survivors as diffs."""
+    graded = plural(sum(strength.total.model_dump().values()), "mutant")
+    table = Table(title=f"{strength.problem_id}: {graded} of {strength.mutants}", title_justify="left")
+    for heading in ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength"):
+        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    for name, count in strength.operators.items():
+        table.add_row(name, *_cells(count))
+    table.add_section()
+    table.add_row("together", *_cells(strength.total))
+    console.print(table)
+    for survivor in strength.survivors:
+        if survivor["equivalence"] != "proved":
+            meaning = _MEANING[survivor["equivalence"] or "unknown"].format(steps=survivor["steps"])
+            why = f" ({survivor['why']})" if survivor["why"] else ""
+            head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
+            console.print(Text(visible(head)), style="yellow", soft_wrap=True)
+            console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
+
+
+def _cells(count: Count) -> list[str]:
+    rate = f"{count.rate:.0%}" if count.rate is not None else "–"
+    return [str(count.killed), str(count.survived), str(count.proved), str(count.invalid), rate]
+
+
+def check_out(out: Path, source: str) -> None:
+    """Find out before any work whether a file of problems can be written.
+
+    Raises:
+        UsageError: It cannot, or it would overwrite a file of the source.
+    """
+    path = expand_home(split_source(source).inner)
+    if path.exists():
+        refuse_source(out, path.iterdir() if path.is_dir() else [path], "files that the problems are read from")
+    if out.is_dir():
+        raise UsageError(f"--out {out}: it is a folder; give the path of a file")
+    if not out.exists():
+        writable_folder(out.parent, "--out")
+    elif not os.access(out, os.W_OK):
+        raise UsageError(f"--out {out}: cannot be written to")
+
+
+def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write a JSON Lines file. Raises `UsageError` if it cannot be written."""
+    lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise cannot_write("--out", out, error) from error
 
 
 def optimize_command(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
+    source: SourceArgument,
+    out: OutOption,
     goal: Annotated[
         Literal["any", "area", "flops", "delay"],
         typer.Option(help="What is to become less; any: of each design what its waste costs most of."),
@@ -59,7 +305,7 @@ def optimize_command(
     the reference earns everything, and the wasteful design passes the hidden tests and gains nothing. Afterwards
     'SOURCE+ppa?goal=G&count=N&seed=S' names the same problems for every command, if no option but these was given.
     """
-    from ..sources.optimization.making import OptimizationMaker
+    from ..sources.making import OptimizationMaker
 
     problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = OptimizeOptions(goal=goal, count=count, seed=seed)
@@ -77,8 +323,8 @@ def optimize_command(
 
 
 def verify_command(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")],
+    source: SourceArgument,
+    out: OutOption,
     kind: Annotated[
         Kind,
         typer.Option(
@@ -87,7 +333,7 @@ def verify_command(
         ),
     ] = "stimulus",
     count: CountOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw of mutants.")] = 0,
+    seed: SeedOption = 0,
     mutants: Annotated[int, typer.Option(min=8, max=24, help="The most mutants of a problem.")] = 12,
     ids: ProblemIdsOption = None,
     categories: CategoriesOption = None,
@@ -102,7 +348,7 @@ def verify_command(
     mutants, which a simulation told from the right design before. Afterwards 'SOURCE+verify?kind=K&count=N&seed=S'
     names the same problems for every command, if no option but these and mutants was given.
     """
-    from ..sources.verification.making import VerificationMaker
+    from ..sources.making import VerificationMaker
 
     problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants)

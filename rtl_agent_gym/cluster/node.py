@@ -1,7 +1,8 @@
-"""Prepares this machine as a node of a Ray cluster: its sandboxes, its image, its slots; and ends it again."""
+"""The nodes of a Ray cluster: makes this machine one and ends it again; describes all of them, without using them."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -11,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import SandboxError, UsageError
+from ..errors import RTLGymError, SandboxError, UsageError
 from ..options import WITHOUT_DAEMON
 from ..sandboxes import choice
 from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits, read_limits
@@ -23,8 +25,10 @@ from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
 from ..sandboxes.image import CONTENT_LABEL, find_image
 from ..sandboxes.root_folder import find_root
 from ..scoring import rules_digest
-from .machine import METRICS_VARIABLE, Facts
-from .ray_cluster import SLOTS, node_file, use_token
+from .machine import METRICS_VARIABLE, Facts, RunReport
+from .machines import NAME, NAMESPACE
+from .node_client import difference
+from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_file, nodes_with_slots, on_node, use_token
 
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
 """Time that Ray has to start, and to end."""
@@ -245,3 +249,73 @@ def _is_ours(pid: int) -> bool:
 def _end(log: Path) -> str:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else f"see {log}"
+
+
+REPORT_SECONDS = 10.0
+"""Time in which a machine has to report."""
+DESCRIBE_SECONDS = 60.0
+"""Time in which a node has to describe itself, for which Ray may have to start a process there."""
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """A node that reports slots."""
+
+    machine: str
+    """Its host and address."""
+    slots: int
+    free: int
+    """Slots that no run has reserved."""
+    facts: Facts | None = None
+    """Its own description; None without an answer."""
+    why: str = ""
+    """Why it cannot be used; empty if it can."""
+    runs: list[RunReport] = field(default_factory=list)
+    """What its machines have done, one for each run that uses it."""
+
+
+async def look() -> list[NodeState]:
+    """All nodes that report slots. Connect to the cluster before."""
+    running, free, nodes = await reports(), free_slots(), nodes_with_slots()
+    found = await asyncio.gather(*(_facts(node) for node in nodes))
+    digest = next((facts.digest for facts in found if isinstance(facts, Facts)), "")
+    states = []
+    for (node, described), facts in zip(nodes.items(), found, strict=True):
+        slots, runs = int(described["Resources"][SLOTS]), running.get(node[:8], [])
+        known, why = (None, facts) if isinstance(facts, str) else (facts, difference(facts, digest))
+        states.append(NodeState(name_of(described), slots, free.get(node, slots), known, why, runs))
+    return states
+
+
+async def _facts(node: str) -> Facts | str:
+    """A node's facts, or why there are none."""
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+
+    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
+    try:
+        async with asyncio.timeout(DESCRIBE_SECONDS):
+            facts: Facts = await asked
+            return facts
+    except TimeoutError:
+        ray.cancel(asked, force=True)
+        return f"it has not answered for {DESCRIBE_SECONDS:.0f} s"
+    except RayTaskError as error:
+        return str(error.cause) if isinstance(error.cause, RTLGymError) else str(error).splitlines()[-1]
+    except RayError as error:
+        return first_line(error)
+
+
+async def reports() -> dict[str, list[RunReport]]:
+    """What the machines of all runs have done so far, by the first digits of their nodes' ids."""
+    import ray
+    from ray.exceptions import RayError
+
+    found: dict[str, list[RunReport]] = {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == NAMESPACE and actor["name"].startswith(NAME):
+            with contextlib.suppress(RayError, ValueError, TimeoutError):  # it has just ended, or does not answer
+                report: Any = ray.get_actor(actor["name"], NAMESPACE).report.remote()
+                node = actor["name"].removeprefix(NAME).partition("-")[0]
+                found.setdefault(node, []).append(await asyncio.wait_for(report, REPORT_SECONDS))
+    return found

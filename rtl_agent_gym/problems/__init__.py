@@ -10,8 +10,8 @@ from rtl_agent_gym.problems.loading import (
     split_problems,
 )
 from rtl_agent_gym.problems.model import CATEGORIES, DIFFICULTIES, Difficulty, Problem, category_name
-from rtl_agent_gym.problems.patches import apply_patch
 from rtl_agent_gym.problems.paths import editable, is_allowed_path, path_fault
+from rtl_agent_gym.problems.rows import apply_patch
 from rtl_agent_gym.problems.validation import validate_problem
 
 __all__ = [

@@ -1,12 +1,11 @@
 """Isolated machines with a persistent shell."""
 
 from .apptainer import ApptainerSandboxes
-from .container import DockerSandbox
+from .container import DockerSandbox, DockerSandboxes
 from .namespaces import NamespaceSandbox, NamespaceSandboxes
 from .pool import WaitingSandboxes
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxProvider, SandboxSpec
-from .provider import DockerSandboxes
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 __all__ = [

@@ -19,10 +19,10 @@ from ..errors import DaemonError, SandboxError, UsageError
 from ..options import SANDBOXES, WITHOUT_DAEMON
 from .apptainer import ApptainerSandboxes, check_apptainer
 from .budgeted import BudgetedSandboxes
+from .container import DockerSandboxes
 from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
 from .protocol import SandboxSpec
-from .provider import DockerSandboxes
 from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_SANDBOX"

@@ -1,21 +1,40 @@
-"""Examines designs, and verifies the problems made of them; what both sources in `derivation` and mutants share."""
+"""Examines designs, and verifies the problems made of them: to make them smaller or faster, and to write benches.
+
+A `Maker` remembers what it finds out. `in_order` serves mutants, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
-from rtl_agent_gym.errors import SandboxBroken, most_telling
+from rtl_agent_gym.errors import HarnessError, SandboxBroken, most_telling
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import ScoreCache, Scorer
-from rtl_agent_gym.sources.derivation import CaseT, DerivedSource, KnownT, Options, Store
+from rtl_agent_gym.sources.derivation import Case, CaseT, DerivedSource, KnownT, Options, Store
+from rtl_agent_gym.sources.optimization import derived as optimization
+from rtl_agent_gym.sources.optimization.derived import (
+    GOALS,
+    PROGRAMS,
+    Measured,
+    OptimizeOptions,
+    WastefulCase,
+    designs_of,
+    template,
+)
+from rtl_agent_gym.sources.verification import derived as verification
+from rtl_agent_gym.sources.verification.benches import comparison
+from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cycles, drawn_mutants
+from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files
 
 PATIENCE = 1800
 """Seconds in which a machine must have given the processor time of an examination."""
@@ -144,3 +163,134 @@ async def in_order(
         if (known := most_telling(error)) is None:
             raise
         raise known from error
+
+
+class OptimizationMaker(Maker[WastefulCase, OptimizeOptions, Measured]):
+    """Makes optimisation problems and remembers what it found out."""
+
+    source = optimization.SOURCE
+
+    @staticmethod
+    async def examine(case: WastefulCase, options: OptimizeOptions, sandbox: Sandbox) -> Measured:
+        """What a wasteful design and its reference cost, and whether they behave alike."""
+        device, (reference, original) = case.device, designs_of(case)
+        wanted = {
+            "top": device.name,
+            "clock": device.clock,
+            "reset": device.reset,
+            "level": device.reset_level,
+            "designs": [reference, original, renamed_inside(original, device)],
+        }
+        await sandbox.write_files({**{name: template(name) for name in PROGRAMS}, "designs.json": json.dumps(wanted)})
+        done = await sandbox.exec(["python3", "synthesis.py"], timeout=PATIENCE)
+        if done.timed_out:
+            raise HarnessError(f"an examination of {case.problem.id} did not end in {PATIENCE} s")
+        try:
+            found = json.loads(done.output.strip().splitlines()[-1])
+        except (ValueError, IndexError):
+            raise HarnessError(f"an examination of {case.problem.id} has no result: {done.output[-400:]}") from None
+        fault = found.get("fault", "")
+        if not fault and found["proof"] != "proved":
+            fault = f"it is not proved that the {case.waste} changes nothing: {found['proof']}"
+        lean, *wasteful = found.get("costs", [{}])
+        return Measured(
+            key=case.key,
+            problem_id=case.problem.id,
+            fault=fault,
+            original={goal: min(costs[goal] for costs in wasteful) for goal in GOALS} if wasteful else {},
+            reference={goal: lean[goal] for goal in GOALS} if lean else {},
+        )
+
+    async def grade(self, problem: Problem) -> float:
+        """1 if the reference earns everything, and the given design passes the hidden tests and gains nothing."""
+        right = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
+        given = await self.scorer.score(problem, problem.context) if right.passed else right
+        idle = given.measures.get("equivalence") == "proved" and given.quality == 0.0
+        good = right.passed and right.quality == 1.0 and idle and given.tests_passed == given.tests_total - 1
+        return float(good)
+
+
+FEWEST = 8
+"""Mutants of a problem, at least."""
+TRIED = 3
+"""Mutants that are simulated for each one that is wanted."""
+_SECONDS = 60
+"""Processor time of a comparison or of Yosys."""
+_DIFFERS = re.compile(r"^DIFFERS (\d+)$", re.MULTILINE)
+
+_NETLIST = (
+    "read_verilog -sv right.sv; hierarchy -check -top {top}; proc; flatten; opt -full; memory_dff; opt -full; "
+    "fsm_detect; fsm_extract; fsm_opt; fsm_recode -encoding one-hot; fsm_map; opt -full; wreduce; opt_clean -purge; "
+    "write_verilog -noattr same.sv"
+)
+"""Writes the same hardware from a netlist: flat, optimised, with other names and other codes of its states."""
+
+
+class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
+    """Makes verification problems and remembers what it found out."""
+
+    source = verification.SOURCE
+
+    @staticmethod
+    async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
+        """The mutants that differ and the variants that do not."""
+        problem, device = case.problem, case.device
+        right, length = device.text(right_files(problem)), cycles(problem)
+        variants = [renamed_inside(right, device), await _netlist(device, right, sandbox)]
+        drawn = drawn_mutants(case, options.seed)
+        digests = list(drawn)[: TRIED * options.mutants]
+        others = [*variants, *(drawn[digest] for digest in digests)]
+        differ = await differing(device, right, others, sandbox, length, options.seed + 1)
+        found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
+        return Findings(
+            key=case.key,
+            problem_id=problem.id,
+            mutants=tuple(found),
+            renamed=0 not in differ,
+            netlist=variants[1] if 1 not in differ else "",
+            fault=""
+            if len(found) >= FEWEST
+            else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed",
+        )
+
+    async def grade(self, problem: Problem) -> float:
+        """The share of the mutants that the reference rejects; 0 if it does not pass."""
+        score = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
+        return score.tests_passed / score.tests_total if score.passed else 0.0
+
+
+async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:
+    """The design as Yosys writes it; empty if Yosys cannot read it."""
+    await sandbox.write_files({"right.sv": right})
+    command = f"yosys -q -p '{_NETLIST.format(top=device.name)}' >/dev/null 2>&1 && cat same.sv"
+    return await _output(command, sandbox) or ""
+
+
+async def _output(command: str, sandbox: Sandbox) -> str | None:
+    """What a shell command prints; None if it fails, or needs too much processor time, however busy the machine is."""
+    done = await sandbox.exec(["sh", "-c", f"ulimit -t {_SECONDS}; {command}"], timeout=PATIENCE)
+    if done.timed_out:
+        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time in {PATIENCE} s")
+    return done.output if done.exit_code == 0 else None
+
+
+async def differing(
+    device: Device, right: str, others: Sequence[str], sandbox: Sandbox, length: int, seed: int
+) -> set[int]:
+    """The numbers of the designs whose outputs differ from the right one's where those are known.
+
+    A design that does not compile, or never ends, is not among them.
+    """
+    found, groups = set[int](), [[at for at, text in enumerate(others) if text]]
+    while groups:
+        group = groups.pop()
+        text = comparison(device, right, [others[at] for at in group], cycles=length, seed=seed)
+        await sandbox.write_files({"compare.sv": text})
+        build = "iverilog -g2012 -Wno-timescale -s testbench -o compare.vvp compare.sv 2>/dev/null"
+        output = await _output(f"{build} && vvp -n compare.vvp", sandbox)
+        if output is not None:
+            found |= {group[int(number)] for number in _DIFFERS.findall(output)}
+        elif len(group) > 1:
+            middle = len(group) // 2
+            groups += [group[:middle], group[middle:]]
+    return found

@@ -223,7 +223,7 @@ async def _shared(plan: Plan) -> list[str]:
     """A warning if other processes use the Docker host of the episodes, and this run has no limits there."""
     from ..options import WITHOUT_DAEMON
     from ..sandboxes.choice import kind
-    from ..sandboxes.provider import warning_of_others
+    from ..sandboxes.container import warning_of_others
 
     if plan.supervised is not None or plan.options.ray_address or kind(plan.options.sandbox) in WITHOUT_DAEMON:
         return []

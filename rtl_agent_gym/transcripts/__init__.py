@@ -1,7 +1,21 @@
 """The record of an episode: JSON Lines, one event per line, written as it happens."""
 
-from .events import SCHEMA_VERSION, CommandRecord, End, Event, Header, ScoreRecord, SubmissionRecord, TurnRecord
-from .record import TokenRecord, Transcript, TranscriptWriter, add_tokens, read_events, read_transcript
+from .record import (
+    SCHEMA_VERSION,
+    CommandRecord,
+    End,
+    Event,
+    Header,
+    ScoreRecord,
+    SubmissionRecord,
+    TokenRecord,
+    Transcript,
+    TranscriptWriter,
+    TurnRecord,
+    add_tokens,
+    read_events,
+    read_transcript,
+)
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from rtl_agent_gym.cli import main
-from rtl_agent_gym.cli.eval_show import EvaluationProgress
+from rtl_agent_gym.cli.eval import EvaluationProgress
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import DaemonError

@@ -17,9 +17,9 @@ import pytest
 
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes, machines
 from rtl_agent_gym.cluster.executor import RayExecutor
+from rtl_agent_gym.cluster.node import NodeState, look, reports
 from rtl_agent_gym.cluster.node_client import NodeClient
 from rtl_agent_gym.cluster.ray_cluster import free_slots
-from rtl_agent_gym.cluster.status import NodeState, look, reports
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from tests.cluster.test_cluster import TwoNodes
 

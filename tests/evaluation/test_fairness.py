@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rtl_agent_gym.cli.eval_show import print_summary, print_unstated
+from rtl_agent_gym.cli.eval import print_summary, print_unstated
 from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, evaluate, summarise
 from rtl_agent_gym.evaluation.fairness import Unstated, bare_name, find_unstated
 from rtl_agent_gym.policies import ScriptedPolicy

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from rtl_agent_gym.cli.eval_show import print_summary
+from rtl_agent_gym.cli.eval import print_summary
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.outcome import EpisodeResult

@@ -22,10 +22,9 @@ from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.episodes.rules import FOLDERS
 from rtl_agent_gym.episodes.turns import score_numbers
-from rtl_agent_gym.episodes.untrusted import read_untrusted
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.harbor import collect
-from rtl_agent_gym.integrations.harbor.grade import read_collected
+from rtl_agent_gym.integrations.harbor.grade import read_collected, read_untrusted
 from rtl_agent_gym.integrations.harbor.tasks import program_files, task_files, write_task
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes

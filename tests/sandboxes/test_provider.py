@@ -21,13 +21,13 @@ from docker.errors import APIError
 from rtl_agent_gym.episodes import recording
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
-from rtl_agent_gym.sandboxes import DockerSandboxes, admission, client, provider
+from rtl_agent_gym.sandboxes import DockerSandboxes, admission, client
 from rtl_agent_gym.sandboxes.admission import VARIABLE
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
+from rtl_agent_gym.sandboxes.container import other_owners, warning_of_others
 from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.sandboxes.image_build import ensure_image
-from rtl_agent_gym.sandboxes.provider import other_owners, warning_of_others
 from rtl_agent_gym.training.launch import _shared
 from tests.cli.in_process import call
 
@@ -83,7 +83,7 @@ async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch:
         await (await made.create()).close()
         there = ["docker", "inspect", "--format", "{{.Id}}", left]
         assert subprocess.run(there, capture_output=True).returncode == 0
-        monkeypatch.setattr(provider, "TIDY", 0.0)
+        monkeypatch.setattr("rtl_agent_gym.sandboxes.container.TIDY", 0.0)
         await (await made.create()).close()
         assert subprocess.run(there, capture_output=True).returncode != 0
 
@@ -134,7 +134,7 @@ async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeyp
         built.append(dockerfile)
         raise ImageError("step 2 failed")
 
-    monkeypatch.setattr(provider, "build_from", build)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.build_from", build)
     async with DockerSandboxes() as made:
         for _ in range(5):
             with pytest.raises(ImageError, match="step 2 failed"):
@@ -143,7 +143,7 @@ async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeyp
         with pytest.raises(ImageError, match="step 2 failed"):
             await made.build_image({"Dockerfile": b"FROM another"})
         assert len(built) == 4
-        monkeypatch.setattr(provider, "BUILD_PAUSE", 0.0)
+        monkeypatch.setattr("rtl_agent_gym.sandboxes.container.BUILD_PAUSE", 0.0)
         with pytest.raises(ImageError, match="step 2 failed"):
             await made.build_image({"Dockerfile": b"FROM x"})
         assert len(built) == 5
@@ -215,7 +215,7 @@ def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user has set no limits."""
     monkeypatch.setattr(admission, "_given", {})
     monkeypatch.delenv(VARIABLE, raising=False)
-    monkeypatch.setattr(provider, "MOST_NAMED", 1000)  # other tests run beside this one
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.container.MOST_NAMED", 1000)  # other tests run beside this one
 
 
 @pytest.fixture

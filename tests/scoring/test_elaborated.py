@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from rtl_agent_gym.scoring.grader.elaborated import Elaborated, check_tree
 from rtl_agent_gym.scoring.grader.testbench import Names, odd_directives, reach_faults
-from rtl_agent_gym.scoring.grader.verilated import check_preprocessed
+from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree
 
 FILES = {"e": "/code/rtl/a.sv"}
 

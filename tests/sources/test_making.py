@@ -12,9 +12,8 @@ from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import Sandbox
 from rtl_agent_gym.sources.derivation import Case, Store
-from rtl_agent_gym.sources.making import in_order
+from rtl_agent_gym.sources.making import VerificationMaker, in_order
 from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cases
-from rtl_agent_gym.sources.verification.making import VerificationMaker
 
 
 async def test_results_come_in_the_order_of_the_items() -> None:

@@ -10,7 +10,7 @@ from unittest.mock import AsyncMock
 import pytest
 from rich.console import Console
 
-from rtl_agent_gym.cli.problems_mutants import print_strength
+from rtl_agent_gym.cli.problems_derived import print_strength
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading

@@ -49,7 +49,6 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 COPIED = (
     "errors.py",
-    "episodes/untrusted.py",
     "problems/paths.py",
     "scoring/blame.py",
     "scoring/outcomes.py",

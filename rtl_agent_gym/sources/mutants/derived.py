@@ -19,9 +19,8 @@ from unidiff.patch import PatchSet
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.loading import load_problems
 from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.patches import apply_patch
 from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import Place
+from rtl_agent_gym.problems.rows import Place, apply_patch
 from rtl_agent_gym.sources.derivation import DerivedOptions, derived_id, parse_derived
 from rtl_agent_gym.sources.mutants.mutant import (
     Mutant,

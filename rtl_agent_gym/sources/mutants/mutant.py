@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from rtl_agent_gym.errors import cannot_write
 from rtl_agent_gym.files import cache_folder
 from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.patches import diff_body
+from rtl_agent_gym.problems.rows import diff_body
 from rtl_agent_gym.sources.mutants.operators import OPERATORS, Design
 
 _HDL = (".v", ".sv", ".vh", ".svh")

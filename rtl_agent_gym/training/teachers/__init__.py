@@ -1,9 +1,156 @@
 """Teachers compute log-probabilities of the tokens that the student sampled.
 
-A teacher reads the student's exact tokens (`base`), or the same turns in another dialect (`cross`, with `align`). It
+A teacher reads the student's exact tokens (here), or the same turns in another dialect (`cross`, with `align`). It
 may be the student itself, with earlier weights. `setup` builds a run's teachers.
 """
 
-from .base import Judgement, SameTokens, Sampled, SelfTeacher, Teacher
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Protocol, TypedDict
+
+import tinker
+
+from ...engines.protocol import Sampler
+from ...errors import UsageError
 
 __all__ = ["Judgement", "SameTokens", "Sampled", "SelfTeacher", "Teacher"]
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An episode as the student sampled it."""
+
+    problem: str
+    tokens: Sequence[int]
+    """All ids, including the prompt and the commands' outputs."""
+    mask: Sequence[float]
+    """1 for sampled tokens, 0 for the others."""
+    logprobs: Sequence[float]
+    """The student's log-probabilities of sampled tokens, in nats; 0 for the others."""
+    feedback: str = ""
+    """What the teacher reads about this episode, after the user message."""
+
+    def runs(self) -> list[tuple[list[int], bool]]:
+        """Consecutive tokens that were all sampled, or all not, and whether they were."""
+        pairs = groupby(zip(self.tokens, self.mask, strict=True), key=lambda pair: bool(pair[1]))
+        return [([id_ for id_, _ in run], by_student) for by_student, run in pairs]
+
+
+Prompt = Callable[[Sampled], Sequence[int]]
+"""Gives the ids of the teacher's prompt for an episode."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The KL of each token of an episode. Where the teacher's value is not finite, the KL is unknown."""
+
+    kl: list[float]
+    """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
+    covered: list[float]
+    """1 where the KL is known, else 0."""
+    not_finite: int = field(default=0, init=False)
+    """Number of tokens whose KL is unknown because a log-probability was NaN or infinite."""
+
+    def __post_init__(self) -> None:
+        finite = [math.isfinite(kl) for kl in self.kl]
+        for name in ("kl", "covered"):
+            values = zip(getattr(self, name), finite, strict=True)
+            object.__setattr__(self, name, [value if known else 0.0 for value, known in values])
+        object.__setattr__(self, "not_finite", finite.count(False))
+
+
+class Teacher(Protocol):
+    """Judges episodes."""
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        """Judge an episode, with one call to the model; a teacher with another dialect may need a few more."""
+        ...
+
+
+@dataclass(frozen=True)
+class SameTokens:
+    """A teacher with the student's vocabulary and dialect: it reads the student's exact ids."""
+
+    sampler: Sampler
+    """The teacher's weights."""
+    prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
+    """For each problem with another prompt: the ids of the student's prompt, and the prompt that replaces them."""
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        """See `Teacher.judge`."""
+        tokens = list(sampled.tokens)
+        cut = 0
+        if sampled.problem in self.prompts:
+            own, prompt = self.prompts[sampled.problem]
+            if tokens[: len(own)] != own:
+                raise UsageError(
+                    f"the teacher cannot replace the prompt of {sampled.problem}, which is not the expected prompt"
+                )
+            read = prompt(sampled)
+            cut = len(own) - len(read)
+            tokens = [*read, *tokens[len(own) :]]
+        logprobs = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
+        kl, covered = [0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)
+        for place, (sampled_here, own_logprob) in enumerate(zip(sampled.mask, sampled.logprobs, strict=True)):
+            if not sampled_here:
+                continue
+            found = logprobs[place - cut]
+            if found is not None:
+                kl[place] = own_logprob - found
+                covered[place] = 1.0
+        return Judgement(kl, covered)
+
+
+class SavedWeights(TypedDict):
+    """Weights that a resumed run needs, as a checkpoint records them."""
+
+    version: int
+    """Number of steps that they were trained for."""
+    weights: str
+    """Path of the weights for sampling."""
+
+
+@dataclass
+class SelfTeacher:
+    """A teacher with the student's earlier weights. It keeps those that later steps need."""
+
+    start: Sampler
+    """The weights that the run starts from."""
+    lag: int | None = None
+    """How many steps the teacher is behind, in the first steps fewer; None for the weights of the start."""
+    prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
+    """See `SameTokens.prompts`."""
+    _kept: dict[int, tuple[Sampler, str | None]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._current = SameTokens(self.start, self.prompts)
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        """See `Teacher.judge`."""
+        return await self._current.judge(sampled)
+
+    def steps_needed(self, step: int, num_steps: int) -> int:
+        """For how many steps, beginning with `step`, the weights before it are needed from a checkpoint."""
+        return self.lag if self.lag is not None and 0 < step < num_steps - self.lag else 0
+
+    def keep(self, step: int, sampler: Sampler, path: str | None) -> None:
+        """Keep the weights before `step`, of which a checkpoint may need the `path`."""
+        if self.lag is not None and step > 0:
+            self._kept[step] = sampler, path
+
+    def begin(self, step: int) -> None:
+        """Judge with the weights of `step` from now on. Raises `KeyError` if they were not kept."""
+        if self.lag is None:
+            return
+        oldest = max(0, step - self.lag)
+        self._kept = {version: kept for version, kept in self._kept.items() if version >= oldest}
+        self._current = SameTokens(self._kept[oldest][0] if oldest else self.start, self.prompts)
+
+    def saved(self, step: int) -> list[SavedWeights]:
+        """The saved weights that a run resumed before `step` needs."""
+        needed = {version: path for version, (_, path) in self._kept.items() if version >= step - (self.lag or 0)}
+        return [{"version": version, "weights": path} for version, path in needed.items() if path is not None]

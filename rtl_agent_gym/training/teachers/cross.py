@@ -18,8 +18,8 @@ from ...engines.protocol import Sampler
 from ...errors import UsageError
 from ...renderers import Renderer
 from ...renderers.protocol import Part
+from . import Judgement, Prompt, Sampled
 from .align import Group, ImplicitAnswer, Pair, TokenOffsets, command_of, match_turns, spread_kl
-from .base import Judgement, Prompt, Sampled
 
 SURE = math.log(0.5)
 """If an answer's first token has at least this log-probability, the teacher would answer; no more calls are made."""

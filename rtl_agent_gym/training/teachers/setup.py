@@ -15,7 +15,7 @@ from ...problems import Problem, category_name
 from ...renderers import Renderer
 from ..plan import Plan, dialect_for
 from ..teacher_context import SELF, TeacherContext
-from .base import Prompt, SameTokens, SelfTeacher, Teacher
+from . import Prompt, SameTokens, SelfTeacher, Teacher
 from .cross import CrossTokens
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.episodes import untrusted
-from rtl_agent_gym.episodes.untrusted import read_untrusted
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.integrations.harbor import grade
+from rtl_agent_gym.integrations.harbor.grade import read_untrusted
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_no_link_is_followed_and_nothing_special_is_opened(left: Path, tmp_path:
 
 
 def test_sizes_and_numbers_are_bounded(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "MAX_FILE", 100)
-    monkeypatch.setattr(untrusted, "MAX_TOTAL", 250)
+    monkeypatch.setattr(grade, "MAX_FILE", 100)
+    monkeypatch.setattr(grade, "MAX_TOTAL", 250)
     for number in range(4):
         (left / f"rtl/{number}.sv").write_bytes(b"x" * 100)
     with (left / "rtl/large.sv").open("wb") as large:
@@ -57,12 +57,12 @@ def test_sizes_and_numbers_are_bounded(left: Path, monkeypatch: pytest.MonkeyPat
     found = read_untrusted(left)
     assert sum(map(len, found.values())) <= 250
     assert dict(found.left_out)["rtl/large.sv"].startswith(("larger than", "more than"))
-    monkeypatch.setattr(untrusted, "MAX_COUNT", 3)
+    monkeypatch.setattr(grade, "MAX_COUNT", 3)
     assert len(read_untrusted(left)) <= 3
 
 
 def test_folders_have_a_depth(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "MAX_DEPTH", 1)
+    monkeypatch.setattr(grade, "MAX_DEPTH", 1)
     found = read_untrusted(left)
     assert (sorted(found), found.left_out) == (["rtl/top.sv"], (("rtl/deep", "more than 1 folders deep"),))
 
