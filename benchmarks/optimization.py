@@ -17,9 +17,9 @@ from random import Random
 
 from rtl_agent_gym import Problem, Scorer, load_problems
 from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.derivation import device_of, renamed_inside
 from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import OptimizeOptions, WastefulCase, cases
-from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside
 
 UNPROVEN = ("wrappers", "fifos", "pipelines")
 """The families of which no problem can be made: the reset of their designs leaves words of data as they are, so no

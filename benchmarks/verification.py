@@ -18,11 +18,10 @@ from pathlib import Path
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.sources.derivation import Case, Store
+from rtl_agent_gym.sources.derivation import Case, Store, right_files
 from rtl_agent_gym.sources.making import VerificationMaker, differing
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, problem_mutants
 from rtl_agent_gym.sources.verification.derived import KINDS, SHIPPED, Findings, VerifyOptions, cases, cycles
-from rtl_agent_gym.sources.verification.designs import right_files
 
 OTHER_SEEDS = (11, 12, 13)
 

@@ -15,7 +15,7 @@ from .. import __version__
 
 COMMANDS = {
     "doctor": "doctor_command",
-    "run": "run_command",
+    "run": "eval:run_command",
     "shell": "shell_command",
     "score": "score_command",
     "eval": "eval_command",

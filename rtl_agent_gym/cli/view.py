@@ -15,7 +15,7 @@ from rich.progress import track
 from ..errors import UsageError
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..evaluation.report import write_report
-from ..evaluation.report.plots import can_draw
+from ..evaluation.report.page import can_draw
 from ..evaluation.viewer import print_episode, print_list, serving, write_page
 from ..visible import plural
 from .options import JsonOption, OpenOption

@@ -17,9 +17,8 @@ from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import open_prompt
 from ..episodes.rules import Reward
 from ..options import EvaluationOptions, OptionalPath, ProblemOptions, SandboxOptions, with_default
-from ..policies import ModelOptions, Policy, ScriptedPolicy
+from ..policies import ModelOptions, Policy, ScriptedPolicy, with_address
 from ..policies.judge import judge_name
-from ..policies.registry import with_address
 from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
 from ..renderers import Renderer

@@ -1,7 +1,7 @@
 """Conversations of any agent as tokens of a model family: OpenAI's messages and tools in, ids out, and turns back.
 
 The dialects of this package know one tool and one form of an episode. An agent of somebody else has tools and messages
-of its own, so here the library ``renderers`` renders them, in the form of `characters`: texts that spell control tokens
+of its own, so here the library ``renderers`` renders them, in coded text (`coded`): texts that spell control tokens
 stay texts, and the model's own vocabulary encodes the result.
 """
 
@@ -14,8 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .characters import CharacterTokenizer, id_list
-from .coded import library_engine
+from .coded import CharacterTokenizer, id_list, library_engine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .vocabularies import Codec
 

@@ -28,8 +28,7 @@ from .actions import (
     excerpt,
     with_text,
 )
-from .characters import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer
-from .coded import CodedDialect, call_id, coded_dialect
+from .coded import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer, CodedDialect, call_id, coded_dialect
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import (
     ANSWERED,

@@ -2,7 +2,7 @@
 
 Apptainer starts the same process as bubblewrap does for `NamespaceSandboxes` (`zygote.py`), below the same root folder,
 or below a SIF file beside it. That process forks into the namespaces of each sandbox, a user namespace among them, and
-finishes each one (`warden/setup.py`): so the limits, the filter of system calls and the read-only root are the same as
+finishes each one (`warden/zygote.py`): so the limits, the filter of system calls and the read-only root are the same as
 those of a sandbox of namespaces with one user.
 
 What Apptainer cannot hold is refused. Its containers have a single user, so each sandbox has one, as a user without a

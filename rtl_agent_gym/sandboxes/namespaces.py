@@ -6,7 +6,7 @@ ends everything in the sandbox, whose files are all in memory.
 
 Bubblewrap joins a user namespace (`userns.py`) and mounts the root folder, read-only, for a process that has loaded the
 warden and runs nothing else (`zygote.py`). That one forks into the mount, PID, network, IPC, UTS and cgroup namespaces
-of each sandbox. The new process 1 mounts the work folders (`warden/setup.py`) and gives up all capabilities before
+of each sandbox. The new process 1 mounts the work folders (`warden/zygote.py`) and gives up all capabilities before
 anything else runs.
 
 Where this process may use a range of user ids, a sandbox has users of its own, as a container has. Elsewhere it has one
@@ -133,7 +133,7 @@ class NamespaceSandbox(WardenSandbox):
             return None
 
     def _wanted(self) -> dict[str, Any]:
-        """What process 1 should be, for `warden/setup.py`."""
+        """What process 1 should be, for `warden/zygote.py`."""
         root, ranged = self._host.root_of(self.spec), self._host.ranged
         guarded = self._group is None
         limits = process_limits(self.spec) | {"nproc": self.spec.pids}

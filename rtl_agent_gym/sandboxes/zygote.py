@@ -27,7 +27,7 @@ from .programs import PLACE
 from .seccomp import compile_filter
 from .userns import UserNamespace, bubblewrap
 from .warden import program
-from .warden.setup import CAPABILITIES
+from .warden.zygote import CAPABILITIES
 
 _NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
 _LONGEST_MESSAGE = 256
@@ -121,7 +121,7 @@ class Zygote:
         """Start a sandbox.
 
         Args:
-            wanted: What it should be; see `warden/setup.py`.
+            wanted: What it should be; see `warden/zygote.py`.
             line: Its end of the socket; the caller closes it.
             errors: Its stderr; the caller closes it.
 

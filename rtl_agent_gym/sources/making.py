@@ -20,7 +20,17 @@ from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import ScoreCache, Scorer
-from rtl_agent_gym.sources.derivation import Case, CaseT, DerivedSource, KnownT, Options, Store
+from rtl_agent_gym.sources.derivation import (
+    Case,
+    CaseT,
+    DerivedSource,
+    Device,
+    KnownT,
+    Options,
+    Store,
+    renamed_inside,
+    right_files,
+)
 from rtl_agent_gym.sources.optimization import derived as optimization
 from rtl_agent_gym.sources.optimization.derived import (
     GOALS,
@@ -34,7 +44,6 @@ from rtl_agent_gym.sources.optimization.derived import (
 from rtl_agent_gym.sources.verification import derived as verification
 from rtl_agent_gym.sources.verification.benches import comparison
 from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cycles, drawn_mutants
-from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files
 
 PATIENCE = 1800
 """Seconds in which a machine must have given the processor time of an examination."""

@@ -18,7 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report.plots import training_curves
+from rtl_agent_gym.evaluation.report.page import training_curves
 from rtl_agent_gym.evaluation.report.run import changes, compare_runs, flips, parts, read_run, telling_failures
 from rtl_agent_gym.scoring.score import Score
 

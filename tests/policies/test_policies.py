@@ -22,12 +22,12 @@ from rtl_agent_gym.policies import (
     ScriptedPolicy,
     heredoc,
     make_policy,
+    with_address,
     write_turn,
 )
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.human import is_complete
 from rtl_agent_gym.policies.judge import read_judge
-from rtl_agent_gym.policies.registry import with_address
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 

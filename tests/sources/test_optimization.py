@@ -16,6 +16,7 @@ from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from rtl_agent_gym.sources import families
+from rtl_agent_gym.sources.derivation import device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import (
     PROGRAMS,
@@ -28,7 +29,6 @@ from rtl_agent_gym.sources.optimization.derived import (
     template,
 )
 from rtl_agent_gym.sources.optimization.wastes import WASTES
-from rtl_agent_gym.sources.verification.designs import device_of, renamed_inside, right_files
 from tests.cli.in_process import call
 from tests.sources.optimization_attacks import ATTACKS, DESIGN, FORGING
 

@@ -13,8 +13,8 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
+from rtl_agent_gym.sources.derivation import with_prefix
 from rtl_agent_gym.sources.verification.derived import Findings, Kind, VerifyOptions, cases, verification_problem
-from rtl_agent_gym.sources.verification.designs import with_prefix
 
 from .verification_attacks import (
     ATTACKS,

@@ -33,9 +33,8 @@ from .memory import MemoryWatch
 from .output import Job
 from .processes import ChildWatch, Process, refuse
 from .relay import Relay, become, divide, name_users
-from .setup import finish
 from .shell import Shell
-from .zygote import Zygote
+from .zygote import Zygote, finish
 
 BROKEN = 70
 """Exit status of a warden that failed unexpectedly."""
@@ -179,7 +178,7 @@ def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
         words: ``shell`` gives it a shell, ``keeper`` and ``worker`` are the users of two wardens and ``kept`` the first
             one's folders, ``agent`` is another user than root, ``memory`` is a limit in bytes that no control group
             keeps (`memory.py`).
-        filter_program: Of a sandbox that `setup.py` has made; None for a container.
+        filter_program: Of a sandbox that `zygote.py` has made; None for a container.
     """
     line = None
     if "keeper" in words:

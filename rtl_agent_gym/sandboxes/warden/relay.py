@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from .frames import Outbox, Watcher, split, write_all
 from .processes import fork_into
-from .setup import CLONE_NEWNS, CLONE_NEWPID, mount_for_worker
+from .zygote import CLONE_NEWNS, CLONE_NEWPID, mount_for_worker
 
 NAMES = "/var/lib/extrausers"
 """Where libnss-extrausers finds the names of users."""

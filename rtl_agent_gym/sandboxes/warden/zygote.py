@@ -1,31 +1,219 @@
-"""Becomes sandboxes of namespaces: a process that has loaded the warden and forks into the process 1 of each one.
+"""Becomes sandboxes of namespaces: a process that has loaded the warden and forks into the process 1 of each one. Runs
+below their root; standard library only.
 
 Loading Python and the warden takes more processor time than everything else in a start. So bubblewrap starts one such
 process for each root folder, in which nothing but this program ever runs. Its control socket carries messages:
 
 - from the client: a number, with three descriptors: the sandbox's socket, its stderr, and a file with what it should be
-  (`setup.py`), in JSON;
+  (`set_up`), in JSON;
 - to the client: ``started NUMBER`` with a descriptor of the new process, or ``failed NUMBER WHY``, and later
   ``ended NUMBER STATUS``, where the status is that of `os.waitpid`.
 
 It ends when its control socket does. As process 1 of a PID namespace it then takes all of its sandboxes with it.
+
+A new process 1 is below a root that bubblewrap has mounted. It mounts what each sandbox has for itself, starts its
+loopback, sets the limits, and gives up all capabilities before its first message and for every process after it: what
+Docker does for a container's.
 """
 
 from __future__ import annotations
 
 import codecs
+import ctypes
+import fcntl
 import gc
 import json
 import os
+import re
+import resource
 import signal
 import socket
+import struct
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from . import confine
 from .frames import Watcher
 from .processes import ChildWatch, fork_into
-from .setup import CLONE_NEWNS, CLONE_NEWPID, enter_user_namespace, set_up
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_READ_ONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _MOVE = 1, 2, 4, 8, 32, 4096, 8192
+_PRIVATE = 0x4000 | 0x40000
+"""MS_REC and MS_PRIVATE."""
+_PR_SET_PDEATHSIG, _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _CLEAR_ALL = 1, 23, 24, 47, 4
+_CAPABILITY_VERSION = 0x20080522
+_SIGKILL = 9
+CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWCGROUP = 0x20000, 0x20000000, 0x2000000
+_DETACH = 2
+CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID")
+"""What process 1 starts with: to mount, below a folder of the agent's, too, to start the loopback, to drop
+capabilities, to change users."""
+_ASIDE = "/dev/shm"
+"""Where something is mounted first that replaces something else."""
+_SHARED_MEMORY = 64 << 20
+"""Bytes of /dev/shm."""
+_UNCHANGED = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+_MASKED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "timer_list")
+_MASKED_FOLDERS = ("acpi", "asound", "scsi")
+"""Of /proc: what Docker makes read-only or hides, too."""
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+"""SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP: of a network interface."""
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
+    words = source.encode(), target.encode(), kind.encode(), ctypes.c_ulong(flags), options.encode()
+    _check(_LIBC.mount(*words), f"mounting {target}")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
+    """Be this user in a user namespace that was just made, in which the caller has all capabilities.
+
+    Args:
+        uid: The user, and group, to be.
+        outer_uid: The caller's user in the namespace above.
+        outer_gid: Its group there.
+    """
+    _write("/proc/self/setgroups", "deny")
+    for kind, outer in (("uid", outer_uid), ("gid", outer_gid)):
+        _write(f"/proc/self/{kind}_map", f"{uid} {outer} 1")
+
+
+def set_up(wanted: Mapping[str, Any]) -> None:
+    """Mount, and set limits.
+
+    Args:
+        wanted: ``folders`` in memory, their options by path; ``groups``, the folders of its control groups, by where
+            they are to be; ``shared_pages``, of System V's memory, or 0; ``single``, whether the user namespace is its
+            own; ``lock``, whether what the zygote has mounted is to be made read-only; ``limits``, by the names of
+            `resource`; ``refused``, the numbers of more system calls that commands may not make.
+
+    Raises:
+        OSError: The kernel refuses one of them.
+    """
+    _mount("none", "/", "", _PRIVATE)
+    _mount_proc()
+    if wanted["lock"]:
+        _lock_mounts()
+    if wanted["single"]:
+        _write("/proc/sys/user/max_user_namespaces", "0")
+    if wanted["shared_pages"]:
+        _write("/proc/sys/kernel/shmall", str(wanted["shared_pages"]))
+    _guard_proc()
+    _mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"mode=1777,size={_SHARED_MEMORY}")
+    for path, options in wanted["folders"].items():
+        words = options.split(",")
+        flags = _NOSUID | _NODEV | (_NOEXEC if "noexec" in words else 0)
+        os.makedirs(path, exist_ok=True)  # it may be below another one
+        _mount("tmpfs", path, "tmpfs", flags, ",".join(word for word in words if "=" in word))
+    os.chdir("/")
+    _start_loopback()
+    if wanted["groups"]:
+        os.read(0, 1)  # the client puts this process into its control groups meanwhile
+    _check(_LIBC.unshare(_CLONE_NEWCGROUP), "a cgroup namespace")
+    _mount_system(wanted["groups"])
+    for name, limit in wanted["limits"].items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name.upper()}"), (limit, limit))
+    number = 0
+    while _LIBC.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) >= 0:
+        _check(_LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0), "dropping capabilities")
+        number += 1
+    confine.refused = tuple(wanted["refused"])
+
+
+def mount_for_worker(kept: Sequence[str]) -> None:
+    """In new PID and mount namespaces below the sandbox's: show only their processes, and some folders read-only."""
+    _mount_proc()
+    _guard_proc()
+    for path in kept:
+        _make_read_only(path)
+
+
+def _mount_proc() -> None:
+    _mount("proc", _ASIDE, "proc", _NOSUID | _NODEV | _NOEXEC)
+    _replace("/proc")
+
+
+def _lock_mounts() -> None:
+    """Make everything that is mounted read-only, besides /proc."""
+    with open("/proc/self/mountinfo", "rb") as file:
+        places = [re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[4]) for line in file]
+    for place in places:
+        path = os.fsdecode(place)
+        if path != "/proc" and not path.startswith("/proc/") and os.path.exists(path):
+            _make_read_only(path)
+
+
+def _bind_read_only(source: str, target: str) -> None:
+    _mount(source, target, "", _BIND)
+    _make_read_only(target)
+
+
+def _make_read_only(target: str) -> None:
+    """In this mount namespace."""
+    kept = os.statvfs(target).f_flag & (_NOSUID | _NODEV | _NOEXEC)  # which another user's mount must keep
+    _mount("none", target, "", _BIND | _REMOUNT | _READ_ONLY | kept)
+
+
+def _guard_proc() -> None:
+    for name in _UNCHANGED:
+        if os.path.exists(path := f"/proc/{name}"):
+            _bind_read_only(path, path)
+    for name in _MASKED_FILES:
+        if os.path.exists(path := f"/proc/{name}"):
+            _bind_read_only("/dev/null", path)
+    for name in _MASKED_FOLDERS:
+        if os.path.exists(path := f"/proc/{name}"):
+            _mount("tmpfs", path, "tmpfs", _READ_ONLY | _NOSUID | _NODEV | _NOEXEC, "size=4096")
+
+
+def _mount_system(groups: Mapping[str, str]) -> None:
+    """Mount a /sys with nothing but the control groups of the sandbox."""
+    opened = {place: os.open(folder, os.O_PATH) for place, folder in groups.items()}
+    _mount("tmpfs", _ASIDE, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=755,size=4096")
+    for place, descriptor in opened.items():
+        aside = _ASIDE + place.removeprefix("/sys")
+        os.makedirs(aside)
+        _bind_read_only(f"/proc/self/fd/{descriptor}", aside)
+        os.close(descriptor)
+    _make_read_only(_ASIDE)
+    _replace("/sys")
+
+
+def _replace(target: str) -> None:
+    """Move what is mounted aside to where the zygote has something else."""
+    _LIBC.umount2(target.encode(), _DETACH)  # refused in a user namespace of the sandbox's own: then it stays below
+    _mount(_ASIDE, target, "", _MOVE)
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack_from("16xH", fcntl.ioctl(any_socket, _GET_FLAGS, request))[0]
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
+
+
+def finish(filter_program: bytes) -> None:
+    """Have no capability in any set, and a filter of system calls. Raises `OSError` if the kernel refuses."""
+    _check(_LIBC.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0), "clearing ambient capabilities")
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    _check(_LIBC.capset(header, (ctypes.c_uint32 * 6)()), "giving up capabilities")
+    # A change of users has cleared it: end when the starter of this process does, also if that is killed.
+    _check(_LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "asking for the signal")
+    if not confine.confine(filter_program):
+        raise OSError(ctypes.get_errno(), f"the filter of system calls: {os.strerror(ctypes.get_errno())}")
+
 
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x4000000 | 0x8000000 | 0x40000000
 """The last three are CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET."""

@@ -22,17 +22,18 @@ from rtl_agent_gym.sources.derivation import (
     Case,
     DerivedOptions,
     DerivedSource,
+    Device,
     Known,
     Store,
     case_key,
     derived_id,
     devices,
+    right_files,
 )
 from rtl_agent_gym.sources.mutants.derived import is_derived
 from rtl_agent_gym.sources.optimization.wastes import WASTES
 from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.derived import documented, specification
-from rtl_agent_gym.sources.verification.designs import Device, right_files
 
 Goal = Literal["area", "flops", "delay"]
 """What is to become less: the area of the cells, the number of flip-flops, or the longest path."""

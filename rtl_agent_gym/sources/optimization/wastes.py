@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 from random import Random
 
+from rtl_agent_gym.sources.derivation import Device
 from rtl_agent_gym.sources.mutants.operators import Design, Edit, children
 from rtl_agent_gym.sources.suites.common import rename
-from rtl_agent_gym.sources.verification.designs import Device
 
 Waste = Callable[[str, Device, Random], Iterator[str]]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rtl_agent_gym.sources.derivation import Device, with_prefix
 from rtl_agent_gym.sources.suites.common import DesignPort
-from rtl_agent_gym.sources.verification.designs import Device, with_prefix
 
 MODEL = "model_"
 """What the names of the model's modules begin with."""

@@ -21,18 +21,21 @@ from rtl_agent_gym.sources.derivation import (
     Case,
     DerivedOptions,
     DerivedSource,
+    Device,
     Known,
     Store,
     case_key,
     derived_id,
     devices,
+    renamed_inside,
+    right_files,
+    with_prefix,
 )
 from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
 from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.benches import reference_checker, stimuli
-from rtl_agent_gym.sources.verification.designs import Device, renamed_inside, right_files, with_prefix
 
 Kind = Literal["stimulus", "checker", "assertions"]
 """What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli."""
