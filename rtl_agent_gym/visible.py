@@ -64,3 +64,9 @@ class VisibleStream:
         text = self._return + self._decoder.decode(data, final)
         self._return = "\r" if text.endswith("\r") and not final else ""
         return visible(text.removesuffix(self._return).replace("\r\n", "\n"))
+
+
+def clock(seconds: float) -> str:
+    """A duration as ``MINUTES:SECONDS``, or ``HOURS:MINUTES:SECONDS``."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

@@ -30,7 +30,7 @@ from ..sandboxes.choice import kind
 from ..sandboxes.container import warning_of_others
 from ..scoring import RewardWeights
 from ..scoring.scorer import require_scorable
-from ..visible import plural, visible
+from ..visible import clock, plural, visible
 from .ending import FAILED, MACHINE_FAILED
 from .options import (
     CanarySecondsOption,
@@ -112,7 +112,7 @@ class EvaluationProgress:
         """The text beside the progress bar."""
         minutes = max(time.monotonic() - self._begun, 1e-3) / 60
         rate = self._new / minutes
-        left = _clock(60 * (self._total - self._done) / rate) if rate else "?:??"
+        left = clock(60 * (self._total - self._done) / rate) if rate else "?:??"
         return f"{self._passed} passed · {plural(self._faults, 'machine fault')} · {rate:.1f}/min · {left} left"
 
     def print_how_to_continue(self) -> None:
@@ -156,12 +156,6 @@ class EvaluationProgress:
 
     def _show(self) -> None:
         self._progress.update(self._task, total=self._total, completed=self._done, state=self.state())
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:

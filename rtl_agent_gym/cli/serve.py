@@ -65,9 +65,7 @@ def serve_command(
         raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
     console = stderr_console()
     found = chosen_problems(problems, problem, category, difficulty, fair_only=fair_only)
-    kept, left = scorable(found, texts=False)
-    if not kept:
-        raise UsageError(f"{problems} has no problem that matches and can be scored here")
+    kept, left = scorable(found, problems, texts=False)
     if left:
         console.print(f"left out, as they cannot be scored here: {plural(len(left), 'problem')}", markup=False)
     if transcript_dir is not None:

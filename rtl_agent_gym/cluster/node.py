@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import RTLGymError, SandboxError, UsageError
 from ..options import WITHOUT_DAEMON
 from ..sandboxes import choice
-from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits, read_limits
+from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits
 from ..sandboxes.cgroups import machine_info
 from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
 from ..sandboxes.image import CONTENT_LABEL, find_image
@@ -36,9 +36,9 @@ STARTED = b"Ray runtime started"
 """What Ray prints once for each node that has started."""
 
 
-def slots_here(limits: str = "") -> int:
+def slots_here() -> int:
     """Agent sandboxes that this machine can have at the same time. Raises as `describe` does."""
-    return max(1, int(Budget(describe(limits)[1]).permits["agent"].capacity // RESERVED["agent"]))
+    return max(1, int(Budget(describe()[1]).permits["agent"].capacity // RESERVED["agent"]))
 
 
 def facts_here() -> Facts:
@@ -46,14 +46,14 @@ def facts_here() -> Facts:
     return describe()[0]
 
 
-def describe(limits: str = "") -> tuple[Facts, Limits]:
+def describe() -> tuple[Facts, Limits]:
     """What this machine is as a node, and what sandboxes may use of it.
 
     Raises:
         SandboxError: There is no image, no daemon, or no kind of sandboxes works here.
         UsageError: The limits cannot be read.
     """
-    given = given_limits() | read_limits(limits, "limits")
+    given = given_limits()
     if choice.resolved_kind() in WITHOUT_DAEMON:
         image = digest = find_root().digest
         found = Limits.of(machine_info(), local=True, given=given)

@@ -27,8 +27,7 @@ from ..sandboxes import (
     SandboxSpec,
 )
 from ..scoring import RewardWeights, Scorer
-from ..scoring.judging import Judge
-from ..scoring.options import HarnessOptions
+from ..scoring.options import GradingOptions
 from ..scoring.score import Score
 from .machine import Origin
 from .machines import CANARY_SECONDS, Cluster
@@ -250,17 +249,12 @@ class ClusterRuntime(Runtime):
         return self._provider
 
     def _grader(
-        self,
-        weights: RewardWeights | None,
-        cache: Path | None,
-        waiting: int,
-        judge: Judge | None,
-        harness: HarnessOptions,
+        self, weights: RewardWeights | None, cache: Path | None, waiting: int, options: GradingOptions
     ) -> RemoteGrader:
         """With a `cache`, each machine uses its own. Texts are graded in this process."""
-        if harness.images:
+        if options.harness.images:
             raise UsageError("--harness-image: a cluster grades with the simulation image only; leave --ray out")
-        texts = Scorer(weights=weights, cache=cache, judge=judge)
+        texts = Scorer(weights=weights, cache=cache, judge=self._judges.judge_of(options))
         return RemoteGrader(self.cluster, weights, cached=cache is not None, texts=texts)
 
     async def close(self) -> None:

@@ -360,11 +360,7 @@ def read_problems(
             raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
-    kept, left = scorable(found, options, texts=texts)
-    if not kept:
-        problem, reason = left[0]
-        more = f", and so with {len(left) - 1} more" if len(left) > 1 else ""
-        raise UsageError(f"no problem can be scored here: {problem.id}: {reason}{more}")
+    kept, left = scorable(found, problems if isinstance(problems, (str, Path)) else "the list", options, texts=texts)
     if left:
         gym.logger.warn(
             f"{len(left)} of {len(found)} problems cannot be scored here and are left out: {left[0][0].id} …"

@@ -114,11 +114,9 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
             difficulties=self.difficulties,
             rows=self.rows,
         )
-        kept, left_out = scorable(problems, self.env_config().episode.grading)
+        kept, left_out = scorable(problems, self.problems, self.env_config().episode.grading)
         for problem, reason in left_out:
             logger.warning("%s is left out: %s", problem.id, reason)
-        if not kept:
-            raise UsageError(f"{self.problems}: none of {len(problems)} problems that the filters leave can be scored")
         return kept
 
     def env_config(self) -> TinkerEnvConfig:

@@ -27,8 +27,7 @@ from ..sandboxes.admission import given_limits
 from ..sandboxes.budgeted import BudgetedSandboxes
 from ..sandboxes.choice import kind, make_provider
 from ..scoring import RewardWeights, Scorer
-from ..scoring.judging import Judge
-from ..scoring.options import GradingOptions, HarnessOptions
+from ..scoring.options import GradingOptions
 from .rules import Grader
 
 WAITING = 4
@@ -90,18 +89,12 @@ class Runtime(ABC):
         key = weights, cache, options
         with _lock:
             if key not in self._graders:
-                judge = self._judges.judge_of(options)
-                self._graders[key] = self._grader(weights, cache, waiting, judge, options.harness)
+                self._graders[key] = self._grader(weights, cache, waiting, options)
             return self._graders[key]
 
     @abstractmethod
     def _grader(
-        self,
-        weights: RewardWeights | None,
-        cache: Path | None,
-        waiting: int,
-        judge: Judge | None,
-        harness: HarnessOptions,
+        self, weights: RewardWeights | None, cache: Path | None, waiting: int, options: GradingOptions
     ) -> Grader:
         """Make the grader that `scorer` returns for these arguments."""
 
@@ -133,13 +126,9 @@ class LocalRuntime(Runtime):
         return self._agents
 
     def _grader(
-        self,
-        weights: RewardWeights | None,
-        cache: Path | None,
-        waiting: int,
-        judge: Judge | None,
-        harness: HarnessOptions,
+        self, weights: RewardWeights | None, cache: Path | None, waiting: int, options: GradingOptions
     ) -> Scorer:
+        judge, harness = self._judges.judge_of(options), options.harness
         scorer = Scorer(self.provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=harness)
         self._scorers.append(scorer)
         return scorer

@@ -54,7 +54,7 @@ from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.compose import HarnessImages, read_services
 from ..scoring.judging import rate
-from ..scoring.scorer import nothing_left, scorable
+from ..scoring.scorer import scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
 from .fairness import Unstated, find_unstated, notes_for
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
@@ -340,11 +340,9 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
         source = str(found)
         names = ("ids", "categories", "difficulties")
         found = load_problems(found, rows=config.rows, **{name: getattr(config, name) or None for name in names})
-    problems, left_out = scorable(found, config.episode.grading)
+    problems, left_out = scorable(found, source, config.episode.grading)
     for problem, reason in left_out:
         observer.left_out(problem, reason)
-    if not problems:
-        raise UsageError(nothing_left(source, left_out))
     for name, _ in config.episode.grading.harness.images:
         if not any(name in text for problem in problems for text in problem.harness.values()):
             raise UsageError(

@@ -225,11 +225,7 @@ def choose_problems(
     """
     source = absolute(source)
     loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
-    found, left_out = scorable(loaded, options, texts=False)
-    if not found:
-        reasons = "; ".join(sorted({reason for _, reason in left_out}))
-        raise UsageError(f"no chosen problem of {source} can be scored here{f': {reasons}' if reasons else ''}")
-    return source, found
+    return source, scorable(loaded, source, options, texts=False)[0]
 
 
 def absolute(source: str) -> str:

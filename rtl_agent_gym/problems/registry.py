@@ -32,8 +32,8 @@ Reader = Callable[[str], Iterable[Located]]
 
 OWN = {
     "family": "rtl_agent_gym.sources.families:read_source",
-    "verilog-eval": "rtl_agent_gym.sources.suites.verilog_eval:read_source",
-    "rtllm": "rtl_agent_gym.sources.suites.rtllm:read_source",
+    "verilog-eval": "rtl_agent_gym.sources.suites.testbenches:read_verilog_eval",
+    "rtllm": "rtl_agent_gym.sources.suites.testbenches:read_rtllm",
     "notsotiny": "rtl_agent_gym.sources.suites.notsotiny:read_source",
     "+mutants": "rtl_agent_gym.sources.mutants.derived:read_source",
     "+ppa": "rtl_agent_gym.sources.optimization.derived:read_source",

@@ -115,6 +115,14 @@ class Content(BaseModel):
     packages: dict[str, str]
     """Versions of its Debian packages by name."""
 
+    @classmethod
+    def printed(cls, output: str) -> Content | None:
+        """The content that `content_program` has printed; None for any other output."""
+        digest, *lines = output.splitlines() or [""]
+        if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+            return None
+        return cls(digest=digest, packages=dict(line.split(" ", 1) for line in lines))
+
     @property
     def differing(self) -> list[str]:
         """The packages whose versions are not the recorded ones, each as ``NAME VERSION (recorded: VERSION)``."""
@@ -183,7 +191,8 @@ def checked_content(client: docker.DockerClient, image: str) -> Content:
 
 
 @functools.cache
-def _program() -> str:
+def content_program() -> str:
+    """The program that reads the content of an image, and runs in it."""
     return Path(image_program.__file__).read_text(encoding="utf-8")
 
 
@@ -191,17 +200,16 @@ def _known(image: str) -> Path:
     """Where the content of an image is noted, for this version of the program that reads it."""
     return (
         cache_folder("images")
-        / hashlib.sha256(_program().encode()).hexdigest()[:12]
+        / hashlib.sha256(content_program().encode()).hexdigest()[:12]
         / f"{image.removeprefix('sha256:')}.json"
     )
 
 
 def _read(client: docker.DockerClient, image: str) -> Content:
-    output = run_once(client, image, ["/usr/bin/python3", "-ISBc", _program()], user="0:0")
-    digest, *lines = output.splitlines() or [""]
-    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+    output = run_once(client, image, ["/usr/bin/python3", "-ISBc", content_program()], user="0:0")
+    if (content := Content.printed(output)) is None:
         raise ImageError(f"the content of image {image[:19]} cannot be read:\n{tail(output.splitlines())}")
-    return Content(digest=digest, packages=dict(line.split(" ", 1) for line in lines))
+    return content
 
 
 def run_once(client: docker.DockerClient, image: str, command: list[str], *, user: str = "1000") -> str:

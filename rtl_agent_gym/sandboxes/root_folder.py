@@ -23,7 +23,7 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
@@ -32,10 +32,9 @@ from pydantic import ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
-from . import image_program
 from .client import OWNER_LABEL, owner_label
 from .daemon import Progress, exclusive, find_program, silent, tail
-from .image import CONTENT_LABEL, Content, checked_content, connected, find_image, image_tag
+from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
 from .userns import as_builder, bubblewrap, open_full, why_not_ranged
 
 VARIABLE = "RTL_GYM_ROOTS"
@@ -164,7 +163,7 @@ def record(
     progress("computing the digest of its content")
     content = _read(scratch / "root", modes)
     environment = dict(text.split("=", 1) for text in config.get("Env") or [])
-    root = Root(**content, tag=image_tag(), environment=environment, modes=modes)
+    root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes)
     _checked(root, digest or (config.get("Labels") or {}).get(CONTENT_LABEL), source)
     (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
     return root
@@ -229,11 +228,11 @@ def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
         remove_tree(scratch)
 
 
-def prune(progress: Progress = silent) -> list[str]:
+def prune() -> list[str]:
     """Remove the roots of other versions that no process uses, and leftovers. Returns what was removed."""
     if not roots_folder().is_dir():
         return []
-    with locked(progress):
+    with locked(silent):
         removed = remove_leftovers()
         for path in sorted(roots_folder().glob(f"*/{RECORD}")):
             with contextlib.suppress(OSError, ValidationError), path.open("rb") as file:
@@ -431,14 +430,20 @@ def _from_squashfs(source: Path, tree: _Tree) -> dict[str, Any]:
     return {"Env": environment, "Labels": {CONTENT_LABEL: known.digest}}
 
 
-def _read(root: Path, modes: dict[str, int]) -> dict[str, Any]:
-    """The digest of a root's content and its packages, read by its own Python, as `Content` has them."""
-    program = Path(image_program.__file__).read_text(encoding="utf-8")
-    command = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    command += ["--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"]
-    command += ["--", "/usr/bin/python3", "-ISBc", program, json.dumps(modes)]
-    found = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    digest, *lines = found.stdout.splitlines() or [""]
-    if found.returncode or not digest.startswith("sha256:"):
+def _read(root: Path, modes: dict[str, int]) -> Content:
+    """The content of a root, read by its own Python."""
+    found = run_in(root, ["/usr/bin/python3", "-ISBc", content_program(), json.dumps(modes)])
+    if found.returncode or (content := Content.printed(found.stdout)) is None:
         raise SandboxError(f"the content of the root folder cannot be read:\n{tail(found.stderr.splitlines())}")
-    return {"digest": digest, "packages": dict(line.split(" ", 1) for line in lines)}
+    return content
+
+
+def run_in(
+    root: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of a root, which it cannot change, without anything else of this machine."""
+    words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    words += ["--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    for name, value in (environment or {}).items():
+        words += ["--setenv", name, value]
+    return subprocess.run([*words, "--", *command], capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -33,7 +33,18 @@ from .dockerfile import Stage, build_stages, read_stages
 from .image import CONTENT_LABEL, context_files, image_tag
 from .image_build import IMAGE_LABEL, RELEASE, build_context, checked_versions, debian_mirror, proxies, version_script
 from .root_build import RootSteps, StepRunner
-from .root_folder import RECORD, SPECIAL_BITS, Root, find_root, in_scratch, locked, record, remove_tree, root_place
+from .root_folder import (
+    RECORD,
+    SPECIAL_BITS,
+    Root,
+    find_root,
+    in_scratch,
+    locked,
+    record,
+    remove_tree,
+    root_place,
+    run_in,
+)
 from .userns import bubblewrap, open_full, why_not_ranged
 
 SQUASHFS = (".sqsh", ".squashfs", ".sfs")
@@ -142,13 +153,7 @@ def take_special_bits(root: Path) -> dict[str, int]:
 def verify() -> dict[str, str]:
     """Run every tool in the root and return the versions they report, by name. Raises `ImageError` as for an image."""
     root = find_root()
-    words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--ro-bind"]
-    words += [str(root.folder), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    for name, value in root.environment.items():
-        words += ["--setenv", name, value]
-    done = subprocess.run(
-        [*words, "--", "/bin/sh", "-c", version_script()], capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    done = run_in(root.folder, ["/bin/sh", "-c", version_script()], root.environment)
     return checked_versions(done.stdout + done.stderr)
 
 

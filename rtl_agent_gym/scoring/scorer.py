@@ -331,25 +331,26 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
 
 
 def scorable(
-    problems: Sequence[Problem], options: GradingOptions | None = None, *, texts: bool = True
+    problems: Sequence[Problem], source: object, options: GradingOptions | None = None, *, texts: bool = True
 ) -> tuple[list[Problem], list[tuple[Problem, str]]]:
-    """The problems that can be scored here, and the others with the reason."""
-    reasons = [(problem, why_unscorable(problem, options, texts=texts)) for problem in problems]
-    kept = [problem for problem, reason in reasons if reason is None]
-    return kept, [(problem, reason) for problem, reason in reasons if reason is not None]
-
-
-def nothing_left(source: str, left_out: Sequence[tuple[Problem, str]]) -> str:
-    """The message for a selection of which nothing can be scored here, perhaps since nothing was selected.
+    """The problems that can be scored here, and the others with the reason.
 
     Args:
-        source: The name of what the problems were selected from.
-        left_out: As `scorable` returns it.
+        problems: Those that were selected.
+        source: The name of what they were selected from.
+        options: As for `why_unscorable`; `texts` likewise.
+
+    Raises:
+        UsageError: None can be scored here, perhaps since nothing was selected.
     """
-    if not left_out:
-        return f"no problem of {source} matches the ids, categories and difficulties that are asked for"
-    reasons = "; ".join(sorted({reason for _, reason in left_out})[:3])
-    return f"no selected problem of {source} can be scored here: {reasons}"
+    reasons = [(problem, why_unscorable(problem, options, texts=texts)) for problem in problems]
+    if kept := [problem for problem, reason in reasons if reason is None]:
+        return kept, [(problem, reason) for problem, reason in reasons if reason is not None]
+    if not reasons:
+        raise UsageError(f"no problem of {source} matches the ids, categories and difficulties that are asked for")
+    examples = {reason: problem.id for problem, reason in reasons}
+    several = "; ".join(f"{name}: {reason}" for reason, name in list(examples.items())[:3])
+    raise UsageError(f"no selected problem of {source} can be scored here: {several}")
 
 
 def require_scorable(problem: Problem, options: GradingOptions | None = None, *, texts: bool = True) -> Problem:

@@ -24,7 +24,7 @@ from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
-from ..scoring.scorer import nothing_left, scorable
+from ..scoring.scorer import scorable
 from .advantages import has_weak_tests
 from .options import SftOptions, TrainOptions
 from .sft.data import Prompts, SupervisedData, read_demonstrations
@@ -277,14 +277,11 @@ def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = Non
     """The problems of a source that match the filters and can be scored here. Raises `UsageError` if there are none."""
     try:
         filters = {"categories": list(o.categories) or None, "difficulties": list(o.difficulties) or None}
-        kept, left_out = scorable(load_problems(source, ids=ids, rows=rows, **filters), GradingOptions(o.judge))
+        return scorable(load_problems(source, ids=ids, rows=rows, **filters), source, GradingOptions(o.judge))[0]
     except UsageError as error:
         raise UsageError(f"{option}={source}: {error}") from error
     except OSError as error:
         raise UsageError(f"{option}: {source} cannot be read: {error.strerror}") from error
-    if not kept:
-        raise UsageError(f"{option}: {nothing_left(source, left_out)}")
-    return kept
 
 
 def _check_models(

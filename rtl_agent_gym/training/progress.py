@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
+from ..visible import clock
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -68,9 +70,7 @@ class Progress:
         ):
             if name in metrics:
                 parts.append(f"{label} {form.format(float(metrics[name]))}".strip())
-        seconds = (self._total - step - 1) * sum(self._recent) / len(self._recent)
-        minutes, rest = divmod(round(seconds), 60)
-        left = f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+        left = clock((self._total - step - 1) * sum(self._recent) / len(self._recent))
         rates = "".join(BARS[min(len(BARS) - 1, int(rate * len(BARS)))] for rate in self._rates)
         self.print("  ".join([*parts, f"left {left}", rates]))
 

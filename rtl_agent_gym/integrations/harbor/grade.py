@@ -15,7 +15,6 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +33,8 @@ _NAMED = 100  # files left out that are named; the rest are counted
 _CHUNK = 1 << 20
 
 
-def read_untrusted(folder: Path, folders: Sequence[str] = FOLDERS) -> FoundFiles:
-    """The regular files below some folders of `folder`, by path relative to it, in the order of their names.
+def read_untrusted(folder: Path) -> FoundFiles:
+    """The regular files of the graded folders below `folder`, by path relative to it, in the order of their names.
 
     No link is followed, and no device, pipe or socket is opened. Anything else than a regular file is left out with
     the reason, as are files over the limits of a submission (`scoring.submission`) and names that are not UTF-8.
@@ -50,7 +49,7 @@ def read_untrusted(folder: Path, folders: Sequence[str] = FOLDERS) -> FoundFiles
     except OSError as error:
         raise UsageError(f"cannot read the folder {folder}: {error.strerror}") from None
     try:
-        for name in folders:
+        for name in FOLDERS:
             walk.visit(root, name, name, 1)
     finally:
         os.close(root)

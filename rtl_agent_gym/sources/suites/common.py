@@ -1,29 +1,22 @@
-"""What the suites share: reading their files, the heads of modules in a text, and the problem around a testbench."""
+"""What the suites share: reading their files, and the heads of modules in a text."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.problems.paths import expand_home
 from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import ROW_ID, Place
+from rtl_agent_gym.problems.rows import Place
 
-Verdict = Literal["mismatches", "passed"]
-"""How a testbench tells its verdict: a line with the number of mismatches, or a text with "pass" in it."""
-
-SIMULATION_SECONDS = 30
-"""Processor time of one simulation."""
 LARGEST_FILE = 4 << 20
 """Bytes of a benchmark's file; the published ones have a few thousand."""
 
@@ -36,7 +29,6 @@ _INSTANCE = re.compile(
 )
 _NO_TYPES = {"module", "macromodule", "task", "function", "if", "else", "begin", "end", "return", "assign", "case"}
 _NO_TYPES |= {"initial", "always", "final", "forever", "assert", "assume", "cover", "automatic", "static", "void"}
-_PRINTS = re.compile(r"\$(?:display|write|strobe)[bho]?\s*\(")
 
 
 def read_text(path: Path, problem_id: str | None = None) -> str:
@@ -169,74 +161,6 @@ def ports(text: str) -> dict[str, tuple[DesignPort, ...]]:
 def rename(text: str, old: str, new: str) -> str:
     """A text with one name replaced wherever it is a complete word."""
     return text if old == new else re.sub(rf"(?<![\w$]){re.escape(old)}(?![\w$])", lambda _: new, text)
-
-
-def testbench_problem(
-    problem_id: str,
-    *,
-    prompt: str,
-    top: str,
-    target: str,
-    testbench: str,
-    testbench_top: str,
-    verdict: Verdict,
-    hidden: Mapping[str, str],
-    golden: str | None,
-    data: Mapping[str, str],
-) -> Problem:
-    """A problem whose hidden test is a testbench in Verilog that prints its verdict.
-
-    Args:
-        problem_id: Its id.
-        prompt: The task, without the sentence that says where the answer goes.
-        top: The module to write.
-        target: The file to write it to.
-        testbench: The testbench's text.
-        testbench_top: The testbench's module that is simulated.
-        verdict: How it tells its verdict.
-        hidden: More sources that are compiled after the testbench, by file name.
-        golden: The reference as the text of `target`; None if there is none.
-        data: Files that the testbench reads, by the name that it gives them.
-
-    Raises:
-        ProblemError: The id has other characters than a row's, or the testbench prints nothing.
-    """
-    if not ROW_ID.fullmatch(problem_id):
-        message = f"{problem_id[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
-        raise ProblemError(message)
-    if not _PRINTS.search(plain(testbench)):
-        raise ProblemError(
-            "the testbench prints nothing, so it tells no verdict; expected $display or $write", problem_id=problem_id
-        )
-    shown = [golden or "", *hidden.values(), "" if golden else testbench]
-    judge = {
-        "design": f"/code/{target}",
-        "top": testbench_top,
-        "module": top,
-        "ports": {port.name: port.direction for port in ports(golden or "").get(top, ())},
-        "hidden": ["testbench.sv", *hidden],
-        "data": sorted(data),
-        "verdict": verdict,
-        "inout": any(re.search(r"\binout\b", plain(text)) for text in shown),
-        "seconds": SIMULATION_SECONDS,
-    }
-    return Problem(
-        id=problem_id,
-        category=3,
-        difficulty="medium",
-        prompt=f"{prompt.strip()}\n\nWrite the module `{top}`, and every module that it uses, to the file `{target}`.",
-        targets=(target,),
-        harness={
-            "docker-compose.yml": harness_file("docker-compose.yml"),
-            "src/.env": harness_file("env").replace("DESIGN_FILE", target).replace("TOP_NAME", top),
-            "src/judge.json": json.dumps(judge, indent=1) + "\n",
-            "src/test_runner.py": harness_file("test_runner.py"),
-            "src/testbench.sv": testbench,
-            **{f"src/{name}": text for name, text in hidden.items()},
-            **{f"src/data/{name}": text for name, text in data.items()},
-        },
-        golden={target: golden} if golden else None,
-    )
 
 
 @cache

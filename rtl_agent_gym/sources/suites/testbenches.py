@@ -1,0 +1,242 @@
+"""Benchmarks whose hidden test is a testbench in Verilog that prints its verdict.
+
+- VerilogEval v2: a folder with ``NAME_prompt.txt``, ``NAME_ref.sv`` and ``NAME_test.sv`` for each problem.
+- RTLLM v2: a folder for each design, at any depth, with its description, its testbench and its reference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from rtl_agent_gym.errors import ProblemError, UsageError
+from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.registry import Located
+from rtl_agent_gym.problems.rows import ROW_ID
+from rtl_agent_gym.sources.suites.common import (
+    harness_file,
+    instantiated,
+    module_names,
+    open_folder,
+    plain,
+    ports,
+    read_each,
+    read_task,
+    read_text,
+    rename,
+    root_modules,
+)
+
+Verdict = Literal["mismatches", "passed"]
+"""How a testbench tells its verdict: a line with the number of mismatches, or a text with "pass" in it."""
+
+SIMULATION_SECONDS = 30
+"""Processor time of one simulation."""
+_PRINTS = re.compile(r"\$(?:display|write|strobe)[bho]?\s*\(")
+
+TOP, REFERENCE = "TopModule", "RefModule"
+_VERILOG_EVAL = "a folder of VerilogEval v2 with files such as Prob001_zero_prompt.txt (dataset_spec-to-rtl)"
+_PROMPT = "_prompt.txt"
+
+_DESCRIPTION, _TESTBENCH = "design_description.txt", "testbench.v"
+_RTLLM = f"RTLLM v2 or a part of it: folders with {_DESCRIPTION} and {_TESTBENCH}"
+_LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_DUMP = re.compile(r'\$dumpfile\s*\(\s*"[^"\n]*"')
+
+
+def read_verilog_eval(source: str) -> Iterator[Located]:
+    """The problems of ``verilog-eval:FOLDER``, sorted by name.
+
+    Raises:
+        UsageError: There is no such folder, or it holds no problem.
+    """
+    path = open_folder(source, "verilog-eval:", _VERILOG_EVAL)
+    yield from read_each(sorted(path.glob(f"*{_PROMPT}")), _verilog_eval_problem, source, path, _VERILOG_EVAL)
+
+
+def _verilog_eval_problem(prompt: Path) -> Problem:
+    name = prompt.name.removesuffix(_PROMPT)
+    testbench = read_text(prompt.with_name(f"{name}_test.sv"), name)
+    reference = read_text(prompt.with_name(f"{name}_ref.sv"), name)
+    for kind, text, expected in (("_test.sv", testbench, "tb"), ("_ref.sv", reference, REFERENCE)):
+        if expected not in module_names(text):
+            raise ProblemError(
+                f"expected a module {expected}, got {', '.join(module_names(text)) or 'none'}",
+                source=str(prompt.with_name(name + kind)),
+                problem_id=name,
+            )
+    interface = prompt.with_name(f"{name}_ifc.txt")
+    task = read_task(prompt, name)
+    if interface.is_file() and f"module {TOP}" not in task:
+        task = f"{task.strip()}\n\n{read_text(interface, name).strip()}"
+    return testbench_problem(
+        name,
+        prompt=task,
+        top=TOP,
+        target=f"rtl/{TOP}.sv",
+        testbench=testbench,
+        testbench_top="tb",
+        verdict="mismatches",
+        hidden={"reference.sv": reference},
+        golden=rename(reference, REFERENCE, TOP),
+        data={},
+    )
+
+
+def read_rtllm(source: str) -> Iterator[Located]:
+    """The problems of ``rtllm:FOLDER``, sorted by their folders. Links to folders are followed, each folder once.
+
+    Folders whose names begin with ``_`` or ``.`` are left out: the benchmark keeps designs of models there.
+
+    Raises:
+        UsageError: There is no such folder, it holds no problem, or a folder in it cannot be read.
+    """
+    path = open_folder(source, "rtllm:", _RTLLM)
+    yield from read_each(_folders(path), _rtllm_problem, source, path, _RTLLM)
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    seen: set[str] = set()
+    for folder, below, files in os.walk(path, onerror=_refuse_folder, followlinks=True):
+        if (real := os.path.realpath(folder)) in seen:  # a second link, or one to a folder above
+            below.clear()
+            continue
+        seen.add(real)
+        below[:] = sorted(name for name in below if not name.startswith(("_", ".")))
+        if _DESCRIPTION in files:
+            yield Path(folder)
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: the folder cannot be read: {error.strerror}") from error
+
+
+def _rtllm_problem(folder: Path) -> Problem:
+    name = folder.resolve().name
+    task = read_task(folder / _DESCRIPTION, name)
+    testbench = read_text(folder / _TESTBENCH, name)
+    where = str(folder / _TESTBENCH)
+    tops, declared = root_modules(testbench), module_names(testbench)
+    if len(tops) != 1:
+        raise ProblemError(
+            f"expected one module that no other uses, got {', '.join(tops) or 'none'}", source=where, problem_id=name
+        )
+    kinds = [kind for kind in instantiated(testbench) if kind not in declared]
+    if len(kinds) != 1:
+        got = ", ".join(kinds) or "none"
+        raise ProblemError(f"expected one module from outside, the design, got {got}", source=where, problem_id=name)
+    top = kinds[0]
+    return testbench_problem(
+        name,
+        prompt=task,
+        top=top,
+        target=f"rtl/{top}.v",
+        testbench=testbench,
+        testbench_top=tops[0],
+        verdict="passed",
+        hidden={},
+        golden=_rtllm_golden(folder, name, top),
+        data=_rtllm_data(folder, testbench, name),
+    )
+
+
+def _rtllm_golden(folder: Path, name: str, top: str) -> str | None:
+    """The reference under the name that the testbench uses; None if there is no file ``verified_*.v``."""
+    files = sorted(folder.glob("verified_*.v"))
+    if not files:
+        return None
+    text = "\n".join(read_text(file, name) for file in files)
+    if top in module_names(text):
+        return text
+    roots = root_modules(text)
+    if len(roots) != 1:
+        raise ProblemError(
+            f"expected the module {top}, or one that no other uses, got {', '.join(roots) or 'none'}",
+            source=str(files[0]),
+            problem_id=name,
+        )
+    return rename(text, roots[0], top)
+
+
+def _rtllm_data(folder: Path, testbench: str, name: str) -> dict[str, str]:
+    """The files of the folder whose names the testbench has in quotation marks, without the waveforms that it writes,
+    which an earlier simulation may have left there.
+    """
+    found = {}
+    for literal in _LITERAL.findall(_DUMP.sub("", testbench)):
+        word = literal.removeprefix("./")
+        if word and "/" not in word and os.path.isfile(folder / word):
+            found[word] = read_text(folder / word, name)
+    return found
+
+
+def testbench_problem(
+    problem_id: str,
+    *,
+    prompt: str,
+    top: str,
+    target: str,
+    testbench: str,
+    testbench_top: str,
+    verdict: Verdict,
+    hidden: Mapping[str, str],
+    golden: str | None,
+    data: Mapping[str, str],
+) -> Problem:
+    """A problem whose hidden test is a testbench in Verilog that prints its verdict.
+
+    Args:
+        problem_id: Its id.
+        prompt: The task, without the sentence that says where the answer goes.
+        top: The module to write.
+        target: The file to write it to.
+        testbench: The testbench's text.
+        testbench_top: The testbench's module that is simulated.
+        verdict: How it tells its verdict.
+        hidden: More sources that are compiled after the testbench, by file name.
+        golden: The reference as the text of `target`; None if there is none.
+        data: Files that the testbench reads, by the name that it gives them.
+
+    Raises:
+        ProblemError: The id has other characters than a row's, or the testbench prints nothing.
+    """
+    if not ROW_ID.fullmatch(problem_id):
+        message = f"{problem_id[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
+        raise ProblemError(message)
+    if not _PRINTS.search(plain(testbench)):
+        raise ProblemError(
+            "the testbench prints nothing, so it tells no verdict; expected $display or $write", problem_id=problem_id
+        )
+    shown = [golden or "", *hidden.values(), "" if golden else testbench]
+    judge = {
+        "design": f"/code/{target}",
+        "top": testbench_top,
+        "module": top,
+        "ports": {port.name: port.direction for port in ports(golden or "").get(top, ())},
+        "hidden": ["testbench.sv", *hidden],
+        "data": sorted(data),
+        "verdict": verdict,
+        "inout": any(re.search(r"\binout\b", plain(text)) for text in shown),
+        "seconds": SIMULATION_SECONDS,
+    }
+    return Problem(
+        id=problem_id,
+        category=3,
+        difficulty="medium",
+        prompt=f"{prompt.strip()}\n\nWrite the module `{top}`, and every module that it uses, to the file `{target}`.",
+        targets=(target,),
+        harness={
+            "docker-compose.yml": harness_file("docker-compose.yml"),
+            "src/.env": harness_file("env").replace("DESIGN_FILE", target).replace("TOP_NAME", top),
+            "src/judge.json": json.dumps(judge, indent=1) + "\n",
+            "src/test_runner.py": harness_file("test_runner.py"),
+            "src/testbench.sv": testbench,
+            **{f"src/{name}": text for name, text in hidden.items()},
+            **{f"src/data/{name}": text for name, text in data.items()},
+        },
+        golden={target: golden} if golden else None,
+    )
