@@ -163,8 +163,18 @@ def most_telling(error: BaseException) -> RTLGymError | None:
     ours = [part for part in parts if isinstance(part, RTLGymError)]
     if not ours or len(ours) < len(parts):
         return None
-    kinds = (UsageError, DaemonError, ImageError, ModelError, HarnessError, TranscriptError, SandboxBroken, RTLGymError)
+    kinds = (
+        *(UsageError, ServiceDown, DaemonError, ImageError, ModelError, HarnessError, TranscriptError, SandboxBroken),
+        RTLGymError,
+    )
     return min(ours, key=lambda part: next(rank for rank, kind in enumerate(kinds) if isinstance(part, kind)))
+
+
+def exit_code(error: RTLGymError) -> int:
+    """The exit code of a process that ends with this error: 1 the work failed, 2 wrong usage or data, 3 the machine."""
+    if isinstance(error, SandboxError):
+        return 3
+    return 2 if isinstance(error, (UsageError, TranscriptError)) else 1
 
 
 _WRONG_PATH = {

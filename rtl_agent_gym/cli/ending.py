@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ..errors import RTLGymError, SandboxError, TranscriptError, UsageError, leaves, most_telling
+from ..errors import exit_code, leaves, most_telling
 from ..starting import INTERRUPTED
 from ..visible import visible
 
@@ -30,13 +30,6 @@ _MACHINE_ERRORS = {
 
 _PATH_ERRORS = {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS}
 """Errors of paths that the user has given."""
-
-
-def exit_code(error: RTLGymError) -> int:
-    """The process's exit code for an error of this package."""
-    if isinstance(error, SandboxError):
-        return MACHINE_FAILED
-    return WRONG_USAGE if isinstance(error, (UsageError, TranscriptError)) else FAILED
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:

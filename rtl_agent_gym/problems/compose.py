@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from dotenv.parser import parse_stream
 
 from rtl_agent_gym.errors import ProblemError, near_matches
 
@@ -22,6 +24,9 @@ TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", EDA_IMAGE, LICENCE_NETWOR
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
 """Image names that the package's own simulation image replaces. Older rows use the last name instead of a template."""
 
+_VARIABLE = re.compile(
+    r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<word>[^{}]*))?\})"
+)
 _TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
 
 
@@ -69,12 +74,45 @@ def env_files(service: Mapping[str, Any]) -> list[str]:
     return [posixpath.normpath(str(path)) for path in paths if path]
 
 
-def own_environment(service: Mapping[str, Any]) -> dict[str, Any]:
-    """A service's ``environment``, which may be a mapping or a list of ``NAME=value``."""
+def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a service as compose sets them: of its env files that are there, overridden by its own."""
+    env: dict[str, str] = {}
+    for path in env_files(service):
+        env |= read_env_file(harness.get(path, ""), env)
     value = service.get("environment") or {}
     if isinstance(value, list):
-        return dict(entry.partition("=")[::2] for entry in map(str, value) if "=" in entry)
-    return {str(name): setting for name, setting in value.items()}
+        value = dict(entry.partition("=")[::2] for entry in map(str, value) if "=" in entry)
+    own = {str(name): setting for name, setting in value.items() if setting is not None}
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in own.items()}
+    return env | {name: interpolate(text, {}) for name, text in texts.items()}
+
+
+def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
+    earlier variables, also of the files read before (`known`). This process's own environment is not used.
+    """
+    values: dict[str, str] = {}
+    for binding in parse_stream(io.StringIO(text)):
+        if binding.error or binding.key is None or binding.value is None:
+            continue
+        quoted = binding.original.string.partition("=")[2].strip().startswith("'")
+        values[binding.key] = binding.value if quoted else interpolate(binding.value, {**(known or {}), **values})
+    return values
+
+
+def interpolate(text: str, values: Mapping[str, str]) -> str:
+    """Compose's substitution: ``$$`` is a dollar sign, and an unset variable is empty."""
+
+    def put(match: re.Match[str]) -> str:
+        if match["escaped"]:
+            return "$"
+        value = values.get(match["name"] or match["braced"], "")
+        sign, word = match["sign"] or "", match["word"] or ""
+        if sign.endswith("+"):
+            return word if value else ""
+        return word if not value and sign.endswith("-") else value
+
+    return _VARIABLE.sub(put, text)
 
 
 def dockerfile(service: Mapping[str, Any]) -> str | None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-from dotenv import dotenv_values
 
 from rtl_agent_gym.problems.compose import (
     COMPOSE_FILE,
     commercial_need,
     dockerfile,
     env_files,
-    own_environment,
     parse_services,
+    service_environment,
 )
 from rtl_agent_gym.problems.model import COMPARED, JUDGED, Problem, category_name
 from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
@@ -102,8 +99,7 @@ def _check_services(problem: Problem) -> Iterator[str]:
     for name, service in parse_services(problem.harness[COMPOSE_FILE]).items():
         field = f"harness.{COMPOSE_FILE}: service {name!r}"
         yield from (f"{field} {fault}" for fault in _service_faults(service, problem.harness))
-        env = _environment(service, problem.harness)
-        found = env.get("VERILOG_SOURCES", "").split()
+        found = service_environment(service, problem.harness).get("VERILOG_SOURCES", "").split()
         readable = readable and bool(found) and not any(mark in word for word in found for mark in "*?[$")
         folder = str(service.get("working_dir") or _RUN_DIR)
         sources |= {posixpath.normpath(posixpath.join(folder, word)) for word in found}
@@ -123,17 +119,6 @@ def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
     for path in _TEST_FILE.findall(text):
         if f"src/{path}" not in harness:
             yield f"runs /src/{path}, which the harness lacks"
-
-
-def _environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the service's env files, overridden by ``environment``, as in compose."""
-    env: dict[str, str] = {}
-    for path in env_files(service):
-        env |= {
-            key: value or ""
-            for key, value in dotenv_values(stream=io.StringIO(harness.get(path, "")), interpolate=False).items()
-        }
-    return env | {name: str(value) for name, value in own_environment(service).items()}
 
 
 def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:

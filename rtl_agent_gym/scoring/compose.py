@@ -9,15 +9,12 @@ what the simulation image has is not built. Others are built once per content, w
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from dotenv.parser import parse_stream
 
 from ..errors import ImageError, ProblemError
 from ..problems.compose import (
@@ -28,9 +25,10 @@ from ..problems.compose import (
     dockerfile,
     env_files,
     instructions,
+    interpolate,
     named_images,
-    own_environment,
     parse_services,
+    service_environment,
 )
 from ..problems.model import Problem
 from ..sandboxes import SandboxProvider
@@ -45,9 +43,6 @@ _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
     "user", "networks", "container_name", "depends_on", "stdin_open", "tty", "platform", "profiles", "restart",
 }  # fmt: skip
-_VARIABLE = re.compile(
-    r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<word>[^{}]*))?\})"
-)
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 
 
@@ -104,7 +99,7 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
     if not argv:
         raise ProblemError(f"service {name!r}: expected a command")
     _check_volumes(name, service.get("volumes"))
-    built_from, image = dockerfile(service), _interpolate(str(service.get("image") or ""), {})
+    built_from, image = dockerfile(service), interpolate(str(service.get("image") or ""), {})
     needed = [image] if built_from is None else named_images(harness.get(built_from) or "")
     own = next((found for name in reversed(needed) if (found := options.image(name))), None)
     if built_from is None and image not in SIM_IMAGES and own is None:
@@ -114,13 +109,15 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
         )
     if built_from is not None and built_from not in harness:
         raise ProblemError(f"service {name!r}: build needs the harness file {built_from!r}, which is not there")
-    env = _environment(name, service, harness)
+    if missing := next((path for path in env_files(service) if path not in harness), None):
+        raise ProblemError(f"service {name!r}: its env_file {missing!r} is not there")
+    env = service_environment(service, harness)
     folder = CHECKOUT_RUN_DIR if problem.checkout else str(service.get("working_dir") or RUN_DIR)
     return Service(
         name=name,
         argv=tuple(argv),
         env=env if own is None else env | dict(options.env),
-        cwd=posixpath.normpath(posixpath.join("/", _interpolate(folder, {}))),
+        cwd=posixpath.normpath(posixpath.join("/", interpolate(folder, {}))),
         dockerfile=built_from,
         image=own,
     )
@@ -131,11 +128,11 @@ def _words(value: Any, name: str, key: str) -> list[str]:
     if value is None:
         return []
     if isinstance(value, list):
-        return [_interpolate(str(word), {}) for word in value]
+        return [interpolate(str(word), {}) for word in value]
     if not isinstance(value, str):
         raise ProblemError(f"service {name!r}: {key} must be text or a list")
     try:
-        return shlex.split(_interpolate(value, {}))
+        return shlex.split(interpolate(value, {}))
     except ValueError as error:
         raise ProblemError(f"service {name!r}: {key} cannot be split into words ({error})") from error
 
@@ -155,45 +152,6 @@ def _check_volumes(name: str, volumes: Any) -> None:
         if (folder, inside) == ("rundir", CHECKOUT_RUN_DIR):
             continue
         raise ProblemError(f"service {name!r}: the volume {source}:{target} is not supported; expected ./src:/src")
-
-
-def _environment(name: str, service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
-    env: dict[str, str] = {}
-    for path in env_files(service):
-        if path not in harness:
-            raise ProblemError(f"service {name!r}: its env_file {path!r} is not there")
-        env |= read_env_file(harness[path], env)
-    own = {name: value for name, value in own_environment(service).items() if value is not None}
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in own.items()}
-    return env | {name: _interpolate(text, {}) for name, text in texts.items()}
-
-
-def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
-    earlier variables, also of the files read before (`known`). This process's own environment is not used.
-    """
-    values: dict[str, str] = {}
-    for binding in parse_stream(io.StringIO(text)):
-        if binding.error or binding.key is None or binding.value is None:
-            continue
-        quoted = binding.original.string.partition("=")[2].strip().startswith("'")
-        values[binding.key] = binding.value if quoted else _interpolate(binding.value, {**(known or {}), **values})
-    return values
-
-
-def _interpolate(text: str, values: Mapping[str, str]) -> str:
-    """Compose's substitution: ``$$`` is a dollar sign, and an unset variable is empty."""
-
-    def put(match: re.Match[str]) -> str:
-        if match["escaped"]:
-            return "$"
-        value = values.get(match["name"] or match["braced"], "")
-        sign, word = match["sign"] or "", match["word"] or ""
-        if sign.endswith("+"):
-            return word if value else ""
-        return word if not value and sign.endswith("-") else value
-
-    return _VARIABLE.sub(put, text)
 
 
 def needs_build(dockerfile: str) -> bool:

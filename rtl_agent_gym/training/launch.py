@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.threads import end_process
-from ..errors import RTLGymError, SandboxError, ServiceDown, ServiceError, UsageError
+from ..errors import RTLGymError, ServiceError, UsageError, exit_code, leaves, most_telling
 from ..logs import showing
 from ..metrics import serving
 from .options import TrainOptions, describe_options, split_arguments
@@ -140,7 +140,7 @@ def main(
         outcome = train(given, rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, UsageError) else 3 if isinstance(error, SandboxError) else 1
+        return exit_code(error)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
@@ -291,15 +291,10 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The exception of a group to report to the user: first those that end a run, then those that cost an episode."""
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    found = [cause_of(member) for member in error.exceptions]
-    for kind in (KeyboardInterrupt, UsageError, ServiceDown, RTLGymError):
-        for member in found:
-            if isinstance(member, kind):
-                return member
-    return found[0]
+    """The exception of a group to report to the user: Ctrl-C, else what the package's own errors tell, if any."""
+    found = list(leaves(error))
+    stopped = next((part for part in found if isinstance(part, KeyboardInterrupt)), None)
+    return stopped or most_telling(error) or found[0]
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:

@@ -109,13 +109,22 @@ def test_sources_set_in_the_compose_file_count(agentic_row: Row, findings: Findi
     assert findings(compose(agentic_row, "    command:", as_list)) == [finding]
 
 
-@pytest.mark.parametrize("sources", ["/code/rtl/*.sv", "$DIR/x.sv", ""])
+@pytest.mark.parametrize("sources", ["/code/rtl/*.sv", ""])
 def test_sources_that_only_a_shell_could_tell_are_not_judged(
     sources: str, agentic_row: Row, findings: Findings
 ) -> None:
     row = copy.deepcopy(agentic_row)
     row["harness"]["src/.env"] = f"VERILOG_SOURCES = {sources}\n"
     assert findings(row) == []
+
+
+def test_sources_are_those_that_a_service_has(agentic_row: Row, findings: Findings) -> None:
+    row = copy.deepcopy(agentic_row)
+    row["harness"]["src/.env"] = "DIR = /code/rtl\nVERILOG_SOURCES = $DIR/tiny.sv\n"
+    assert findings(row) == []
+    row["harness"]["src/.env"] = "DIR = /code/rtl\nVERILOG_SOURCES = $DIR/tiny.sv $DIR/other.sv\n"
+    (found,) = findings(row)
+    assert "names /code/rtl/other.sv" in found
 
 
 def test_a_golden_solution_that_leaves_a_target_out(agentic_row: Row, findings: Findings) -> None:

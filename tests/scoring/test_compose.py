@@ -6,8 +6,8 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.compose import instructions
-from rtl_agent_gym.scoring.compose import Service, needs_build, read_env_file, read_services
+from rtl_agent_gym.problems.compose import instructions, read_env_file
+from rtl_agent_gym.scoring.compose import Service, needs_build, read_services
 from rtl_agent_gym.scoring.harness import source_paths, top_modules
 
 from .conftest import COMPOSE, make_problem

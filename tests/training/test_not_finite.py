@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.cli.ending import exit_code
-from rtl_agent_gym.errors import NotFinite, UsageError
+from rtl_agent_gym.errors import NotFinite, UsageError, exit_code
 from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.training import launch
 from rtl_agent_gym.training.advantages import token_advantages
