@@ -21,7 +21,6 @@ from ..sandboxes import (
     FoundFiles,
     OutputSink,
     Process,
-    ReadRequest,
     Sandbox,
     SandboxProvider,
     SandboxSpec,
@@ -56,17 +55,8 @@ class RemoteSandbox(Sandbox):
     def id(self) -> str:
         return f"{self._id} on {self._machine.name}"
 
-    async def run(
-        self,
-        command: str,
-        *,
-        timeout: float = 30.0,
-        max_output: int = 16_000,
-        on_output: OutputSink | None = None,
-        then_read: ReadRequest | None = None,
-    ) -> CommandResult:
-        result: CommandResult
-        result = await self._call("run", command, timeout=timeout, max_output=max_output, then_read=then_read)
+    async def run(self, command: str, *, on_output: OutputSink | None = None, **options: Any) -> CommandResult:
+        result: CommandResult = await self._call("run", command, **options)
         if on_output is not None:
             on_output(result.output.encode())
         return result
@@ -82,28 +72,12 @@ class RemoteSandbox(Sandbox):
     def idle(self) -> bool:
         return True
 
-    async def write_files(
-        self,
-        files: Mapping[str, str | bytes],
-        *,
-        root: str = WORK_DIR,
-        keeper: bool = False,
-        folders: Sequence[str] = (),
-    ) -> None:
-        options = {"root": root, "keeper": keeper, "folders": list(folders)}
+    async def write_files(self, files: Mapping[str, str | bytes], **options: Any) -> None:
         await self._call("write_files", self._sent.files(files), **options)
 
-    async def read_files(
-        self,
-        paths: Sequence[str],
-        *,
-        first: Sequence[str] = (),
-        max_file: int = 16 << 20,
-        max_total: int = 64 << 20,
-    ) -> FoundFiles:
-        options = {"first": list(first), "max_file": max_file, "max_total": max_total}
-        found = await self._call("read_files", list(paths), **options)
-        return found if isinstance(found, FoundFiles) else FoundFiles(found)
+    async def read_files(self, paths: Sequence[str], **limits: Any) -> FoundFiles:
+        found: FoundFiles = await self._call("read_files", list(paths), **limits)
+        return found
 
     async def oom_kills(self) -> int | None:
         kills: int | None = await self._call("oom_kills")

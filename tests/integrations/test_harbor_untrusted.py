@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.integrations.harbor import grade
-from rtl_agent_gym.integrations.harbor.grade import read_untrusted
+from rtl_agent_gym.integrations.harbor import collect
 
 
 @pytest.fixture
@@ -27,10 +25,12 @@ def left(tmp_path: Path) -> Path:
     return folder
 
 
+def read(folder: Path) -> dict[str, bytes]:
+    return dict(collect.read_untrusted(str(folder)))
+
+
 def test_regular_files_of_the_graded_folders(left: Path) -> None:
-    found = read_untrusted(left)
-    assert found == {"rtl/top.sv": b"module top; endmodule", "rtl/deep/part.sv": b"\xff\x00"}
-    assert found.left_out_lines() == []
+    assert read(left) == {"rtl/top.sv": b"module top; endmodule", "rtl/deep/part.sv": b"\xff\x00"}
 
 
 def test_no_link_is_followed_and_nothing_special_is_opened(left: Path, tmp_path: Path) -> None:
@@ -40,40 +40,35 @@ def test_no_link_is_followed_and_nothing_special_is_opened(left: Path, tmp_path:
     os.mkfifo(left / "rtl/pipe.sv")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(left / "rtl/socket.sv"))
-    found = read_untrusted(left)
-    assert sorted(found) == ["rtl/deep/part.sv", "rtl/top.sv"]
-    assert sorted(path for path, _ in found.left_out) == [
-        "rtl/folder", "rtl/link.sv", "rtl/pipe.sv", "rtl/socket.sv", "verif",
-    ]  # fmt: skip
+    assert sorted(read(left)) == ["rtl/deep/part.sv", "rtl/top.sv"]
 
 
 def test_sizes_and_numbers_are_bounded(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grade, "MAX_FILE", 100)
-    monkeypatch.setattr(grade, "MAX_TOTAL", 250)
+    monkeypatch.setattr(collect, "MAX_FILE", 100)
+    monkeypatch.setattr(collect, "MAX_TOTAL", 250)
     for number in range(4):
         (left / f"rtl/{number}.sv").write_bytes(b"x" * 100)
     with (left / "rtl/large.sv").open("wb") as large:
         large.truncate(1 << 40)  # sparse, so that reading all of it would be noticed
-    found = read_untrusted(left)
+    found = read(left)
     assert sum(map(len, found.values())) <= 250
-    assert dict(found.left_out)["rtl/large.sv"].startswith(("larger than", "more than"))
-    monkeypatch.setattr(grade, "MAX_COUNT", 3)
-    assert len(read_untrusted(left)) <= 3
+    assert "rtl/large.sv" not in found
+    assert "rtl/top.sv" in found
+    monkeypatch.setattr(collect, "MAX_TOTAL", 1000)
+    monkeypatch.setattr(collect, "MAX_COUNT", 5)
+    assert len(read(left)) == 5
 
 
 def test_folders_have_a_depth(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grade, "MAX_DEPTH", 1)
-    found = read_untrusted(left)
-    assert (sorted(found), found.left_out) == (["rtl/top.sv"], (("rtl/deep", "more than 1 folders deep"),))
+    monkeypatch.setattr(collect, "MAX_DEPTH", 1)
+    assert sorted(read(left)) == ["rtl/top.sv"]
 
 
 def test_names_that_are_no_text_are_left_out(left: Path) -> None:
     os.close(os.open(os.fsencode(left) + b"/rtl/\xff.sv", os.O_CREAT | os.O_WRONLY))
-    found = read_untrusted(left)
-    assert len(found) == 2
-    assert found.left_out_lines() == ["'rtl/\\udcff.sv': its name is not UTF-8"]
+    assert sorted(read(left)) == ["rtl/deep/part.sv", "rtl/top.sv"]
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="none: No such file"):
-        read_untrusted(tmp_path / "none")
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "none")

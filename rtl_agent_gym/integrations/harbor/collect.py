@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import time
+from collections.abc import Iterator
 
 SOURCE, TARGET, RECORD = "/code", "/collected", "complete.json"
 AGENT = 1000
@@ -54,11 +55,11 @@ def _runs(pid: int, user: int) -> bool:
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Copy:
-    """A copy of regular files; it follows no link and opens no device, pipe or socket."""
+class Walk:
+    """The regular files below an open folder; it follows no link and opens no device, pipe or socket."""
 
-    def __init__(self, target: str) -> None:
-        self.target, self.files, self.bytes, self.seen = target, 0, 0, 0
+    def __init__(self) -> None:
+        self.seen = 0
         self.found: list[tuple[int, str]] = []
         """Sizes and paths."""
 
@@ -92,19 +93,19 @@ class Copy:
                 names.append(entry.name)
         return sorted(names)
 
-    def copy(self, root: int) -> None:
-        """Copy what was found, so that large files do not keep small ones out."""
+    def contents(self, root: int) -> Iterator[tuple[str, bytes]]:
+        """Paths and contents of what was found; the smallest first, so that large files do not keep small ones out."""
+        files = total = 0
         for size, path in sorted(self.found):
-            if self.files >= MAX_COUNT or size > min(MAX_FILE, MAX_TOTAL - self.bytes):
+            if files >= MAX_COUNT or size > min(MAX_FILE, MAX_TOTAL - total):
                 return
             opened = self._open(root, path)
             if opened is None:
                 continue
-            place = f"{self.target}/{path}"
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            with open(opened, "rb") as source, open(place, "wb") as stream:
-                self.bytes += stream.write(source.read(size))
-            self.files += 1
+            with open(opened, "rb") as source:
+                content = source.read(size)
+            files, total = files + 1, total + len(content)
+            yield path, content
 
     def _open(self, root: int, path: str) -> int | None:
         """Open a file without following a link anywhere in its path; None if it is not there any more."""
@@ -125,19 +126,37 @@ class Copy:
         return None
 
 
+def read_untrusted(folder: str) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of the regular files in the graded folders of a folder, within the limits of a submission.
+
+    Raises:
+        OSError: The folder is not there, or the machine failed.
+    """
+    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        walk = Walk()
+        for name in FOLDERS:
+            walk.visit(root, name, name, 1)
+        yield from walk.contents(root)
+    finally:
+        os.close(root)
+
+
 def main() -> None:
     """Collect once; a second run replaces the first collection."""
     os.umask(0o022)
     end_processes(AGENT)
     shutil.rmtree(TARGET, ignore_errors=True)
     os.makedirs(f"{TARGET}/code")
-    copy = Copy(f"{TARGET}/code")
-    root = os.open(SOURCE, os.O_RDONLY | os.O_DIRECTORY)  # an agent may remove what it holds, not the folder
-    for name in FOLDERS:
-        copy.visit(root, name, name, 1)
-    copy.copy(root)
+    files = size = 0
+    for path, content in read_untrusted(SOURCE):  # an agent may remove what it holds, not the folder
+        place = f"{TARGET}/code/{path}"
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        with open(place, "wb") as stream:
+            size += stream.write(content)
+        files += 1
     with open(f"{TARGET}/{RECORD}", "w") as stream:
-        json.dump({"files": copy.files, "bytes": copy.bytes}, stream)
+        json.dump({"files": files, "bytes": size}, stream)
 
 
 if __name__ == "__main__":

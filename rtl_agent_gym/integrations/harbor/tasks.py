@@ -7,19 +7,17 @@ constant from a module that needs an installed package, a substitute takes its p
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 from ...episodes.prompt import tool_opening
-from ...episodes.rules import FOLDERS, EpisodeConfig
+from ...episodes.rules import EpisodeConfig
 from ...errors import UsageError, cannot_write
 from ...problems import Problem, category_name
 from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
 from ...sandboxes import WORK_DIR, SandboxSpec
-from ...sandboxes.results import FoundFiles
 from ...scoring import TIME_LIMIT
 from ...scoring.compose import needs_build, read_services
 from ...scoring.harness import Defences, default_seed, service_request
@@ -241,12 +239,9 @@ def program_files() -> dict[str, str]:
 
 
 def _substitutes() -> dict[str, str]:
-    found = "from collections.abc import Mapping, Sequence\n\n\n" + inspect.getsource(FoundFiles)
     return {
-        "episodes/rules.py": f"FOLDERS = {FOLDERS!r}\n",
         "problems/compose.py": f"COMPOSE_FILE = {COMPOSE_FILE!r}\n",
         "problems/model.py": _PROBLEM,
         "sandboxes/__init__.py": f"WORK_DIR = {WORK_DIR!r}\n",
-        "sandboxes/results.py": found,
         "scoring/score.py": _OUTCOME,
     }
