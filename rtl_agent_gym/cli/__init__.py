@@ -25,8 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     quiet_interrupts()
     try:
         from ..engines.threads import end_process
-        from .commands import make_app
-        from .ending import run_to_exit_code
+        from .commands import make_app, run_to_exit_code
 
         made = make_app(given)
     finally:

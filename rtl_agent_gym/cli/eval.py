@@ -31,7 +31,7 @@ from ..sandboxes.container import warning_of_others
 from ..scoring import RewardWeights
 from ..scoring.scorer import require_scorable
 from ..visible import clock, plural, visible
-from .ending import FAILED, MACHINE_FAILED
+from .commands import FAILED, MACHINE_FAILED
 from .options import (
     CanarySecondsOption,
     FairOnlyOption,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -41,7 +41,7 @@ from .options import (
     chosen_problems,
     writable_folder,
 )
-from .show import print_left_out, refuse_source, stderr_console
+from .show import print_left_out, progress_bar, refuse_source, stderr_console
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -208,14 +208,6 @@ def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem
         short = found[0].id.removeprefix("cvdp_agentic_")
         raise UsageError(f"--designs {designs}: it has no folder for any of these problems, such as {short}/rtl/")
     return found
-
-
-def progress_bar(console: Console, what: str, total: int) -> Progress:
-    """A progress bar on a terminal, with one task."""
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    progress.add_task(what, total=total)
-    return progress
 
 
 def _proof(derived: Derived) -> dict[str, Any]:

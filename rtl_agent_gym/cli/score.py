@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .. import strict_json
 from ..errors import UsageError
@@ -36,7 +35,7 @@ from .options import (
     WeightsOption,
     one_problem,
 )
-from .show import print_score
+from .show import print_score, progress_bar
 
 _MOST = 64 << 20
 
@@ -115,9 +114,7 @@ async def _grade(
     console: Console,
 ) -> list[Score]:
     turn = asyncio.Semaphore(workers)
-    columns = (TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("grading", total=len(batch))
+    with progress_bar(console, "grading", len(batch)) as progress:
         waiting = workers if len(batch) > workers else 0
         judges = NamedJudges()
         judge = judges.judge_of(options)
@@ -133,7 +130,7 @@ async def _grade(
             async def grade(candidate: Candidate) -> Score:
                 async with turn:
                     score = await scorer.score(*candidate, timeout)
-                progress.advance(task)
+                progress.advance(progress.task_ids[0])
                 return score
 
             async with asyncio.TaskGroup() as group:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -91,6 +92,14 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
 def stderr_console() -> Console:
     """A console on stderr, for messages beside the result."""
     return Console(stderr=True, file=sys.stderr)
+
+
+def progress_bar(console: Console, what: str, total: int) -> Progress:
+    """A progress bar on a terminal, with one task."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.add_task(what, total=total)
+    return progress
 
 
 def print_left_out(sentences: Sequence[str]) -> None:

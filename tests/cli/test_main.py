@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym import __version__
-from rtl_agent_gym.cli import ending, main
+from rtl_agent_gym.cli import commands, main
 from rtl_agent_gym.cli.score import read_folder
 from rtl_agent_gym.errors import (
     DaemonError,
@@ -353,7 +353,7 @@ def test_the_most_telling_error_of_a_group(
         raise error
 
     assert most_telling(error) is expected
-    assert ending.run_to_exit_code(app, []) == code
+    assert commands.run_to_exit_code(app, []) == code
     assert capsys.readouterr().err == f"error: {expected}\n"
 
 
@@ -363,7 +363,7 @@ def test_what_is_unknown_keeps_its_traceback(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)) as raised:
-        ending.run_to_exit_code(app, [])
+        commands.run_to_exit_code(app, [])
     assert raised.value is error
 
 
@@ -371,4 +371,4 @@ def test_ctrl_c_in_a_group_is_ctrl_c() -> None:
     def app(arguments: object) -> None:
         raise BaseExceptionGroup("a", [LOST, KeyboardInterrupt()])
 
-    assert ending.run_to_exit_code(app, []) == 130
+    assert commands.run_to_exit_code(app, []) == 130
