@@ -43,6 +43,14 @@ class ExportConfig:
         if self.min_reward is not None and not math.isfinite(self.min_reward):
             raise UsageError(f"min_reward must be a finite number, got {self.min_reward!r}")
 
+    def lack(self, passed: bool | None, reward: float | None) -> str:
+        """Why an episode with this verdict and reward is left out, which are None where unknown; empty if it is not."""
+        if self.passed_only and not passed:
+            return "did not pass"
+        if self.min_reward is not None and (reward is None or not reward >= self.min_reward):  # or it is NaN
+            return "too little reward"
+        return ""
+
 
 _TOKEN_FIELDS = {"token_ids", "logprobs", "teacher_logprobs", "completion", "cut_off", "observation"}
 
@@ -198,8 +206,7 @@ def _exported(
     """The episodes that are exported in a format; the others are counted in `left_out`."""
     for transcript in transcripts:
         score, turns = transcript.score.score if transcript.score is not None else {}, transcript.turns
-        reward = score.get("reward")  # null where it was NaN
-        few = config.min_reward is not None and (reward is None or not reward >= config.min_reward)
+        lack = "" if format == "dpo" else config.lack(score.get("passed"), score.get("reward"))
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
             "no turns": not turns,
@@ -207,8 +214,7 @@ def _exported(
                 config.style == "tools" and format != "tokens" and renderer_of(transcript) is None
             ),
             "no score": transcript.score is None,
-            "did not pass": format != "dpo" and config.passed_only and not score.get("passed"),
-            "too little reward": format != "dpo" and few,
+            lack: lack,
             "violations": not config.keep_violations and score.get("violations"),
             "malformed turns": format != "tokens" and malformed,
             "no tokens recorded": format == "tokens" and not any(turn.token_ids for turn in turns),

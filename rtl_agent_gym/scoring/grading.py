@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..visible import first_few, printable
 from .harness import Defences, HarnessRun, scoring_limits
-from .outcomes import Account, account, share
+from .outcomes import Account, Ran, share
 from .score import Measured, RewardWeights, Score, TestOutcome
 from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
@@ -54,25 +54,18 @@ class Grading(Measured):
 
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
     """Complete `static`, the stages that run nothing, with the run of the harness."""
-    accounts: list[Account] = []
-    tests: list[TestOutcome] = []
-    earned: list[float] = []
-    for service in run.services:
-        name, code = service["name"], service["code"]
-        found = account(service["messages"], check_results=defences.witness)
-        prefix = f"{name}: " if len(run.services) > 1 else ""
-        tests += [TestOutcome(name=prefix + test.name, outcome=test.outcome) for test in found.tests(name, code)]
-        earned += found.earned(code)
-        accounts.append(found)
-    reported = dict.fromkeys(text for found in accounts for text in found.violations)
-    violations = [*static.violations, *honest_places(reported, submission.tree)]
-    passed = not violations and all(service["code"] == 0 for service in run.services)
-    passed = passed and not any(found.wraps for found in accounts)
+    ran = Ran.of(run.services, check_results=defences.witness)
+    accounts, tests = ran.accounts, ran.tests
+    violations = [*static.violations, *honest_places(ran.violations, submission.tree)]
+    passed = ran.passes(violations)
     in_time = all(service["code"] is not None for service in run.services)
     readable = static.format == static.syntax == 1.0 and in_time
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, tests, violations, passed, accounts)
+    earned = [
+        part for found, service in zip(accounts, run.services, strict=True) for part in found.earned(service["code"])
+    ]
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
     if measures:  # the quality counts if all other services pass

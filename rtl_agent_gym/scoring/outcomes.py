@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .grader.messages import Build, Message
+from .grader.messages import Build, Message, ServiceReport
 from .score import TestOutcome
 
 Simulation = dict[str, str]
@@ -185,6 +185,40 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
                 total.violations.append(f"{message['file']}: reports that all tests passed, but no witness saw that")
     total.violations = list(dict.fromkeys(total.violations))
     return total
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the services of a harness did, and the verdict on it."""
+
+    services: Sequence[ServiceReport]
+    accounts: Sequence[Account]
+    """One for each service."""
+
+    @classmethod
+    def of(cls, services: Sequence[ServiceReport], *, check_results: bool = True) -> Ran:
+        """From the supervisor's report; `check_results` as for `account`."""
+        return cls(services, [account(service["messages"], check_results=check_results) for service in services])
+
+    @property
+    def tests(self) -> list[TestOutcome]:
+        """The tests of all services."""
+        found: list[TestOutcome] = []
+        for service, told in zip(self.services, self.accounts, strict=True):
+            prefix = f"{service['name']}: " if len(self.services) > 1 else ""
+            tests = told.tests(service["name"], service["code"])
+            found += [TestOutcome(name=prefix + test.name, outcome=test.outcome) for test in tests]
+        return found
+
+    @property
+    def violations(self) -> list[str]:
+        """Those of the design, each once."""
+        return list(dict.fromkeys(text for found in self.accounts for text in found.violations))
+
+    def passes(self, violations: Sequence[str]) -> bool:
+        """The official verdict, if these are all violations: every service ended with 0, and not as `Account.wraps`."""
+        ended = all(service["code"] == 0 for service in self.services)
+        return ended and not violations and not any(found.wraps for found in self.accounts)
 
 
 def share(tests: Sequence[TestOutcome]) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from ...problems.model import Problem
 from ...scoring.blame import check_report
 from ...scoring.grader.bounds import decode_report
 from ...scoring.grader.messages import GradingRequest, Report, ServiceRequest
-from ...scoring.outcomes import account, share
+from ...scoring.outcomes import Ran, share
 from ...scoring.submission import SubmittedFiles, sift
 from .collect import RECORD, TARGET, end_processes, read_untrusted
 
@@ -94,15 +94,11 @@ def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, floa
     _place(submission, [service["cwd"] for service in request["services"]])
     report = _run(request)
     check_report(report, problem)
-    accounts = [account(service["messages"], check_results=defences["witness"]) for service in report["services"]]
-    reported = [text for found in accounts for text in found.violations]
-    violations = list(dict.fromkeys([*submission.violations, *reported]))
-    passed = not violations and all(service["code"] == 0 for service in report["services"])
-    passed = passed and not any(found.wraps for found in accounts)
-    pairs = zip(report["services"], accounts, strict=True)
-    tests = [test for service, found in pairs for test in found.tests(service["name"], service["code"])]
-    compiled = [ok for found in accounts for ok in found.compiled] or [passed]  # Yosys does not report
-    done, total = share(tests)
+    ran = Ran.of(report["services"], check_results=defences["witness"])
+    violations = list(dict.fromkeys([*submission.violations, *ran.violations]))
+    passed = ran.passes(violations)
+    compiled = [ok for found in ran.accounts for ok in found.compiled] or [passed]  # Yosys does not report
+    done, total = share(ran.tests)
     numbers = _numbers(
         submission,
         passed=passed,

@@ -133,8 +133,7 @@ def _read(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator[Demons
             raise UsageError(f"episodes: {error}") from error
         left_out["cannot be read"] += 1
         return
-    config = ExportConfig(passed_only=options.passed_only, min_reward=options.min_reward)
-    for row in export_rows("sft", [transcript], config, left_out):
+    for row in export_rows("sft", [transcript], _chosen(options), left_out):
         chat = _Row.model_validate(row)
         assert chat.messages is not None
         yield _of_chat(chat, chat.messages, [(turn.completion, turn.token_ids) for turn in transcript.turns])
@@ -145,8 +144,9 @@ def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator
         for number, line in enumerate(lines, 1):
             try:
                 row = _Row.model_validate(strict_json.loads(line))
-                if reason := _why_left_out(row, options):
-                    left_out[reason] += 1
+                known = row.metadata  # a row without it was not exported, and is never left out
+                if known is not None and (lack := _chosen(options).lack(known.passed, known.reward)):
+                    left_out[lack] += 1
                     continue
                 demonstration = _of_row(row, single_turn=options.env == "single_turn")
             except ValidationError as error:
@@ -160,16 +160,8 @@ def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator
                 yield demonstration
 
 
-def _why_left_out(row: _Row, options: SftOptions) -> str | None:
-    """Why the options leave a row out; a row without metadata was not exported, and is never left out."""
-    known = row.metadata
-    if known is None:
-        return None
-    if options.passed_only and not known.passed:
-        return "did not pass"
-    if options.min_reward is not None and (known.reward is None or not known.reward >= options.min_reward):
-        return "too little reward"  # or an unknown reward, such as NaN
-    return None
+def _chosen(options: SftOptions) -> ExportConfig:
+    return ExportConfig(passed_only=options.passed_only, min_reward=options.min_reward)
 
 
 def _of_row(row: _Row, *, single_turn: bool) -> Demonstration | None:
