@@ -63,9 +63,7 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, tests, violations, passed, accounts)
-    earned = [
-        part for found, service in zip(accounts, run.services, strict=True) for part in found.earned(service["code"])
-    ]
+    earned = ran.earned
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
     if measures:  # the quality counts if all other services pass

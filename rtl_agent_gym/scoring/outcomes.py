@@ -211,6 +211,12 @@ class Ran:
         return found
 
     @property
+    def earned(self) -> list[float]:
+        """The partial credit of each item of all services."""
+        pairs = zip(self.services, self.accounts, strict=True)
+        return [part for service, told in pairs for part in told.earned(service["code"])]
+
+    @property
     def violations(self) -> list[str]:
         """Those of the design, each once."""
         return list(dict.fromkeys(text for found in self.accounts for text in found.violations))
