@@ -27,9 +27,6 @@ import asyncio
 import contextlib
 import datetime
 import hashlib
-import itertools
-import os
-import secrets
 import socket
 import time
 from collections import Counter
@@ -60,7 +57,7 @@ from .image import checked_content, content_of, find_image
 from .image_build import build_from
 from .protocol import SandboxSpec
 from .warden import program
-from .warden_sandbox import BUSY, ENVIRONMENT, FULL, CpuTime, WardenSandbox
+from .warden_sandbox import ENVIRONMENT, CpuTime, WardenSandbox, starving
 
 _KILLED = "137"
 _WAIT = 3
@@ -84,7 +81,7 @@ class DockerSandbox(WardenSandbox):
         image: str | None,
         on_close: Callable[[DockerSandbox], None],
     ) -> None:
-        super().__init__(f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec)
+        super().__init__(spec)
         self._client, self._image, self._on_close = client, image, on_close
         self._container = ""
         self.image_id = ""
@@ -207,14 +204,10 @@ def _starving(api: Any, container: str, spec: SandboxSpec, before: CpuTime | Non
     """How a running container starves its warden, in a sentence; empty if it does not."""
     found = api.stats(container, stream=False)
     memory = found.get("memory_stats", {})
-    if memory.get("limit") and memory.get("usage", 0) >= FULL * memory["limit"]:
-        return "its processes and files take all of its memory and starve the warden"
+    used = memory.get("usage", 0) / memory["limit"] if memory.get("limit") else 0.0
     may = min(spec.cpus, found.get("cpu_stats", {}).get("online_cpus") or spec.cpus)
-    known = [_read_cpu_time(found, "precpu_stats", "preread"), _read_cpu_time(found, "cpu_stats", "read")]
-    for first, last in itertools.combinations([*([before] if before else []), *known], 2):
-        if last.at > first.at and last.seconds - first.seconds >= BUSY * may * (last.at - first.at):
-            return "its processes take all of its processors and starve the warden"
-    return ""
+    now = _read_cpu_time(found, "cpu_stats", "read")
+    return starving(used, (before, _read_cpu_time(found, "precpu_stats", "preread"), now), may)
 
 
 def _read_cpu_time(found: Any, part: str, stamp: str) -> CpuTime:

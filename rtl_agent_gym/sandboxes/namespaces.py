@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import os
 import secrets
 import socket
@@ -41,7 +40,7 @@ from .root_folder import Root, find_root
 from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
 from .warden.relay import NAMES
-from .warden_sandbox import BUSY, ENVIRONMENT, FULL, CpuTime, WardenSandbox
+from .warden_sandbox import ENVIRONMENT, CpuTime, WardenSandbox, starving
 from .zygote import Launch, Started, Zygote, by_bubblewrap, missing_folders
 
 HOST = "namespaces"
@@ -67,7 +66,7 @@ class NamespaceSandbox(WardenSandbox):
     def __init__(
         self, host: NamespaceHost, budget: Budget, spec: SandboxSpec, on_close: Callable[[NamespaceSandbox], None]
     ) -> None:
-        super().__init__(f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec)
+        super().__init__(spec)
         self._host, self._budget, self._on_close = host, budget, on_close
         self._start: asyncio.Task[Started] | None = None
         self._started: Started | None = None
@@ -207,16 +206,12 @@ class NamespaceSandbox(WardenSandbox):
 
     async def _starving(self, group: SandboxGroup, before: CpuTime | None) -> str:
         """How a running sandbox starves its warden, in a sentence; empty if it does not."""
-        if group.memory_share() >= FULL:
-            return "its processes and files take all of its memory and starve the warden"
+        if full := starving(group.memory_share(), (), 0.0):
+            return full
         seen = [before, await self._cpu_time()]
         await asyncio.sleep(1.0)
         seen.append(await self._cpu_time())
-        may = min(self.spec.cpus, len(os.sched_getaffinity(0)))
-        for first, last in itertools.combinations([found for found in seen if found is not None], 2):
-            if last.seconds - first.seconds >= BUSY * may * (last.at - first.at) > 0:
-                return "its processes take all of its processors and starve the warden"
-        return ""
+        return starving(0.0, seen, min(self.spec.cpus, len(os.sched_getaffinity(0))))
 
 
 class NamespaceHost:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
+import os
 import re
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -39,16 +42,31 @@ class CpuTime(NamedTuple):
     """Seconds by the clock of what reported it."""
 
 
+def starving(memory: float, seen: Sequence[CpuTime | None], cpus: float) -> str:
+    """How a running sandbox starves its warden, in a sentence; empty if it does not.
+
+    Args:
+        memory: The share of its memory that it uses.
+        seen: What it had used, at several moments in their order; None where that is unknown.
+        cpus: The processors that it may use.
+    """
+    if memory >= FULL:
+        return "its processes and files take all of its memory and starve the warden"
+    for first, last in itertools.combinations([found for found in seen if found is not None], 2):
+        if last.seconds - first.seconds >= BUSY * cpus * (last.at - first.at) > 0:
+            return "its processes take all of its processors and starve the warden"
+    return ""
+
+
 class WardenSandbox(Sandbox):
     """Implements the requests of `Sandbox`.
 
     Args:
-        name: The sandbox's name, for messages and transcripts.
         spec: Limits and files.
     """
 
-    def __init__(self, name: str, spec: SandboxSpec) -> None:
-        self._name, self.spec = name, spec
+    def __init__(self, spec: SandboxSpec) -> None:
+        self._name, self.spec = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec
         self._socket: socket.socket | None = None
         """To the warden: the sandbox ends when it is closed."""
         self._channel: Channel | None = None
