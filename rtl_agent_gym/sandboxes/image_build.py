@@ -103,7 +103,6 @@ def _build_stages(client: docker.DockerClient, tag: str, base: str, progress: Pr
 def _build(
     client: docker.DockerClient, tag: str | None, context: io.BytesIO, progress: Progress, **options: Any
 ) -> str:
-    """Build an image from a tar archive and return its id."""
     last, what = deque[str](maxlen=200), tag or "a stage of the image"
     failure, built = None, ""
     try:

@@ -362,7 +362,6 @@ def _from_docker(tree: _Tree) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _reader(pieces: Iterable[bytes]) -> Iterator[tarfile.TarFile]:
-    """A tar archive that arrives in pieces."""
     with tarfile.open(fileobj=cast(IO[bytes], _Pieces(pieces)), mode="r|") as archive:
         yield archive
 

@@ -124,7 +124,6 @@ def _short(line: str) -> str:
 
 
 def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
-    """Make the Debian in which the first steps run."""
     begun = time.monotonic()
     progress(f"making a Debian {RELEASE} with mmdebstrap")
     # Without the right to make device files, packages' scripts write to these.

@@ -250,7 +250,6 @@ def by_bubblewrap(
 def _options(
     root: Path, missing: Collection[str], *, ranged: bool, groups: bool, programs: Path | None
 ) -> Iterator[str]:
-    """Bubblewrap's options."""
     yield from (f"--unshare-{name}" for name in _NAMESPACES)
     yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session", "--clearenv")
     yield from ("--cap-drop", "ALL")

@@ -183,7 +183,6 @@ def _price(entry: dict[str, object]) -> Price | None:
 
 
 def _teachers(plan: Plan) -> list[str]:
-    """The teachers with their dialects."""
     o, found = plan.options, []
     models = [("teacher_model", plan.teacher), *(("teachers", model) for model in o.teachers.values())]
     for option, model in dict.fromkeys(models):
