@@ -16,8 +16,8 @@ from itertools import islice
 from random import Random
 
 from rtl_agent_gym import Problem, Scorer, load_problems
-from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.derivation import device_of, renamed_inside
+from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import OptimizeOptions, WastefulCase, cases
 

@@ -12,9 +12,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
-from rtl_agent_gym.sources.derivation import Store
-from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.derivation import Store, device_of, renamed_inside, right_files
+from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import VerificationMaker
 from rtl_agent_gym.sources.suites.common import ports
 from rtl_agent_gym.sources.verification.derived import KINDS, Findings, VerifyOptions, cases, drawn_mutants
