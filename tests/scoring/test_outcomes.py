@@ -3,9 +3,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rtl_agent_gym.scoring.grader.messages import Message, Phase, Results
+from rtl_agent_gym.scoring.grader.messages import Message, Phase, ProcessReport, Results, ServiceReport
 from rtl_agent_gym.scoring.grading import honest_places
-from rtl_agent_gym.scoring.outcomes import account, share
+from rtl_agent_gym.scoring.outcomes import Ran, account, share
 
 ITEM = "src/test_runner.py::test_a"
 
@@ -188,3 +188,29 @@ def test_many_violations_in_a_large_design_cost_no_time() -> None:
     for end in (b"", b'line 1 "x" 0'):
         assert len(honest_places(violations, {"rtl/a.sv": b"`" * (1 << 20) + end})) == 500
     assert time.process_time() - begun < 3
+
+
+def service(name: str, code: int | None, messages: list[Message]) -> ServiceReport:
+    ended: ProcessReport = {
+        "code": code, "seconds": 1.0, "log": "", "fault": None, "stopped": False, "signals": [], "waited": 0.0,
+    }  # fmt: skip
+    return {"name": name, "messages": messages, "added": 0.0, **ended}
+
+
+def test_a_verdict_needs_every_service_and_no_violation() -> None:
+    good, bad = service("a", 0, [*simulation(x="passed"), *item()]), service("b", 1, [])
+    both = Ran.of([good, bad])
+    assert [test.name for test in both.tests] == ["a: test_runner.py::test_a/x", "b: b"]
+    assert both.earned == [1.0, 0.0]
+    assert not both.passes([])
+    alone = Ran.of([good])
+    assert [test.name for test in alone.tests] == ["test_runner.py::test_a/x"]
+    assert alone.passes([])
+    assert not alone.passes(["rtl/a.sv:1: $fopen opens x"])
+    wrapped = Ran.of([service("a", 0, simulation("", **{f"t{at}": "failed" for at in range(256)}))])
+    assert not wrapped.passes([])
+
+
+def test_a_violation_of_several_services_counts_once() -> None:
+    checked: Message = {"kind": "simulator", "violations": ["x"], "refusals": []}
+    assert Ran.of([service("a", 0, [checked]), service("b", 0, [checked])]).violations == ["x"]
