@@ -269,7 +269,7 @@ class PolicyOptions(Options):
     """Token limit of one turn, for model policies."""
     max_context: int = Field(default=32_768, ge=1)
     """Context length of the model in tokens, prompt and turn together; an episode that reaches it ends and is graded.
-    For tinker and local policies; chat services have their own limit."""
+    For policies that sample tokens; chat services have their own limit."""
     base_url: str | None = Field(default=None, title="URL")
     """Address of the model service, such as http://HOST:PORT/v1; None for the provider's default."""
     api_key: str | None = Field(default=None, title="KEY", repr=False)
@@ -295,7 +295,7 @@ class EvaluationOptions(Options):
 
     policy: str = Field(default="golden", title="POLICY")
     """What plays the episodes: golden, scripted FILE, chat:MODEL or chat:MODEL@URL, tinker:MODEL_OR_CHECKPOINT,
-    local:PATH, harness:AGENT MODEL, human or random."""
+    local:PATH, vllm:MODEL@URL, sglang:MODEL@URL, harness:AGENT MODEL, human or random."""
     renderer: Any = Field(default="qwen3", title="NAME")
     """Chat format (dialect) of the model, such as qwen3, qwen3_instruct or gpt_oss."""
     reward: Any = Field(default="default", title="PRESET")

@@ -47,11 +47,15 @@ POLICIES = (
     "chat:MODEL[@URL]",
     "tinker:MODEL_OR_CHECKPOINT",
     "local:PATH",
+    "vllm:MODEL@URL",
+    "sglang:MODEL@URL",
     "harness:AGENT MODEL",
     "human",
     "random",
 )
 """The forms that `make_policy` accepts."""
+_ADDRESSED = ("chat", "vllm", "sglang", "harness")
+"""Those whose model may have an address."""
 
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
@@ -88,7 +92,7 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
             from .chat import ChatPolicy
 
             return ChatPolicy(rest, options)
-    from .sampler import TokenSamplerPolicy, local_policy, tinker_policy
+    from .sampler import TokenSamplerPolicy, local_policy, served_policy, tinker_policy
 
     if kind == "harness":
         from .harness import HarnessPolicy
@@ -100,17 +104,19 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
                 f'{name!r} needs an agent and a model that samples tokens: --policy "harness:AGENT local:PATH"'
             )
         return HarnessPolicy(agent, policy)
+    if kind in ("vllm", "sglang"):
+        return served_policy(kind, rest, options)
     return tinker_policy(rest, options) if kind == "tinker" else local_policy(rest, options)
 
 
 def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
-    """The name of a policy without the address in ``chat:MODEL@URL``, and the options with it.
+    """The name of a policy without the address in ``MODEL@URL``, and the options with it.
 
     Raises:
         UsageError: The options already have a different address, or it is not an address.
     """
     short, address = split_address(name)
-    if address is None or _split(name)[0] != "chat":
+    if address is None or _split(name)[0] not in _ADDRESSED:
         return name, options
     if options.base_url not in (None, address):
         raise UsageError(f"{short!r} has an address after its @, and base_url (--base-url) is another one; give one")

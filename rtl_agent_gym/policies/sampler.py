@@ -1,4 +1,4 @@
-"""A model that samples tokens: Tinker's service, or an engine in this process.
+"""A model that samples tokens: Tinker's service, an engine in this process, or a server of one's own.
 
 It reads the tokens that the episode owns, and returns what it sampled. Training and evaluation use this one policy.
 """
@@ -191,6 +191,38 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
     service = LocalServiceClient()
     sampler = service.create_sampling_client(model_path=str(folder)).result()
     return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close, folder=folder)
+
+
+def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerPolicy:
+    """A model of a vLLM or SGLang server at `ModelOptions.base_url`, by token ids. Needs the extra ``train``.
+
+    Args:
+        kind: ``vllm`` or ``sglang``.
+        model: The server's name for the model or an adapter.
+        options: The context is the server's where that is shorter.
+
+    Raises:
+        UsageError: There is no address, such model or tokenizer, the key is refused, or the server's log-probabilities
+            are not of what is sampled with these options.
+        ServiceError: The server does not answer, or not as such servers do.
+    """
+    try:
+        import tinker
+
+        from ..engines.requests import GuardedSampler, Requests
+        from ..engines.servers import connect_server
+    except ImportError as error:
+        raise UsageError(f'{kind} policies need tinker: pip install "rtl-agent-gym[train]"') from error
+    if options.base_url is None:
+        raise UsageError(f"{kind}:{model} needs the address of the server: {kind}:{model}@http://HOST:PORT")
+    server = connect_server(kind, options.base_url, model, options.api_key, options.request_timeout)
+    server.check(tinker.SamplingParams(temperature=options.temperature, top_p=options.top_p))
+    options = options.with_options(max_context=min(options.max_context, server.context))
+    known = published_tokenizer(server.source)
+    tokenizer = server.get_tokenizer() if known is None else known
+    sampler = GuardedSampler(server, Requests(), server.context)
+    name = f"{kind}:{model}"
+    return TokenSamplerPolicy(sampler, name=name, tokenizer=tokenizer, options=options, base_model=server.source)
 
 
 def files_digest(folder: Path) -> str:

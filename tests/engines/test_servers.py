@@ -1,0 +1,378 @@
+"""Servers by token ids: the tokens and log-probabilities are those of the engine behind them, or there is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tinker
+
+pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
+
+from rtl_agent_gym.engines.requests import GuardedSampler, Requests  # noqa: E402
+from rtl_agent_gym.engines.servers import SERVERS, TokenServer, connect_server  # noqa: E402
+from rtl_agent_gym.errors import RequestRefused, ServiceError, UsageError  # noqa: E402
+
+from . import test_contract  # noqa: E402
+from .conftest import prompt_of  # noqa: E402
+from .token_server import Fault, TokenService, changed, killed, status, text  # noqa: E402
+
+PROMPT = prompt_of(40)
+FREE: Any = {"max_tokens": 24, "seed": 3, "stop": []}
+
+
+async def connected(service: TokenService, model: str = "org/model", key: str | None = None) -> TokenServer:
+    return await asyncio.to_thread(connect_server, service.kind, service.url + "/v1", model, key)
+
+
+async def one(sampler: Any, prompt: list[int] | None = None, **params: Any) -> tinker.SampledSequence:
+    asked = tinker.SamplingParams(**(FREE | params))
+    return (await sampler.sample(tinker.ModelInput.from_ints(prompt or PROMPT), 1, asked)).sequences[0]
+
+
+def same(found: tinker.SampledSequence, expected: tinker.SampledSequence, near: float = 0.0) -> None:
+    assert list(found.tokens) == list(expected.tokens)
+    assert list(found.logprobs or ()) == pytest.approx(list(expected.logprobs or ()), abs=near, rel=0)
+    assert found.stop_reason == expected.stop_reason
+
+
+@pytest.fixture(params=SERVERS)
+async def service(request: pytest.FixtureRequest, model_path: Path) -> AsyncIterator[TokenService]:
+    async with TokenService(request.param, model_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def engine(service: TokenService) -> test_contract.Engine:
+    """For the contract's tests of samplers."""
+
+    class Service:
+        async def create_sampling_client(self, base_model: str) -> Any:
+            server = await connected(service)
+            return GuardedSampler(server, Requests(), server.context)
+
+    made: Any = Service()
+    return test_contract.Engine(made, service.model)
+
+
+test_contract_scores_what_is_sampled = test_contract.test_sampled_logprobs_are_those_that_scoring_gives
+test_contract_scores_all_but_the_first = test_contract.test_scoring_gives_one_value_a_token_and_none_for_the_first
+test_contract_prompt_logprobs = test_contract.test_prompt_logprobs_come_with_a_sample
+test_contract_stop_token = test_contract.test_a_sample_ends_at_its_limit_or_at_a_stop_token_which_it_keeps
+test_contract_stop_text = test_contract.test_a_stop_text_ends_a_sample_with_the_token_that_completes_it
+test_contract_temperature_zero = test_contract.test_temperature_zero_takes_the_likeliest_token
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.0}, {"temperature": 0.6}, {"max_tokens": None}])
+async def test_tokens_and_logprobs_are_those_of_the_engine(service: TokenService, params: dict[str, Any]) -> None:
+    sampler = await connected(service)
+    prompt = prompt_of(service.context - 30)
+    found = await one(sampler, prompt, **params)
+    same(found, await one(service.sampler, prompt, **params))
+    assert len(found.tokens) == params.get("max_tokens", 24) or len(found.tokens) == 30
+    scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints(PROMPT))
+    assert scored == await service.sampler.compute_logprobs(tinker.ModelInput.from_ints(PROMPT))
+
+
+async def test_nothing_is_left_to_the_defaults_of_a_models_generation_config(service: TokenService) -> None:
+    await one(await connected(service), seed=7)
+    [body] = service.requests
+    sampling = body.get("sampling_params", body)
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "stop"):
+        assert sampling[name] is not None, name
+    assert sampling.get("seed", sampling.get("sampling_seed")) == 7
+
+
+async def test_vllm_with_processed_logprobs_regards_top_p_and_top_k(model_path: Path) -> None:
+    async with TokenService("vllm", model_path) as service:
+        sampler = await connected(service)
+        for params in ({"top_p": 0.7}, {"top_k": 3}, {"top_k": 4, "top_p": 0.8, "temperature": 1.3}):
+            same(await one(sampler, **params), await one(service.sampler, **params))
+
+
+@pytest.mark.parametrize(
+    ("kind", "processed", "params", "match"),
+    [
+        ("vllm", False, {"temperature": 0.6}, "--logprobs-mode processed_logprobs"),
+        ("vllm", False, {"top_p": 0.9}, "--logprobs-mode processed_logprobs"),
+        ("vllm", False, {"top_k": 5}, "--logprobs-mode processed_logprobs"),
+        ("vllm", True, {"temperature": 0.005}, "from 0.01 on"),
+        ("sglang", False, {"temperature": 0.6}, "SGLANG_RETURN_ORIGINAL_LOGPROB"),
+        ("sglang", True, {"top_p": 0.9}, "top_p, top_k: SGLang"),
+    ],
+)
+async def test_logprobs_of_another_distribution_are_refused(
+    model_path: Path, kind: str, processed: bool, params: dict[str, Any], match: str
+) -> None:
+    async with TokenService(kind, model_path, processed=processed) as service:
+        sampler = await connected(service)
+        assert sampler.scaled is processed
+        with pytest.raises(UsageError, match=match):
+            await one(sampler, **params)
+        assert not service.requests
+        for usual in ({}, {"temperature": 0.0}):
+            same(await one(sampler, **usual), await one(service.sampler, **usual), 0.0 if processed else 1e-5)
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_an_answer_that_the_servers_own_stop_ended_is_continued(model_path: Path, kind: str) -> None:
+    async with TokenService(kind, model_path) as service:
+        whole = list((await one(service.sampler, temperature=0.0)).tokens)
+    own = whole[5]
+    async with TokenService(kind, model_path, own_stops=(own,)) as service:
+        found = await one(await connected(service), temperature=0.0)
+        expected = await one(service.sampler, temperature=0.0)
+        same(found, expected, 1e-5)
+        assert list(found.tokens) == whole
+        parts = whole.count(own) + (whole[-1] != own)
+        assert len(service.requests) == parts >= 2
+        seeds = [body.get("seed", body.get("sampling_params", {}).get("sampling_seed")) for body in service.requests]
+        assert seeds[0] == 3
+        assert len(set(seeds)) == parts  # or each part would begin with the same random numbers
+        service.requests.clear()
+        stopped = await one(await connected(service), temperature=0.0, stop=[own])
+        assert (list(stopped.tokens), stopped.stop_reason) == (whole[: whole.index(own) + 1], "stop")
+        assert len(service.requests) == 1
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+async def test_an_adapter_is_asked_for_by_its_name(model_path: Path, kind: str) -> None:
+    async with TokenService(kind, model_path, adapters=("trained",)) as service:
+        sampler = await connected(service, "trained")
+        same(await one(sampler), await one(service.sampler))
+        assert service.requests[0]["model" if kind == "vllm" else "lora_path"] == "trained"
+        assert sampler.context == service.context
+        assert sampler.source == str(model_path)
+        assert sampler.get_tokenizer().encode("abc") == service.sampler.get_tokenizer().encode("abc")
+
+
+# ---- faults
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries without pauses."""
+    from rtl_agent_gym import retries
+    from rtl_agent_gym.engines import requests
+
+    monkeypatch.setattr(requests, "REQUEST", retries.REQUEST._replace(first=0.0, longest=0.0))
+
+
+async def guarded(service: TokenService) -> GuardedSampler:
+    server = await connected(service)
+    return GuardedSampler(server, Requests(), server.context)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("fault", [status(503), status(500), status(429), killed, text("<html>Bad Gateway</html>")])
+async def test_what_may_pass_is_tried_again(service: TokenService, fault: Fault) -> None:
+    service.faults = {0: fault, 1: fault}
+    same(await one(await guarded(service)), await one(service.sampler))
+    assert len(service.requests) == 3
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("code", [400, 404, 422])
+async def test_a_refused_request_costs_one_episode_and_is_not_sent_again(service: TokenService, code: int) -> None:
+    service.faults = {0: status(code, "bad things")}
+    sampler = await guarded(service)
+    with pytest.raises(RequestRefused, match=f"status {code}.*bad things"):
+        await one(sampler)
+    assert len(service.requests) == 1
+    same(await one(sampler), await one(service.sampler))
+
+
+async def test_a_prompt_that_fills_the_context_is_refused_as_by_the_local_engine(service: TokenService) -> None:
+    with pytest.raises(RequestRefused, match=f"no room in the context of {service.context}"):
+        await one(await guarded(service), prompt_of(service.context))
+    assert not service.requests
+    server = await connected(service)
+    server.context += 9  # the server was started again with less
+    with pytest.raises(RequestRefused, match="longer than the model's context length"):
+        await one(server, prompt_of(service.context))
+
+
+def entries(body: dict[str, Any]) -> list[Any]:
+    """The log-probabilities of an answer, as they are in it."""
+    if "choices" in body:
+        found: list[Any] = body["choices"][0]["logprobs"]["token_logprobs"]
+        return found
+    return [entry for entry in body["meta_info"]["output_token_logprobs"]]
+
+
+def with_logprob(value: object) -> Callable[[dict[str, Any]], None]:
+    def change(body: dict[str, Any]) -> None:
+        found = entries(body)
+        if "choices" in body:
+            found[2] = value
+        else:
+            found[2][0] = value
+
+    return change
+
+
+def fewer_logprobs(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        del body["choices"][0]["logprobs"]["token_logprobs"][-1]
+    else:
+        del body["meta_info"]["output_token_logprobs"][-1]
+
+
+def no_logprobs(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        body["choices"][0]["logprobs"] = None
+    else:
+        del body["meta_info"]["output_token_logprobs"]
+
+
+def no_ids(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        body["choices"][0]["token_ids"] = None
+    else:
+        del body["output_ids"]
+
+
+def no_tokens(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        choice = body["choices"][0]
+        choice["token_ids"] = choice["logprobs"]["tokens"] = choice["logprobs"]["token_logprobs"] = []
+    else:
+        body["output_ids"] = body["meta_info"]["output_token_logprobs"] = []
+
+
+def more_tokens(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        choice = body["choices"][0]
+        choice["token_ids"].append(1)
+        choice["logprobs"]["tokens"].append("token_id:1")
+        choice["logprobs"]["token_logprobs"].append(-0.5)
+    else:
+        body["output_ids"].append(1)
+        body["meta_info"]["output_token_logprobs"].append([-0.5, 1, None])
+
+
+def other_ids(body: dict[str, Any]) -> None:
+    ids = body["choices"][0]["token_ids"] if "choices" in body else body["output_ids"]
+    ids[3] += 1
+
+
+def a_text_for_an_id(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        choice = body["choices"][0]
+        choice["token_ids"][0], choice["logprobs"]["tokens"][0] = "x", "token_id:x"
+    else:
+        body["output_ids"][0] = body["meta_info"]["output_token_logprobs"][0][1] = "x"
+
+
+def another_prompt(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        del body["choices"][0]["prompt_token_ids"][0]
+    else:
+        body["meta_info"]["prompt_tokens"] -= 1
+
+
+def aborted(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        body["choices"][0]["finish_reason"] = "abort"
+    else:
+        body["meta_info"]["finish_reason"] = {"type": "abort", "message": "Aborted", "status_code": None}
+
+
+def stopped_for_a_fault(body: dict[str, Any]) -> None:
+    if "choices" in body:
+        body["choices"][0] |= {"finish_reason": "repetition", "stop_reason": "repetition_detected"}
+    else:
+        body["meta_info"]["finish_reason"] = {"type": "stop", "matched": "NaN happened"}
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (with_logprob(float("nan")), "nan for a log-probability"),
+        (with_logprob(None), "None for a log-probability"),
+        (with_logprob(-9999.0), "-9999.0 for a log-probability"),
+        (with_logprob(3.5), "3.5 for a log-probability"),
+        (with_logprob("x"), "x for a log-probability"),
+        (with_logprob(float("-inf")), "-inf for a log-probability"),
+        (fewer_logprobs, "was expected"),
+        (no_logprobs, "did not answer as"),
+        (no_ids, "did not answer as"),
+        (no_tokens, "0 token ids where at most 24"),
+        (more_tokens, "25 token ids where at most 24"),
+        (other_ids, "was expected"),
+        (a_text_for_an_id, "token ids"),
+        (another_prompt, "prompt_token.* was expected"),
+        (aborted, "ended because of 'abort'"),
+        (stopped_for_a_fault, "because of"),
+        (lambda body: body.clear(), "is missing"),
+        (lambda body: body.update(choices=[], meta_info=[]), "did not answer as"),
+    ],
+)
+async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_result(
+    service: TokenService, change: Callable[[dict[str, Any]], None], match: str
+) -> None:
+    service.faults = dict.fromkeys(range(9), changed(change))
+    with pytest.raises(ServiceError, match=match) as caught:
+        await one(await guarded(service), stop=None if change is stopped_for_a_fault else [])
+    assert not isinstance(caught.value, RequestRefused)
+    assert len(service.requests) == 5
+
+
+@pytest.mark.parametrize("body", ["", "{", "[]", "null", "not found", json.dumps({"choices": None, "meta_info": None})])
+async def test_garbage_is_an_error(service: TokenService, body: str) -> None:
+    service.faults = {0: text(body)}
+    with pytest.raises(ServiceError):
+        await one(await connected(service))
+
+
+async def test_scores_that_are_incomplete_are_an_error(service: TokenService) -> None:
+    def change(body: dict[str, Any]) -> None:
+        if "choices" in body:
+            del body["choices"][0]["prompt_logprobs"][3]
+        else:
+            body["meta_info"]["input_token_logprobs"][3][0] = None
+
+    service.faults = {0: changed(change)}
+    with pytest.raises(ServiceError, match="did not answer as"):
+        await (await connected(service)).compute_logprobs(tinker.ModelInput.from_ints(PROMPT))
+
+
+# ---- connecting
+
+
+async def test_a_server_that_is_not_there_or_does_not_know_the_model_or_the_key(service: TokenService) -> None:
+    with pytest.raises(UsageError, match=r"other: the server at http.* has org/model"):
+        await connected(service, "other")
+    service.key = "secret"
+    with pytest.raises(UsageError, match=r"--api-key.*401"):
+        await connected(service)
+    await connected(service, key="secret")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(ServiceError, match="does not answer"):
+            await asyncio.to_thread(connect_server, service.kind, url, "org/model")
+
+
+async def test_a_server_of_the_other_kind_is_told_apart(service: TokenService) -> None:
+    other = next(kind for kind in SERVERS if kind != service.kind)
+    with pytest.raises(UsageError, match=f"no {SERVERS[other].kind} server with token ids"):
+        await asyncio.to_thread(connect_server, other, service.url, "org/model")
+
+
+async def test_logits_are_no_logprobs(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of ``--logprobs-mode raw_logits``."""
+
+    def logits(self: TokenService, prompt: list[int], count: int, temperature: float) -> list[tuple[int, float]]:
+        return [(id_, -0.1) for id_ in range(count)]
+
+    monkeypatch.setattr(TokenService, "_likeliest", logits)
+    async with TokenService("vllm", model_path) as service:
+        with pytest.raises(ServiceError, match="gives no log-probabilities"):
+            await connected(service)
