@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -14,20 +13,20 @@ import tinker
 
 pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
-from rtl_agent_gym.engines.requests import GuardedSampler, Requests  # noqa: E402
-from rtl_agent_gym.engines.servers import SERVERS, TokenServer, connect_server  # noqa: E402
-from rtl_agent_gym.errors import RequestRefused, ServiceError, UsageError  # noqa: E402
+from rtl_agent_gym.engines.requests import GuardedSampler, Requests
+from rtl_agent_gym.engines.servers import SERVERS, TokenServer, connect_server
+from rtl_agent_gym.errors import RequestRefused, ServiceError, UsageError
 
-from . import test_contract  # noqa: E402
-from .conftest import prompt_of  # noqa: E402
-from .token_server import Fault, TokenService, changed, killed, status, text  # noqa: E402
+from . import test_contract
+from .conftest import prompt_of
+from .token_server import Fault, TokenService, changed, killed, status, text
 
 PROMPT = prompt_of(40)
 FREE: Any = {"max_tokens": 24, "seed": 3, "stop": []}
 
 
-async def connected(service: TokenService, model: str = "org/model", key: str | None = None) -> TokenServer:
-    return await asyncio.to_thread(connect_server, service.kind, service.url + "/v1", model, key)
+def connected(service: TokenService, model: str = "org/model", key: str | None = None) -> TokenServer:
+    return connect_server(service.kind, service.url + "/v1", model, key)
 
 
 async def one(sampler: Any, prompt: list[int] | None = None, **params: Any) -> tinker.SampledSequence:
@@ -53,7 +52,7 @@ async def engine(service: TokenService) -> test_contract.Engine:
 
     class Service:
         async def create_sampling_client(self, base_model: str) -> Any:
-            server = await connected(service)
+            server = connected(service)
             return GuardedSampler(server, Requests(), server.context)
 
     made: Any = Service()
@@ -70,7 +69,7 @@ test_contract_temperature_zero = test_contract.test_temperature_zero_takes_the_l
 
 @pytest.mark.parametrize("params", [{}, {"temperature": 0.0}, {"temperature": 0.6}, {"max_tokens": None}])
 async def test_tokens_and_logprobs_are_those_of_the_engine(service: TokenService, params: dict[str, Any]) -> None:
-    sampler = await connected(service)
+    sampler = connected(service)
     prompt = prompt_of(service.context - 30)
     found = await one(sampler, prompt, **params)
     same(found, await one(service.sampler, prompt, **params))
@@ -80,7 +79,7 @@ async def test_tokens_and_logprobs_are_those_of_the_engine(service: TokenService
 
 
 async def test_nothing_is_left_to_the_defaults_of_a_models_generation_config(service: TokenService) -> None:
-    await one(await connected(service), seed=7)
+    await one(connected(service), seed=7)
     [body] = service.requests
     sampling = body.get("sampling_params", body)
     for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "stop"):
@@ -90,7 +89,7 @@ async def test_nothing_is_left_to_the_defaults_of_a_models_generation_config(ser
 
 async def test_vllm_with_processed_logprobs_regards_top_p_and_top_k(model_path: Path) -> None:
     async with TokenService("vllm", model_path) as service:
-        sampler = await connected(service)
+        sampler = connected(service)
         for params in ({"top_p": 0.7}, {"top_k": 3}, {"top_k": 4, "top_p": 0.8, "temperature": 1.3}):
             same(await one(sampler, **params), await one(service.sampler, **params))
 
@@ -110,13 +109,14 @@ async def test_logprobs_of_another_distribution_are_refused(
     model_path: Path, kind: str, processed: bool, params: dict[str, Any], match: str
 ) -> None:
     async with TokenService(kind, model_path, processed=processed) as service:
-        sampler = await connected(service)
+        sampler = connected(service)
         assert sampler.scaled is processed
         with pytest.raises(UsageError, match=match):
             await one(sampler, **params)
         assert not service.requests
-        for usual in ({}, {"temperature": 0.0}):
-            same(await one(sampler, **usual), await one(service.sampler, **usual), 0.0 if processed else 1e-5)
+        for temperature in (1.0, 0.0):
+            found, expected = [await one(engine, temperature=temperature) for engine in (sampler, service.sampler)]
+            same(found, expected, 0.0 if processed else 1e-5)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
@@ -125,7 +125,7 @@ async def test_an_answer_that_the_servers_own_stop_ended_is_continued(model_path
         whole = list((await one(service.sampler, temperature=0.0)).tokens)
     own = whole[5]
     async with TokenService(kind, model_path, own_stops=(own,)) as service:
-        found = await one(await connected(service), temperature=0.0)
+        found = await one(connected(service), temperature=0.0)
         expected = await one(service.sampler, temperature=0.0)
         same(found, expected, 1e-5)
         assert list(found.tokens) == whole
@@ -135,7 +135,7 @@ async def test_an_answer_that_the_servers_own_stop_ended_is_continued(model_path
         assert seeds[0] == 3
         assert len(set(seeds)) == parts  # or each part would begin with the same random numbers
         service.requests.clear()
-        stopped = await one(await connected(service), temperature=0.0, stop=[own])
+        stopped = await one(connected(service), temperature=0.0, stop=[own])
         assert (list(stopped.tokens), stopped.stop_reason) == (whole[: whole.index(own) + 1], "stop")
         assert len(service.requests) == 1
 
@@ -143,7 +143,7 @@ async def test_an_answer_that_the_servers_own_stop_ended_is_continued(model_path
 @pytest.mark.parametrize("kind", SERVERS)
 async def test_an_adapter_is_asked_for_by_its_name(model_path: Path, kind: str) -> None:
     async with TokenService(kind, model_path, adapters=("trained",)) as service:
-        sampler = await connected(service, "trained")
+        sampler = connected(service, "trained")
         same(await one(sampler), await one(service.sampler))
         assert service.requests[0]["model" if kind == "vllm" else "lora_path"] == "trained"
         assert sampler.context == service.context
@@ -163,8 +163,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "REQUEST", retries.REQUEST._replace(first=0.0, longest=0.0))
 
 
-async def guarded(service: TokenService) -> GuardedSampler:
-    server = await connected(service)
+def guarded(service: TokenService) -> GuardedSampler:
+    server = connected(service)
     return GuardedSampler(server, Requests(), server.context)
 
 
@@ -172,7 +172,7 @@ async def guarded(service: TokenService) -> GuardedSampler:
 @pytest.mark.parametrize("fault", [status(503), status(500), status(429), killed, text("<html>Bad Gateway</html>")])
 async def test_what_may_pass_is_tried_again(service: TokenService, fault: Fault) -> None:
     service.faults = {0: fault, 1: fault}
-    same(await one(await guarded(service)), await one(service.sampler))
+    same(await one(guarded(service)), await one(service.sampler))
     assert len(service.requests) == 3
 
 
@@ -180,7 +180,7 @@ async def test_what_may_pass_is_tried_again(service: TokenService, fault: Fault)
 @pytest.mark.parametrize("code", [400, 404, 422])
 async def test_a_refused_request_costs_one_episode_and_is_not_sent_again(service: TokenService, code: int) -> None:
     service.faults = {0: status(code, "bad things")}
-    sampler = await guarded(service)
+    sampler = guarded(service)
     with pytest.raises(RequestRefused, match=f"status {code}.*bad things"):
         await one(sampler)
     assert len(service.requests) == 1
@@ -189,29 +189,20 @@ async def test_a_refused_request_costs_one_episode_and_is_not_sent_again(service
 
 async def test_a_prompt_that_fills_the_context_is_refused_as_by_the_local_engine(service: TokenService) -> None:
     with pytest.raises(RequestRefused, match=f"no room in the context of {service.context}"):
-        await one(await guarded(service), prompt_of(service.context))
+        await one(guarded(service), prompt_of(service.context))
     assert not service.requests
-    server = await connected(service)
+    server = connected(service)
     server.context += 9  # the server was started again with less
     with pytest.raises(RequestRefused, match="longer than the model's context length"):
         await one(server, prompt_of(service.context))
 
 
-def entries(body: dict[str, Any]) -> list[Any]:
-    """The log-probabilities of an answer, as they are in it."""
-    if "choices" in body:
-        found: list[Any] = body["choices"][0]["logprobs"]["token_logprobs"]
-        return found
-    return [entry for entry in body["meta_info"]["output_token_logprobs"]]
-
-
 def with_logprob(value: object) -> Callable[[dict[str, Any]], None]:
     def change(body: dict[str, Any]) -> None:
-        found = entries(body)
         if "choices" in body:
-            found[2] = value
+            body["choices"][0]["logprobs"]["token_logprobs"][2] = value
         else:
-            found[2][0] = value
+            body["meta_info"]["output_token_logprobs"][2][0] = value
 
     return change
 
@@ -319,7 +310,7 @@ async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_resul
 ) -> None:
     service.faults = dict.fromkeys(range(9), changed(change))
     with pytest.raises(ServiceError, match=match) as caught:
-        await one(await guarded(service), stop=None if change is stopped_for_a_fault else [])
+        await one(guarded(service), stop=None if change is stopped_for_a_fault else [])
     assert not isinstance(caught.value, RequestRefused)
     assert len(service.requests) == 5
 
@@ -328,7 +319,7 @@ async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_resul
 async def test_garbage_is_an_error(service: TokenService, body: str) -> None:
     service.faults = {0: text(body)}
     with pytest.raises(ServiceError):
-        await one(await connected(service))
+        await one(connected(service))
 
 
 async def test_scores_that_are_incomplete_are_an_error(service: TokenService) -> None:
@@ -340,7 +331,7 @@ async def test_scores_that_are_incomplete_are_an_error(service: TokenService) ->
 
     service.faults = {0: changed(change)}
     with pytest.raises(ServiceError, match="did not answer as"):
-        await (await connected(service)).compute_logprobs(tinker.ModelInput.from_ints(PROMPT))
+        await connected(service).compute_logprobs(tinker.ModelInput.from_ints(PROMPT))
 
 
 # ---- connecting
@@ -348,22 +339,22 @@ async def test_scores_that_are_incomplete_are_an_error(service: TokenService) ->
 
 async def test_a_server_that_is_not_there_or_does_not_know_the_model_or_the_key(service: TokenService) -> None:
     with pytest.raises(UsageError, match=r"other: the server at http.* has org/model"):
-        await connected(service, "other")
+        connected(service, "other")
     service.key = "secret"
     with pytest.raises(UsageError, match=r"--api-key.*401"):
-        await connected(service)
-    await connected(service, key="secret")
+        connected(service)
+    connected(service, key="secret")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(ServiceError, match="does not answer"):
-            await asyncio.to_thread(connect_server, service.kind, url, "org/model")
+            connect_server(service.kind, url, "org/model")
 
 
 async def test_a_server_of_the_other_kind_is_told_apart(service: TokenService) -> None:
     other = next(kind for kind in SERVERS if kind != service.kind)
     with pytest.raises(UsageError, match=f"no {SERVERS[other].kind} server with token ids"):
-        await asyncio.to_thread(connect_server, other, service.url, "org/model")
+        connect_server(other, service.url, "org/model")
 
 
 async def test_logits_are_no_logprobs(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,4 +366,4 @@ async def test_logits_are_no_logprobs(model_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(TokenService, "_likeliest", logits)
     async with TokenService("vllm", model_path) as service:
         with pytest.raises(ServiceError, match="gives no log-probabilities"):
-            await connected(service)
+            connected(service)

@@ -7,7 +7,8 @@ tokens of its own it ends. ``tests/integrations/test_servers.py`` holds its answ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -61,7 +62,7 @@ def changed(change: Callable[[dict[str, Any]], None]) -> Fault:
 
 
 class TokenService:
-    """The server.
+    """The server, in a thread of its own.
 
     Args:
         kind: ``vllm`` or ``sglang``.
@@ -95,7 +96,8 @@ class TokenService:
         self.model = "org/model"
         self._context = context
         self._service = LocalServiceClient()
-        self._runner: web.AppRunner | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     async def __aenter__(self) -> TokenService:
         import transformers
@@ -104,23 +106,31 @@ class TokenService:
         self._module = library.AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
         self.sampler = await self._service.create_sampling_client(model_path=str(self.folder))
         self.context = self._context or self.sampler.context
-        app = web.Application(client_max_size=1 << 28)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/model_info", self._info)
-        path = {"vllm": "/v1/completions", "sglang": "/generate"}[self.kind]
-        app.router.add_post(path, self._answer)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.url = "http://{}:{}".format(*self._runner.addresses[0][:2])
+        self._thread.start()
+        await self._in_thread(self._start())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        assert self._runner is not None
-        await self._runner.cleanup()
+        await self._in_thread(self._runner.cleanup())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        await asyncio.to_thread(self._thread.join)
+        self._loop.close()
         await asyncio.to_thread(self._service.close)
+
+    async def _in_thread(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _start(self) -> None:
+        app = web.Application(client_max_size=1 << 28)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/model_info", self._info)
+        app.router.add_post({"vllm": "/v1/completions", "sglang": "/generate"}[self.kind], self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = "http://{}:{}".format(*self._runner.addresses[0][:2])
 
     async def _models(self, request: web.Request) -> web.Response:
         if self.key is not None and request.headers.get("Authorization") != f"Bearer {self.key}":
