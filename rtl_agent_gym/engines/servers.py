@@ -43,6 +43,7 @@ import tinker
 from ..errors import RequestRefused, RTLGymError, ServiceError, UsageError
 from .requests import REFUSALS, first_line
 
+Json = dict[str, Any]
 CONNECT_TIMEOUT = 10.0
 """Seconds to wait for a connection."""
 LEAST = -9999.0
@@ -61,7 +62,7 @@ class Piece:
     """``stop`` or ``length``; others are failures."""
     matched: object = None
     """The text that ended it, if one did. A server may also name a token."""
-    likeliest: Mapping[int, float] = field(default_factory=dict)
+    top: Mapping[int, float] = field(default_factory=dict)
     """Log-probabilities of the likeliest first tokens, if they were asked for."""
 
 
@@ -78,6 +79,7 @@ class TokenServer:
     """
 
     kind: ClassVar[str]
+    path: ClassVar[str]
     of_cut: ClassVar[bool]
     """Whether its log-probabilities can be of the tokens alone that top_p and top_k leave."""
     hint: ClassVar[str]
@@ -92,26 +94,24 @@ class TokenServer:
         self.scaled = False
         """Whether its log-probabilities are at the request's temperature; otherwise they are at temperature 1."""
         self._adapter = False
-        self.connection: dict[str, Any] = {
+        self.connection: Json = {
             "headers": {} if api_key is None else {"Authorization": f"Bearer {api_key}"},
             "timeout": httpx.Timeout(timeout, connect=CONNECT_TIMEOUT),
             "verify": httpx.create_ssl_context(),
         }
 
-    def asked(
-        self, prompt: list[int], params: tinker.SamplingParams, *, likeliest: int = 0, score: bool = False
-    ) -> tuple[str, dict[str, Any]]:
-        """The path and the body of a request.
+    def asked(self, prompt: list[int], params: tinker.SamplingParams, top: int = 0, *, score: bool = False) -> Json:
+        """The body of a request.
 
         Args:
             prompt: Token ids.
             params: How one sequence is sampled, with a number of tokens.
-            likeliest: Of how many of the likeliest tokens log-probabilities are wanted.
+            top: Of how many of the likeliest tokens log-probabilities are wanted.
             score: Whether those of the prompt are wanted.
         """
         raise NotImplementedError
 
-    def piece(self, answer: Any, prompt: list[int], likeliest: int) -> Piece:
+    def piece(self, answer: Any, prompt: list[int], top: int) -> Piece:
         """What was sampled. Any LookupError, TypeError or ValueError says that the answer is malformed."""
         raise NotImplementedError
 
@@ -134,8 +134,7 @@ class TokenServer:
 
     async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:
         ids = prompt.to_ints()
-        path, body = self.asked(ids, tinker.SamplingParams(max_tokens=1, temperature=0.0), score=True)
-        found = await self._post(path, body)
+        found = await self._post(self.asked(ids, tinker.SamplingParams(max_tokens=1, temperature=0.0), score=True))
         with self._understanding():
             values = [_logprob(value) for value in self.scores(found, ids)]
             _agree("the number of log-probabilities", len(values), len(ids) - 1)
@@ -180,7 +179,7 @@ class TokenServer:
             if seed is not None and (index or ids):
                 seed = random.Random(f"{seed} {index} {len(ids)}").randrange(1 << 31)
             part = params.model_copy(update={"max_tokens": limit - len(ids), "seed": seed})
-            piece = self.read(await self._post(*self.asked(prompt + ids, part)), prompt + ids, limit - len(ids))
+            piece = self.read(await self._post(self.asked(prompt + ids, part)), prompt + ids, limit - len(ids))
             ids, logprobs = ids + piece.ids, logprobs + piece.logprobs
             if isinstance(piece.matched, str) and piece.matched not in (stops or ()):  # as SGLang's "NaN happened"
                 raise ServiceError(f"the server at {self.url} ended an answer because of {piece.matched!r}")
@@ -195,21 +194,21 @@ class TokenServer:
             logprobs_np=np.array(logprobs, dtype=np.float32),
         )
 
-    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+    async def _post(self, body: Json) -> Any:
         # A connection for each request: what a loop leaves open another one cannot close.
         async with httpx.AsyncClient(**self.connection) as client:
-            return _json(await client.post(self.url + path, json=body))
+            return _json(await client.post(self.url + self.path, json=body))
 
-    def read(self, answer: Any, prompt: list[int], most: int, likeliest: int = 0) -> Piece:
+    def read(self, answer: Any, prompt: list[int], most: int, top: int = 0) -> Piece:
         """What was sampled, of at most this many tokens. Raises `ServiceError` if it is not what was asked for."""
         with self._understanding():
-            piece = self.piece(answer, prompt, likeliest)
+            piece = self.piece(answer, prompt, top)
             if piece.finish not in ("stop", "length"):
                 raise ValueError(f"it ended because of {piece.finish!r}")
             if not 0 < len(piece.ids) <= most or not all(type(id_) is int and 0 <= id_ < 1 << 31 for id_ in piece.ids):
                 raise ValueError(f"{len(piece.ids)} token ids where at most {most} were asked for: {piece.ids[:5]}")
             _agree("the number of log-probabilities", len(piece.logprobs), len(piece.ids))
-            for value in [*piece.logprobs, *piece.likeliest.values()]:
+            for value in [*piece.logprobs, *piece.top.values()]:
                 _logprob(value)
         return piece
 
@@ -244,8 +243,8 @@ class TokenServer:
         found = []
         for temperature in (1.0, 2.0):
             params = tinker.SamplingParams(max_tokens=1, temperature=temperature, stop=[], seed=0)
-            path, body = self.asked([1], params, likeliest=COMPARED)
-            found.append(self.read(_json(client.post(self.url + path, json=body)), [1], 1, COMPARED).likeliest)
+            answer = _json(client.post(self.url + self.path, json=self.asked([1], params, COMPARED)))
+            found.append(self.read(answer, [1], 1, COMPARED).top)
         common = found[0].keys() & found[1].keys()
         if len(common) < 2 or sum(map(math.exp, found[0].values())) > 1.01:
             raise ServiceError(f"the server at {self.url} gives no log-probabilities: {dict(found[0])}")
@@ -256,30 +255,29 @@ class TokenServer:
 class VllmServer(TokenServer):
     """A vLLM server."""
 
-    kind, of_cut, hint = "vLLM", True, "start it with --logprobs-mode processed_logprobs"
+    kind, path = "vLLM", "/v1/completions"
+    of_cut, hint = True, "start it with --logprobs-mode processed_logprobs"
 
-    def asked(
-        self, prompt: list[int], params: tinker.SamplingParams, *, likeliest: int = 0, score: bool = False
-    ) -> tuple[str, dict[str, Any]]:
-        return "/v1/completions", _sampling(params) | {
+    def asked(self, prompt: list[int], params: tinker.SamplingParams, top: int = 0, *, score: bool = False) -> Json:
+        return _sampling(params) | {
             "model": self.model,
             "prompt": prompt,
             "max_tokens": params.max_tokens,
             "seed": params.seed,
             "ignore_eos": params.stop is not None,
-            "logprobs": likeliest,
+            "logprobs": top,
             "prompt_logprobs": 0 if score else None,
             "return_token_ids": True,
             "return_tokens_as_token_ids": True,
         }
 
-    def piece(self, answer: Any, prompt: list[int], likeliest: int) -> Piece:
+    def piece(self, answer: Any, prompt: list[int], top: int) -> Piece:
         [choice] = answer["choices"]
         _agree("prompt_token_ids", choice["prompt_token_ids"], prompt)
         ids, found = choice["token_ids"], choice["logprobs"]
         _agree("logprobs.tokens", found["tokens"], [f"token_id:{id_}" for id_ in ids])
-        top = found["top_logprobs"][0] if likeliest else {}
-        likely = {int(token.removeprefix("token_id:")): value for token, value in top.items()}
+        first = found["top_logprobs"][0] if top else {}
+        likely = {int(token.removeprefix("token_id:")): value for token, value in first.items()}
         return Piece(ids, found["token_logprobs"], choice["finish_reason"], choice["stop_reason"], likely)
 
     def scores(self, answer: Any, prompt: list[int]) -> list[Any]:
@@ -292,35 +290,30 @@ class VllmServer(TokenServer):
 class SglangServer(TokenServer):
     """An SGLang server."""
 
-    kind, of_cut, hint = "SGLang", False, "start it without the variable SGLANG_RETURN_ORIGINAL_LOGPROB"
+    kind, path = "SGLang", "/generate"
+    of_cut, hint = False, "start it without the variable SGLANG_RETURN_ORIGINAL_LOGPROB"
 
     def find(self, client: httpx.Client) -> None:
         super().find(client)
         self.source = str(_json(client.get(f"{self.url}/model_info")).get("tokenizer_path") or self.source)
 
-    def asked(
-        self, prompt: list[int], params: tinker.SamplingParams, *, likeliest: int = 0, score: bool = False
-    ) -> tuple[str, dict[str, Any]]:
+    def asked(self, prompt: list[int], params: tinker.SamplingParams, top: int = 0, *, score: bool = False) -> Json:
         sampling = _sampling(params) | {
             "max_new_tokens": params.max_tokens,
             "sampling_seed": params.seed,
             "ignore_eos": params.stop == [],  # it then ignores stop_token_ids, too
         }
-        return "/generate", {
-            "input_ids": prompt,
-            "sampling_params": sampling,
-            "return_logprob": True,
-            "logprob_start_len": 0 if score else -1,
-            "top_logprobs_num": likeliest,
-        } | ({"lora_path": self.model} if self._adapter else {})
+        body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True}
+        body |= {"logprob_start_len": 0 if score else -1, "top_logprobs_num": top}
+        return body | ({"lora_path": self.model} if self._adapter else {})
 
-    def piece(self, answer: Any, prompt: list[int], likeliest: int) -> Piece:
+    def piece(self, answer: Any, prompt: list[int], top: int) -> Piece:
         found = answer["meta_info"]
         _agree("prompt_tokens", found["prompt_tokens"], len(prompt))
         finish, entries = found["finish_reason"], found["output_token_logprobs"]
         ids = [entry[1] for entry in entries]
         _agree("output_ids", answer["output_ids"], ids)
-        likely = {entry[1]: entry[0] for entry in (found["output_top_logprobs"][0] if likeliest else ())}
+        likely = {entry[1]: entry[0] for entry in (found["output_top_logprobs"][0] if top else ())}
         return Piece(ids, [entry[0] for entry in entries], finish["type"], finish.get("matched"), likely)
 
     def scores(self, answer: Any, prompt: list[int]) -> list[Any]:
@@ -356,7 +349,7 @@ def _stops(params: tinker.SamplingParams) -> list[int | str] | None:
     return [params.stop] if isinstance(params.stop, str) else None if params.stop is None else list(params.stop)
 
 
-def _sampling(params: tinker.SamplingParams) -> dict[str, Any]:
+def _sampling(params: tinker.SamplingParams) -> Json:
     """The parameters for which both servers have one name."""
     stops = _stops(params) or []
     return {

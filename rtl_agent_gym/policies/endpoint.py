@@ -163,13 +163,14 @@ class ModelEndpoint:
             except ContextFull as error:
                 line.full = True
                 answer = failed(error, "context_length_exceeded")
-            except (UsageError, RequestRefused) as error:
+            except UsageError as error:
                 answer = failed(error, "invalid_request_error")
             except RTLGymError as error:
                 line.fault = error
                 if line.gate is not None:
                     line.gate.failed()
-                answer = failed(error, "service_unavailable")
+                refused = isinstance(error, RequestRefused)  # or the agent would send it again
+                answer = failed(error, "invalid_request_error" if refused else "service_unavailable")
             await asyncio.sleep(PAUSE)
             return answer
 

@@ -111,6 +111,8 @@ async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_non
         line.fault = None
         with pytest.raises(openai.BadRequestError, match="too odd"):
             await client.chat.completions.create(model="any", messages=[TASK])
+        assert isinstance(line.fault, RequestRefused)  # by the engine: whatever the agent asked for, it is no grade
+        line.fault = None
         with pytest.raises(openai.BadRequestError) as caught:
             await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x " * 900}])
         assert caught.value.code == "context_length_exceeded"

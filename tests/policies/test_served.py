@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,18 @@ async def test_what_cannot_be_is_said_before_the_first_episode(service: TokenSer
         made(named(service), base_url="http://127.0.0.1:1")
     with pytest.raises(UsageError, match="at 0 or from"):
         made(named(service), temperature=0.001)
+
+
+def test_the_program_in_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.docs.test_pages import blocks
+
+    program, shown = [block.body for block in blocks("howto/own_gpus.md") if block.language in ("python", "text")]
+
+    async def serve() -> None:
+        async with TokenService("vllm", shipped("student")) as service:
+            written = program.replace("Qwen/Qwen3-8B@http://127.0.0.1:8000", f"{service.model}@{service.url}")
+            assert service.url in written
+            await asyncio.to_thread(exec, compile(written, "own_gpus.md", "exec"), {"__name__": "page"})
+
+    asyncio.run(serve())
+    assert capsys.readouterr().out == shown
