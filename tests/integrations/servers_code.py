@@ -102,6 +102,41 @@ def vllm(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return results
 
 
+def vllm_logprobs(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What vLLM's own sampler draws from rows of logits, and the log-probabilities that it gives, by ``mode``."""
+    import torch
+    from vllm.v1.sample.logits_processor import LogitsProcessors
+    from vllm.v1.sample.metadata import SamplingMetadata
+    from vllm.v1.sample.sampler import Sampler
+
+    found = []
+    for case in cases:
+        logits = torch.tensor(case["logits"])
+        rows, temperature = len(logits), case["temperature"]
+        metadata = SamplingMetadata(
+            temperature=torch.full((rows,), temperature),
+            all_greedy=temperature == 0,
+            all_random=temperature > 0,
+            top_p=torch.full((rows,), case["top_p"]) if case["top_p"] < 1 else None,
+            top_k=torch.full((rows,), case["top_k"], dtype=torch.int32) if case["top_k"] > 0 else None,
+            generators={},
+            max_num_logprobs=0,
+            no_penalties=True,
+            prompt_token_ids=None,
+            frequency_penalties=torch.zeros(rows),
+            presence_penalties=torch.zeros(rows),
+            repetition_penalties=torch.ones(rows),
+            output_token_ids=[[] for _ in range(rows)],
+            allowed_token_ids_mask=None,
+            bad_words_token_ids={},
+            logitsprocs=LogitsProcessors(),
+        )
+        output = Sampler(case["mode"])(logits, metadata)
+        ids, logprobs = output.sampled_token_ids[:, 0], output.logprobs_tensors.logprobs[:, 0]
+        found.append({"ids": ids.tolist(), "logprobs": logprobs.tolist()})
+    return found
+
+
 def vllm_answers(answers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Answers as vLLM's own model of them has them, and what they have beyond it."""
     from vllm.entrypoints.openai.completion.protocol import CompletionResponse

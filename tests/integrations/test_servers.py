@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 import tinker
+import torch
 
 pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
+from rtl_agent_gym.engines.sampling import _truncate
 from rtl_agent_gym.engines.servers import SERVERS, Piece, connect_server
 from rtl_agent_gym.errors import ServiceError
 from tests.engines.conftest import make_model
@@ -94,7 +96,7 @@ def test_vllm_reads_every_parameter_as_it_is_meant() -> None:
             "n": 1,
             "logprobs": 0,
         }
-    assert not set(DEFAULTS.items()) & set(found[0]["params"].items())
+    assert all(found[0]["params"][name] != value for name, value in DEFAULTS.items())
 
 
 def test_what_vllm_answers_is_what_was_sampled() -> None:
@@ -115,6 +117,31 @@ def test_what_vllm_answers_is_what_was_sampled() -> None:
     given = sampled(body, rng)
     [one] = run("vllm", [{"body": body, "sampled": given}])
     assert server.scores(json.loads(one["text"]), PROMPT) == given["prompt_logprobs"]
+
+
+def test_vllms_processed_logprobs_are_those_of_the_local_engine_and_its_raw_ones_the_models() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(40, 30) * 2
+    wanted = [(1.0, 1.0, -1), (0.0, 1.0, -1), (0.6, 1.0, -1), (1.0, 0.7, -1), (1.4, 1.0, 3), (0.8, 0.9, 5)]
+    cases = [
+        {"mode": mode, "temperature": temperature, "top_p": top_p, "top_k": top_k, "logits": logits.tolist()}
+        for mode in ("raw_logprobs", "processed_logprobs")
+        for temperature, top_p, top_k in wanted
+    ]
+    for case, found in zip(cases, run("vllm_logprobs", cases), strict=True):
+        named = {name: case[name] for name in ("temperature", "top_p", "top_k")}
+        processed = case["mode"] == "processed_logprobs"
+        for row, id_, logprob in zip(logits, found["ids"], found["logprobs"], strict=True):
+            asked = tinker.SamplingParams(**named) if processed else tinker.SamplingParams()
+            assert logprob == pytest.approx(as_here(row, id_, asked), abs=1e-4), case["mode"]
+
+
+def as_here(logits: torch.Tensor, id_: int, params: tinker.SamplingParams) -> float:
+    """The local engine's log-probability of a token that is drawn with these parameters."""
+    probabilities = torch.softmax(logits.double() / (params.temperature or 1.0), -1)
+    if params.temperature > 0:
+        probabilities = _truncate(probabilities, params.top_k, params.top_p)
+    return float((probabilities[id_] / probabilities.sum()).log())
 
 
 def test_what_vllm_answers_when_something_is_wrong() -> None:
