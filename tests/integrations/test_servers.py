@@ -123,7 +123,7 @@ def test_vllms_processed_logprobs_are_those_of_the_local_engine_and_its_raw_ones
     torch.manual_seed(0)
     logits = torch.randn(40, 30) * 2
     wanted = [(1.0, 1.0, -1), (0.0, 1.0, -1), (0.6, 1.0, -1), (1.0, 0.7, -1), (1.4, 1.0, 3), (0.8, 0.9, 5)]
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"mode": mode, "temperature": temperature, "top_p": top_p, "top_k": top_k, "logits": logits.tolist()}
         for mode in ("raw_logprobs", "processed_logprobs")
         for temperature, top_p, top_k in wanted
