@@ -56,7 +56,8 @@ def test_every_pin_is_within_its_bounds() -> None:
 
 def test_every_list_has_what_the_package_itself_requires() -> None:
     base = {canonicalize_name(requirement.name) for extra, requirement in declared() if not extra}
-    for path in REQUIREMENTS.glob("*.txt"):
+    without_it = REQUIREMENTS / "servers.txt"  # there is only the code of vLLM and SGLang
+    for path in {*REQUIREMENTS.glob("*.txt")} - {without_it}:
         assert base <= pins(path).keys(), path.name
 
 

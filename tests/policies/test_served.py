@@ -24,7 +24,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.transcripts import read_transcript
 from tests.engines.token_server import Fault, TokenService, killed, status
 
-from .test_inside import PROGRAM, play
+from .test_inside import AGENT, PROGRAM, play
 
 SERVERS = ("vllm", "sglang")
 LIMITS: dict[str, Any] = {"max_tokens": 120, "max_context": 1500}
@@ -114,6 +114,22 @@ async def test_a_server_that_fails_for_good_is_no_grade(
         _, result = await transcript(named(service), problem, tmp_path)
     assert result.score is None
     assert result.fault is not None
+
+
+@pytest.mark.docker
+async def test_a_server_that_refuses_an_agents_request_is_no_grade_of_the_agent(
+    problem: Problem, tmp_path: Path
+) -> None:
+    """As vLLM does where a log-probability is NaN. The agent's program ends as if it were content."""
+    content = AGENT.replace("sys.exit(", "sys.exit(0 if error.code == 400 else ")
+    assert content != AGENT
+    program = PROGRAM | {"files": {"/home/agent/agent.py": content}}
+    refused = dict.fromkeys(range(99), status(400, "Out of range float values are not JSON compliant"))
+    async with TokenService("vllm", shipped("student"), faults=refused) as service:
+        model: Any = make_policy(named(service), ModelOptions(**LIMITS))
+        result, _, _ = await play(problem, HarnessPolicy(program, model), tmp_path)
+    assert result.score is None
+    assert "Out of range float values" in str(result.fault)
 
 
 async def test_the_servers_context_is_the_policys_where_it_is_shorter(service: TokenService) -> None:
