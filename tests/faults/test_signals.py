@@ -195,6 +195,7 @@ async def test_wardens_are_not_terminated(provider: DockerSandboxes, tmp_path: P
     assert around.sent == 1
 
 
+@pytest.mark.daemon
 async def test_a_command_in_the_container_that_is_none_of_the_harness(
     provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
