@@ -30,7 +30,7 @@ from .machines import NAME, NAMESPACE
 from .node_client import difference
 from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_file, nodes_with_slots, on_node, use_token
 
-START_SECONDS, STOP_SECONDS = 120.0, 30.0
+START_SECONDS, STOP_SECONDS, EXEC_SECONDS = 120.0, 30.0, 2.0
 """Time that Ray has to start, and to end."""
 STARTED = b"Ray runtime started"
 """What Ray prints once for each node that has started."""
@@ -145,6 +145,9 @@ def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
+    deadline = time.monotonic() + EXEC_SECONDS
+    while not _is_ours(process.pid) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)  # Popen can return before the kernel has set the new program's command line
     process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
     node_file().write_text(str(process.pid))
     return log

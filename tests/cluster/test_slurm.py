@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cluster import ray_cluster
-from rtl_agent_gym.cluster.node import refuse_without_token, start_node
+from rtl_agent_gym.cluster.node import refuse_without_token, start_apart, start_node, stop_node, wait_for
 from rtl_agent_gym.cluster.slurm import start_job
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.sandboxes.admission import MEMORY_SHARE, Limits
@@ -105,6 +105,16 @@ def test_a_head_without_a_token_is_refused(
     assert said == ["WARNING: without a token, every host that reaches port 4711 of this machine can run code on it"]
 
 
+@pytest.mark.usefixtures("job")
+def test_what_has_just_been_started_runs() -> None:
+    """Right after it was started, a process has no command line yet, as here that of its program."""
+    program = shlex.join([sys.executable, "-c", "import time; time.sleep(60)", "--block"])
+    answers = [False, True]
+    log = start_apart(["sh", "-c", f"sleep 0.3; exec {program}"], dict(os.environ))
+    wait_for(log, partial(answers.pop, 0))
+    assert stop_node()
+
+
 SRUN = """#!/bin/sh
 while [ "$1" != --label ]; do echo "option $1" >&2; shift; done; shift
 for node in one two; do
@@ -126,7 +136,7 @@ def test_what_the_nodes_lack_is_reported_at_once(job: Path, monkeypatch: pytest.
     done = in_process.call("cluster", "up")
     assert done.returncode == 3
     message = done.stderr.replace("\n", " ")
-    assert re.search(rf"Ray does not start: .*error: .*the simulation image .* is not in {tmp_path}", message)
+    assert re.search(rf"Ray does not start: the simulation image .* is not in {tmp_path}", message)
     given = [line.split()[1] for line in (job / "one.log").read_text().splitlines() if line.startswith("option ")]
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--no-kill", "--overlap", "--wait=0"} <= set(given)
 
@@ -245,7 +255,7 @@ class TestJobs:
         ] * 2
         assert {node["gradings"] for node in nodes} == {2}
         log = log_of(slurm)
-        assert re.search(r"Ray does not start: .*is not unpacked in /nowhere.*\nrefused with 3\n", log)
+        assert re.search(r"Ray does not start: the simulation image .* is not in /nowhere/.*\nrefused with 3\n", log)
         assert "2 of the job's 2 nodes are used" in log
         assert "is a node already" in log
         assert "this machine is no longer a node\nthis machine is not a node\n" in log
