@@ -47,6 +47,7 @@ class LocalSamplingClient:
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
     ) -> ResultFuture[tinker.SampleResponse]:
         future: Future[tinker.SampleResponse] = Future()
         tokens = prompt.to_ints()
@@ -55,7 +56,7 @@ class LocalSamplingClient:
             if future.done():
                 return
             try:
-                scored = score(self._weights, tokens) if include_prompt_logprobs else None
+                scored = score(self._weights, tokens, topk_prompt_logprobs) if include_prompt_logprobs else None
                 self._service.scheduler.add(self._weights, tokens, num_samples, sampling_params, scored, future)
             except BaseException as error:
                 future.set_exception(error)
@@ -65,7 +66,7 @@ class LocalSamplingClient:
 
     def compute_logprobs(self, prompt: tinker.ModelInput) -> ResultFuture[list[float | None]]:
         tokens = prompt.to_ints()
-        return self._service.submit(lambda: score(self._weights, tokens))
+        return self._service.submit(lambda: score(self._weights, tokens).logprobs)
 
     @property
     def context(self) -> int:

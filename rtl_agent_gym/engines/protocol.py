@@ -37,6 +37,7 @@ class Sampler(Protocol):
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
     ) -> Awaitable[tinker.SampleResponse]:
         """Continue a prompt `num_samples` times.
 
@@ -48,8 +49,10 @@ class Sampler(Protocol):
 
         Returns:
             ``sequences``, each with ``tokens``, ``logprobs`` (one per token, in nats) and ``stop_reason`` (``"stop"``
-            or ``"length"``); and ``prompt_logprobs``, always at temperature 1, if requested. At other temperatures, the
-            local engine's ``logprobs`` are of the distribution that was sampled from; the SDK does not document which.
+            or ``"length"``); and if requested, always at temperature 1, ``prompt_logprobs`` and
+            ``topk_prompt_logprobs``: of each position of the prompt but the first, the most likely tokens with their
+            log-probabilities. At other temperatures, the local engine's ``logprobs`` are of the distribution that was
+            sampled from; the SDK does not document which.
         """
         ...
 
@@ -73,7 +76,8 @@ class Trainer(Protocol):
     ) -> Awaitable[tinker.ForwardBackwardOutput]:
         """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated gradient.
 
-        Each of ``loss_fn_inputs`` has one value per token. With p the probability of the target, q = ``exp(logprobs)``:
+        Each of ``loss_fn_inputs`` has one value per token; with cross_entropy it may have K, for K targets of a token.
+        With p the probability of the target, q = ``exp(logprobs)``:
 
         - ``cross_entropy`` (``target_tokens``, ``weights``): −Σ weight · log p
         - ``importance_sampling`` (``target_tokens``, ``logprobs``, ``advantages``): −Σ p/q · advantage

@@ -311,8 +311,10 @@ class GuardedSampler:
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
     ) -> tinker.SampleResponse:
-        send = partial(self._client.sample, prompt, num_samples, sampling_params, include_prompt_logprobs)
+        more = {"topk_prompt_logprobs": topk_prompt_logprobs} if topk_prompt_logprobs else {}
+        send = partial(self._client.sample, prompt, num_samples, sampling_params, include_prompt_logprobs, **more)
         return await self._requests.with_retries(Purpose("sampling", refusable=True), send)
 
     async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:

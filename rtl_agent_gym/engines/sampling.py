@@ -26,6 +26,7 @@ from transformers import Cache
 
 from ..errors import NotFinite, UsageError
 from .models import Base, Weights, own_lengths
+from .training import Scores
 
 GROWTH = 256
 """Rows grow by this many tokens at a time."""
@@ -60,7 +61,7 @@ class _Call:
     limit: int
     """Maximum number of tokens."""
     stops: Stops
-    prompt_logprobs: list[float | None] | None
+    scores: Scores | None
     future: Future[tinker.SampleResponse]
     number: int
     sequences: list[_Sequence] = field(default_factory=list)
@@ -78,7 +79,8 @@ class _Call:
                 )
                 for index, sequence in enumerate(self.sequences)
             ],
-            _prompt_logprobs_list=self.prompt_logprobs,
+            _prompt_logprobs_list=self.scores.logprobs if self.scores else None,
+            _topk_prompt_logprobs_list=self.scores.top if self.scores else None,
         )
         with contextlib.suppress(InvalidStateError):  # cancelled a moment ago
             self.future.set_result(response)
@@ -110,7 +112,7 @@ class Scheduler:
         prompt: list[int],
         samples: int,
         params: tinker.SamplingParams,
-        prompt_logprobs: list[float | None] | None,
+        scores: Scores | None,
         future: Future[tinker.SampleResponse],
     ) -> None:
         """Enqueue a request. Raises `UsageError` if it is invalid."""
@@ -122,7 +124,7 @@ class Scheduler:
         limit = min(left, params.max_tokens or left)
         stops = Stops(params.stop, weights.base.end_ids, lambda: weights.base.tokenizer)
         self._count += 1
-        request = _Call(weights, prompt, params, limit, stops, prompt_logprobs, future, self._count)
+        request = _Call(weights, prompt, params, limit, stops, scores, future, self._count)
         seed = params.seed if params.seed is not None else int(self._seeds.integers(2**62))
         request.sequences = [
             _Sequence(request, np.random.default_rng([seed & 2**63 - 1, index])) for index in range(samples)

@@ -125,8 +125,11 @@ class TokenServer:
         num_samples: int,
         sampling_params: tinker.SamplingParams,
         include_prompt_logprobs: bool = False,
+        topk_prompt_logprobs: int = 0,
     ) -> tinker.SampleResponse:
         self.check(sampling_params)
+        if topk_prompt_logprobs:
+            raise UsageError(f"the most likely tokens of a prompt are not asked of {self.kind}; use a local teacher")
         ids = prompt.to_ints()
         scored = await self.compute_logprobs(prompt) if include_prompt_logprobs else None
         made = await asyncio.gather(*(self._sequence(ids, sampling_params, index) for index in range(num_samples)))

@@ -261,7 +261,7 @@ def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
 
 @dataclass(frozen=True)
 class CheckedDatum:
-    """A datum, checked: `targets` and each of `inputs` have one value per token."""
+    """A datum, checked: `targets` and each of `inputs` have one value per token, or K each with K targets per token."""
 
     tokens: Sequence[int]
     targets: Tensor
@@ -270,7 +270,8 @@ class CheckedDatum:
     @property
     def trained(self) -> Tensor:
         """Which targets have a weight, or were sampled; bool."""
-        return torch.stack([value != 0 for value in self.inputs.values()]).any(0)
+        trained = torch.stack([value != 0 for value in self.inputs.values()]).any(0)
+        return trained.any(-1) if trained.ndim > 1 else trained
 
 
 def read_data(data: Sequence[tinker.Datum], loss_fn: str) -> list[CheckedDatum]:
@@ -296,15 +297,18 @@ def _read_datum(datum: tinker.Datum, loss_fn: str, name: str) -> CheckedDatum:
     tokens = datum.model_input.to_ints()
     values = {key: value.to_torch() for key, value in datum.loss_fn_inputs.items()}
     if loss_fn == "cross_entropy":
-        values.setdefault("weights", torch.ones(len(tokens)))
+        values.setdefault("weights", torch.ones(values["target_tokens"].shape if "target_tokens" in values else 0))
     missing = [key for key in wanted if key not in values]
     extra = [key for key in values if key not in wanted]
     if missing or extra:
         what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
         raise UsageError(f"{name}: loss_fn_inputs {what}; {loss_fn} takes exactly {', '.join(wanted)}")
+    shape = tuple(values["target_tokens"].shape)
+    if shape[:1] != (len(tokens),) or len(shape) > (2 if loss_fn == "cross_entropy" else 1) or 0 in shape[1:]:
+        raise UsageError(f"{name}: target_tokens has the shape {shape}; the input has {len(tokens)} tokens")
     for key, value in values.items():
-        if tuple(value.shape) != (len(tokens),):
-            raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}; the input has {len(tokens)} tokens")
+        if tuple(value.shape) != shape:
+            raise UsageError(f"{name}: {key} has the shape {tuple(value.shape)}, and target_tokens {shape}")
     if not tokens:
         raise UsageError(f"{name}: the input has no tokens")
     return CheckedDatum(tokens, values.pop("target_tokens").long(), values)
@@ -326,7 +330,7 @@ def batches(examples: Sequence[CheckedDatum], max_tokens: int) -> Iterator[list[
 def target_logprobs(
     module: Any, batch: Sequence[CheckedDatum], device: str, wanted: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
-    """The log-probability of each target, differentiable, one float32 tensor an example.
+    """The log-probability of each target, differentiable, one float32 tensor of the targets' shape an example.
 
     Padding is on the right, which causal attention ignores.
 
@@ -337,27 +341,45 @@ def target_logprobs(
         wanted: Which targets to compute, one bool tensor an example; others get 0. None: all. The output layer is most
             of the work of a small model with a large vocabulary.
     """
-    width = max(len(example.tokens) for example in batch)
-    ids = torch.zeros(len(batch), width, dtype=torch.long)
-    targets, chosen = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    ids, chosen = _padded(batch, wanted)
+    several = max(example.targets[0].numel() for example in batch)
+    targets = torch.zeros(*ids.shape, several, dtype=torch.long)
+    for row, example in enumerate(batch):
+        columns = example.targets.reshape(len(example.tokens), -1)
+        targets[row, : len(columns), : columns.shape[1]] = columns
+    chosen = chosen.to(device)
+    logits = _logits(module, ids.to(device), chosen)
+    found = logits.gather(-1, targets.to(device)[chosen]) - logits.logsumexp(-1, keepdim=True)
+    logprobs = torch.zeros(targets.shape, device=device).masked_scatter(chosen.unsqueeze(-1), found)
+    return [
+        logprobs[row, : len(example.tokens), : example.targets[0].numel()].reshape(example.targets.shape)
+        for row, example in enumerate(batch)
+    ]
+
+
+def _padded(batch: Sequence[CheckedDatum], wanted: Sequence[Tensor] | None) -> tuple[Tensor, Tensor]:
+    """The ids of a batch with padding, and which of its places are wanted; both have shape (rows, width)."""
+    ids = torch.zeros(len(batch), max(len(example.tokens) for example in batch), dtype=torch.long)
+    chosen = torch.zeros_like(ids, dtype=torch.bool)
     for row, example in enumerate(batch):
         length = len(example.tokens)
         ids[row, :length] = torch.tensor(example.tokens)
-        targets[row, :length] = example.targets
         chosen[row, :length] = True if wanted is None else wanted[row]
-    chosen = chosen.to(device)
+    return ids, chosen
+
+
+def _logits(module: Any, ids: Tensor, chosen: Tensor) -> Tensor:
+    """The logits at the chosen places, float32 of shape (places, vocabulary)."""
 
     def select(layer: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (inputs[0][chosen].unsqueeze(0), *inputs[1:])
 
     hook = module.get_output_embeddings().register_forward_pre_hook(select)
     try:
-        logits = module(input_ids=ids.to(device), use_cache=False).logits.squeeze(0).float()
+        logits: Tensor = module(input_ids=ids, use_cache=False).logits
+        return logits.squeeze(0).float()
     finally:
         hook.remove()
-    found = logits.gather(-1, targets.to(device)[chosen].unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
-    logprobs = torch.zeros(ids.shape, device=device).masked_scatter(chosen, found)
-    return [logprobs[row, : len(example.tokens)] for row, example in enumerate(batch)]
 
 
 def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapping[str, float]) -> Tensor:
@@ -381,11 +403,29 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapp
     return -torch.minimum(ratio * advantages, clipped * advantages).sum()
 
 
-def score(weights: Weights, tokens: Sequence[int]) -> list[float | None]:
-    """The log-probability of each token given those before it; None for the first."""
+@dataclass(frozen=True)
+class Scores:
+    """What a model thinks of a prompt, one entry per token: given those before it, so None for the first."""
+
+    logprobs: list[float | None]
+    """The token's log-probability."""
+    top: list[list[tuple[int, float]] | None] | None = None
+    """The most likely tokens with their log-probabilities; None if not requested."""
+
+
+def score(weights: Weights, tokens: Sequence[int], top: int = 0) -> Scores:
+    """The log-probabilities of a prompt's tokens, and of the `top` most likely ones at each position."""
     weights.base.check_prompt(tokens, weights.base.context)
     if len(tokens) == 1:
-        return [None]
+        return Scores([None], [None] if top else None)
     example = CheckedDatum(tokens[:-1], torch.tensor(tokens[1:]), {})
+    device = weights.base.device.name
     with torch.inference_mode():
-        return [None, *target_logprobs(weights.module, [example], weights.base.device.name)[0].tolist()]
+        if not top:
+            return Scores([None, *target_logprobs(weights.module, [example], device)[0].tolist()])
+        ids, chosen = (tensor.to(device) for tensor in _padded([example], None))
+        found = _logits(weights.module, ids, chosen).log_softmax(-1)
+        best = found.topk(min(top, found.shape[-1]), dim=-1)
+        own = found.gather(-1, example.targets.to(device).unsqueeze(-1)).squeeze(-1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return Scores([None, *own.tolist()], [None, *(list(zip(*pair, strict=True)) for pair in pairs)])

@@ -20,7 +20,7 @@ from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError,
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..transcripts import TokenRecord, add_tokens
-from .advantages import RunningMeans, centred_rewards, permuted, token_advantages
+from .advantages import RunningMeans, centred_rewards, permuted, token_advantages, token_targets
 from .options import TrainOptions
 from .rollouts import PlayedGroup, Rollout, mean
 from .teacher_context import teacher_feedback
@@ -79,14 +79,26 @@ class Example:
             self.failure = error
 
     def set_advantages(self, options: TrainOptions, renderer: Renderer | None) -> None:
-        """Combine reward and KL into the datum's advantages."""
+        """Combine reward and KL into the datum's advantages, or with ``kl_top_k`` into its targets."""
         kl_T = weights_T = None
         if self.judgement is not None:
             kl_T = self.judgement.kl[1:]  # the first token is not a target
             weights_T = kl_weights(self.sampled, options, renderer)[1:]
         mask_T = self.datum.loss_fn_inputs["mask"].to_torch().tolist()
+        if options.kl_top_k:
+            self._set_targets(options, mask_T, kl_T or [0.0] * len(mask_T), weights_T or [1.0] * len(mask_T))
+            return
         advantages_T = token_advantages(self.centred, kl_T, mask_T, options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
+
+    def _set_targets(
+        self, options: TrainOptions, mask_T: Sequence[float], kl_T: Sequence[float], weights_T: Sequence[float]
+    ) -> None:
+        top_T = [[] for _ in mask_T] if self.judgement is None or self.judgement.top is None else self.judgement.top[1:]
+        sampled_T, logprobs_T = (self.datum.loss_fn_inputs[name].tolist() for name in ("target_tokens", "logprobs"))
+        targets_TK, weights_TK = token_targets(sampled_T, kl_T, logprobs_T, top_T, mask_T, options, weights_T)
+        inputs = {"target_tokens": torch.tensor(targets_TK), "weights": torch.tensor(weights_TK, dtype=torch.float32)}
+        self.datum = with_inputs(self.datum, **inputs)
 
 
 def _known_only(datum: tinker.Datum) -> tinker.Datum:
@@ -165,7 +177,8 @@ async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) ->
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:
     """The size of the advantages and, if there is a teacher, the KL to it."""
     sampled = max(1.0, sum(sum(example.sampled.mask) for example in examples))
-    sizes = [float(example.datum.loss_fn_inputs["advantages"].to_torch().abs().sum()) for example in examples]
+    inputs = [example.datum.loss_fn_inputs for example in examples]
+    sizes = [float(found["advantages"].to_torch().abs().sum()) for found in inputs if "weights" not in found]
     unknown = sum(not math.isfinite(value) for example in examples for value in example.sampled.logprobs)
     metrics = {
         "rollouts/not_finite": float(unknown),

@@ -134,6 +134,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     # Advantages
     kl_penalty_coef: float = Field(default=0.7, ge=0)
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
+    kl_top_k: int = Field(default=0, ge=0, le=100)
+    """Learn from the teacher's probabilities of its so many most likely tokens at each sampled token, and not only from
+    its judgement of that token: cross-entropy, so without a reward, ``kl_clip`` and ``kl_discount_factor``. 0: not."""
     kl_discount_factor: float = Field(default=0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: OptionalPositive = None
@@ -234,6 +237,10 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
         if self.agent != "none":
             self._check_agent()
+        for name, without in (("reward_coef", 0), ("kl_clip", None), ("kl_discount_factor", 0)):
+            if self.kl_top_k and getattr(self, name) != without:
+                given, needed = getattr(self, name), str(without).lower()
+                raise ValueError(f"kl_top_k: has no {name}, which is {given}; add {name}={needed}")
         for name in self.extra_held_out:
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
                 raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
@@ -336,7 +343,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 NOT_APPLICABLE = {
     "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
     "control",
-    "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
+    "kl_penalty_coef", "kl_top_k", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
     "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps",
     "pipeline", "max_lag", "curriculum", "min_survivors", "annotate_transcripts",
 }  # fmt: skip

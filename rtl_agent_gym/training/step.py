@@ -25,7 +25,7 @@ async def optimize(
     """Train on a batch, in one or more optimizer steps, and return the optimizer's metrics.
 
     Data with ``weights`` are trained on with cross-entropy, and data with ``advantages`` with ``loss_fn``. Both have a
-    ``mask`` of the trained tokens.
+    ``mask`` of the trained tokens. With several targets per token, the first is the sampled token.
 
     All requests are sent before the first is awaited, so that the service can execute them without a pause.
 
@@ -67,7 +67,10 @@ async def optimize(
                 if isinstance(request, SentRequest):
                     request.cancel()
         raise
-    if supervised:
+    distilled = any(_is_wide(datum) for datum in data)
+    if distilled:
+        data, logprobs = _of_sampled_tokens(data, logprobs)
+    if supervised and not distilled:
         metrics["sft/nll"] = -_masked_sum(data, logprobs) / max(1.0, _sampled(data))
     elif any(_sampled([datum]) for datum in data):
         metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
@@ -114,6 +117,22 @@ async def step_and_save(
     return Stepped(metrics, sampler, state_path, sampler_path)
 
 
+def _is_wide(datum: tinker.Datum) -> bool:
+    """Whether its tokens have several targets each."""
+    return len(datum.loss_fn_inputs["target_tokens"].shape or ()) > 1
+
+
+def _of_sampled_tokens(
+    data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]
+) -> tuple[list[tinker.Datum], list[torch.Tensor]]:
+    """Data whose mask has only trained tokens, and their log-probabilities of the first targets, the sampled tokens."""
+    weights = [datum.loss_fn_inputs["weights"].to_torch() for datum in data]
+    masked = [
+        with_inputs(datum, mask=(weight != 0).any(-1).float()) for datum, weight in zip(data, weights, strict=True)
+    ]
+    return masked, [values.reshape(weight.shape)[:, 0] for values, weight in zip(logprobs, weights, strict=True)]
+
+
 def _masked_sum(data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]) -> float:
     masks = (datum.loss_fn_inputs["mask"].to_torch() for datum in data)
     return sum(float(values[mask > 0].sum()) for mask, values in zip(masks, logprobs, strict=True))
@@ -124,10 +143,12 @@ def _sampled(data: Sequence[tinker.Datum]) -> float:
 
 
 def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
-    """The datum without its mask, which engines reject, and with its weights or advantages divided by `divisor`."""
-    factor = "weights" if "weights" in datum.loss_fn_inputs else "advantages"
+    """What the loss takes of a datum (engines reject the rest), with its weights or advantages divided by `divisor`."""
+    supervised = "weights" in datum.loss_fn_inputs
+    factor = "weights" if supervised else "advantages"
     scaled = with_inputs(datum, **{factor: datum.loss_fn_inputs[factor].to_torch() / max(1.0, divisor)})
-    inputs = {name: value for name, value in scaled.loss_fn_inputs.items() if name != "mask"}
+    others = {"mask", "logprobs", "advantages"} if supervised else {"mask"}
+    inputs = {name: value for name, value in scaled.loss_fn_inputs.items() if name not in others}
     return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs)
 
 

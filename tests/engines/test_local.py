@@ -86,6 +86,53 @@ async def test_the_gradient_is_that_of_the_textbook_loss(
         assert (gradient - wanted[name]).abs().max() <= 1e-5 * max(float(scale), 1.0), name
 
 
+async def test_with_all_tokens_as_targets_the_gradient_is_that_of_the_kl(
+    service: LocalServiceClient, model_path: Path
+) -> None:
+    """Σ_k q_k · log(q_k / p_k) over the whole vocabulary; one datum has no weights at its end, one has one target."""
+    trainer = await service.create_lora_training_client(str(model_path), rank=0)
+    expected = transformers.AutoModelForCausalLM.from_pretrained(model_path).double()
+    data, vocabulary = [], expected.config.vocab_size
+    for length, trained in ((9, 6), (14, 13)):
+        ids = prompt_of(length, seed=length)
+        teacher = torch.randn(length - 1, vocabulary, generator=torch.Generator().manual_seed(length)).softmax(-1)
+        teacher[trained:] = 0.0
+        targets = torch.arange(vocabulary).expand(length - 1, vocabulary)
+        logits = expected(input_ids=torch.tensor([ids[:-1]])).logits[0].log_softmax(-1)
+        torch.nn.functional.kl_div(logits[:trained], teacher[:trained].double(), reduction="sum").backward()
+        inputs = {"target_tokens": targets.contiguous(), "weights": teacher}
+        data.append(tinker.Datum(
+            model_input=tinker.ModelInput.from_ints(ids[:-1]),
+            loss_fn_inputs={name: tinker.TensorData.from_torch(values) for name, values in inputs.items()},
+        ))  # fmt: skip
+    single = datum(prompt_of(5, seed=5), weights=[1.0] * 4)
+    logits = expected(input_ids=torch.tensor([prompt_of(5, seed=5)[:-1]])).logits[0].log_softmax(-1)
+    (-logits.gather(-1, torch.tensor(prompt_of(5, seed=5)[1:]).unsqueeze(-1)).sum()).backward()
+    outcome = await trainer.forward_backward([*data, single], "cross_entropy")
+    shapes = [tuple(output["logprobs"].shape or ()) for output in outcome.loss_fn_outputs]
+    assert shapes == [(8, vocabulary), (13, vocabulary), (4,)]
+    gradients = await trainer.gradients()
+    for name, weight in expected.named_parameters():
+        assert weight.grad is not None
+        torch.testing.assert_close(gradients[name].double(), weight.grad, atol=1e-5, rtol=1e-4)
+
+
+async def test_the_most_likely_tokens_of_a_prompt_are_the_models(service: LocalServiceClient, model_path: Path) -> None:
+    sampler = await service.create_sampling_client(base_model=str(model_path))
+    ids = prompt_of(12, seed=3)
+    once = tinker.SamplingParams(max_tokens=1)
+    found = await sampler.sample(tinker.ModelInput.from_ints(ids), 1, once, True, topk_prompt_logprobs=3)
+    model = transformers.AutoModelForCausalLM.from_pretrained(model_path).double()
+    best = model(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1).topk(3)
+    assert found.topk_prompt_logprobs is not None
+    assert found.topk_prompt_logprobs[0] is None
+    tokens = [[token for token, _ in place or ()] for place in found.topk_prompt_logprobs[1:]]
+    assert tokens == best.indices.tolist()
+    values = [[logprob for _, logprob in place or ()] for place in found.topk_prompt_logprobs[1:]]
+    torch.testing.assert_close(torch.tensor(values).double(), best.values, atol=1e-5, rtol=1e-5)
+    assert found.prompt_logprobs == pytest.approx(await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids)))
+
+
 async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Path) -> None:
     data = [datum(prompt_of(length, length)) for length in (5, 40, 12, 3)]
     found = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, permuted, token_advantages
+from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, permuted, token_advantages, token_targets
 from rtl_agent_gym.training.options import TrainOptions
 
 KL_ONLY = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5)
@@ -120,3 +123,43 @@ def test_a_weight_scales_a_tokens_kl_before_clip_and_discount_but_not_the_budget
     found = token_advantages(0.5, [2.0, 2.0, 1.0, 7.0], [1, 1, 1, 1], config, [0.25, 1.0, 0.0, 1.0])
     assert found == [0.0, -0.5, 0.5, 0.5]
     assert token_advantages(0.5, [2.0], [1], config, [1.0]) == token_advantages(0.5, [2.0], [1], config)
+
+
+LIKELY = [(7, math.log(0.6)), (8, math.log(0.2))]
+"""A teacher's two most likely tokens."""
+
+
+def targets(
+    kl_T: list[float], top_T: list[list[tuple[int, float]]], weight: float = 1.0, **options: Any
+) -> list[list[tuple[int, float]]]:
+    """The targets of tokens 7, 8, 9 … that the student sampled with probability 1/2, with their weights."""
+    config = TrainOptions(reward_coef=0.0, **{"kl_penalty_coef": 1.0, "kl_top_k": 2, **options})
+    size = len(kl_T)
+    sampled_T, logprobs_T = [7 + place for place in range(size)], [math.log(0.5)] * size
+    found = token_targets(sampled_T, kl_T, logprobs_T, top_T, [1.0] * size, config, [weight] * size)
+    return [list(zip(*pair, strict=True)) for pair in zip(*found, strict=True)]
+
+
+def test_targets_are_the_sampled_token_and_the_teachers_with_its_probabilities() -> None:
+    kl_T = [math.log(0.5) - math.log(q) for q in (0.6, 0.2, 0.2)]  # what the teacher thinks of the sampled tokens
+    first, second, third = targets(kl_T, [LIKELY] * 3)
+    assert first == [(7, pytest.approx(0.75)), (8, pytest.approx(0.25)), (0, 0.0)]
+    assert second == [(8, pytest.approx(0.25)), (7, pytest.approx(0.75)), (0, 0.0)]
+    assert third == [(9, pytest.approx(0.2)), (7, pytest.approx(0.6)), (8, pytest.approx(0.2))]
+
+
+def test_targets_have_weights_where_the_kl_has() -> None:
+    assert targets([0.0, 0.0], [[], LIKELY])[0] == [(7, 0.0), (0, 0.0), (0, 0.0)], "it is unknown"
+    spent = targets([3.0, 0.0], [LIKELY] * 2, kl_budget=2.0)
+    assert [sum(weight for _, weight in place) for place in spent] == [pytest.approx(1.0), 0.0]
+    assert [targets([0.0], [LIKELY], weight)[0][1][1] for weight in (1.0, 0.5)] == pytest.approx([1 / 3.5, 0.5 / 3.5])
+    negated = targets([0.0], [LIKELY], control="negated_kl", kl_penalty_coef=0.5)
+    assert sum(weight for _, weight in negated[0]) == pytest.approx(-0.5)
+    config = TrainOptions(reward_coef=0.0, kl_top_k=1)
+    assert token_targets([7], [0.0], [0.0], [LIKELY], [0.0], config, [1.0]) == ([[7, 0]], [[0.0, 0.0]]), "not sampled"
+
+
+@pytest.mark.parametrize("given", [{"kl_clip": 1.0}, {"kl_discount_factor": 0.5}, {"reward_coef": 1.0}])
+def test_the_teachers_tokens_are_learnt_without_a_reward(given: dict[str, float]) -> None:
+    with pytest.raises(UsageError, match=f"kl_top_k: has no {next(iter(given))}"):
+        TrainOptions.build({"reward_coef": 0.0, "kl_top_k": 4, **given})

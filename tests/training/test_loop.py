@@ -75,9 +75,12 @@ async def test_reward_alone_improves_and_permuted_rewards_do_not(toy: Any, home:
     assert mean(control[-4:]) < mean(control[:4]) + 0.1
 
 
-async def test_distillation_brings_the_kl_down(toy: Any, home: Path) -> None:
-    ran = await toy.run(home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", "kl_clip=1.0")
-    kl = [row["teacher_kl"] for row in ran.folder.metrics()]
+@pytest.mark.parametrize("learning", ["kl_clip=1.0", "kl_top_k=24"])
+async def test_distillation_brings_the_kl_down(toy: Any, home: Path, learning: str) -> None:
+    ran = await toy.run(home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", learning)
+    rows = ran.folder.metrics()
+    assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-4 for row in rows), "the trained tokens are the sampled ones"
+    kl = [row["teacher_kl"] for row in rows]
     assert sum(kl[-5:]) / 5 < 0.4 * sum(kl[:3]) / 3, kl
 
 

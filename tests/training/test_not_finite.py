@@ -67,6 +67,35 @@ async def test_no_token_is_covered_whose_log_probability_is_not_finite(bad: floa
     assert judged.not_finite == 2  # one by the teacher, one by the student; one is beyond the teacher's context
 
 
+@pytest.mark.parametrize("bad", BAD)
+async def test_no_token_of_a_teacher_is_learnt_where_one_of_them_is_not_finite(bad: float) -> None:
+    class Sampler:
+        context = 5
+
+        async def sample(self, prompt: Any, *_: Any) -> Any:
+            top = [None, [(8, -1.0), (9, -2.0)], [(8, -1.0), (9, bad)], None]
+            values = [None, -1.0, -1.5, None]
+            assert prompt.length == len(top), "one token less than the context, since one is sampled after it"
+            return tinker.SampleResponse(
+                sequences=[], _prompt_logprobs_list=values, _topk_prompt_logprobs_list=top,
+            )  # fmt: skip
+
+    teacher = SameTokens(Sampler(), top=2)  # type: ignore[arg-type]
+    judged = await teacher.judge(Sampled("p", [1, 2, 3, 4, 5], [0, 1, 1, 1, 1], [0.0, -0.5, -0.5, -0.5, -0.5]))
+    assert judged.top == [[], [(8, -1.0), (9, -2.0)], [], [], []]
+    assert judged.covered == [0.0, 1.0, 1.0, 0.0, 0.0]
+
+
+async def test_a_service_that_names_no_likely_tokens_is_refused() -> None:
+    class Sampler:
+        async def sample(self, *_: Any) -> Any:
+            return tinker.SampleResponse(sequences=[], _prompt_logprobs_list=[None, -1.0])
+
+    teacher = SameTokens(Sampler(), top=2)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"kl_top_k: .*use kl_top_k=0"):
+        await teacher.judge(Sampled("p", [1, 2], [0, 1], [0.0, -0.5]))
+
+
 def test_an_unknown_alternative_leaves_a_decision_unknown() -> None:
     answer = ImplicitAnswer(Group((0, 1), (0, 0)), Group((1, 2), (3, 4)), (7, 8))
     assert math.isnan(answer.logprob(-3.0, [NAN, -1.0]))

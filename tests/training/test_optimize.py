@@ -10,19 +10,24 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from rtl_agent_gym.training.datums import with_inputs  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
 from rtl_agent_gym.training.step import optimize  # noqa: E402
 
 
 @dataclass
 class Trainer:
-    """Records the advantages of each step."""
+    """Records the advantages or weights of each step, and answers with the log-probabilities or weights."""
 
     steps: list[list[float]] = field(default_factory=list)
+    taken: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
+    """The shape of each input of the last step's data."""
 
     async def forward_backward(self, data: list[Any], loss_fn: str) -> Any:
-        self.steps.append([value for one in data for value in one.loss_fn_inputs["advantages"].data])
-        outputs = [{"logprobs": one.loss_fn_inputs["logprobs"]} for one in data]
+        name = "weights" if loss_fn == "cross_entropy" else "advantages"
+        self.steps.append([value for one in data for value in one.loss_fn_inputs[name].to_torch().reshape(-1).tolist()])
+        self.taken = [{key: tuple(value.shape) for key, value in one.loss_fn_inputs.items()} for one in data]
+        outputs = [{"logprobs": one.loss_fn_inputs["logprobs" if name == "advantages" else name]} for one in data]
         return tinker.ForwardBackwardOutput(loss_fn_output_type="x", loss_fn_outputs=outputs, metrics={})
 
     async def optim_step(self, params: Any) -> Any:
@@ -54,3 +59,21 @@ async def test_a_sum_is_left_as_it_is() -> None:
     options = TrainOptions(loss_fn="ppo", num_substeps=2, loss_reduction="sum")
     await optimize(trainer, [datum(2), datum(4)], 1e-3, options)
     assert trainer.steps == [[1.0] * 2, [1.0] * 4]
+
+
+async def test_several_targets_are_one_cross_entropy_and_the_sampled_tokens_are_compared() -> None:
+    trainer: Any = Trainer()
+    wide = with_inputs(
+        datum(4),
+        target_tokens=torch.tensor([[1, 2], [1, 3], [1, 4], [1, 5]]),
+        weights=torch.tensor([[-0.5, 0.5], [-0.75, 0.25], [0.0, 0.0], [-2.0, 1.0]]),
+    )
+    options = TrainOptions(reward_coef=0.0, kl_top_k=1, loss_reduction="mean")
+    metrics = await optimize(trainer, [wide], 1e-3, options)
+    assert trainer.steps == [[-0.125, 0.125, -0.1875, 0.0625, 0.0, 0.0, -0.5, 0.25]], (
+        "the mean over four sampled tokens"
+    )
+    assert trainer.taken == [{"target_tokens": (4, 2), "weights": (4, 2)}]
+    # Sampled with -1 each; the trainer answers with the weights. The third token is not trained, so not compared.
+    assert metrics["optim/kl_sample_train_v1"] == pytest.approx(-1 + (0.125 + 0.1875 + 0.5) / 3)
+    assert "sft/nll" not in metrics

@@ -360,7 +360,7 @@ FIXED = {
     "problem_ids", "categories", "difficulties", "rows", "held_out", "extra_held_out", "env", "agent",
     "renderer_name", "system_prompt", "user_prompt", "max_turns", "max_tokens", "max_trajectory_tokens", "temperature",
     "eval_temperature", "timeout_seconds", "reward", "reward_weights", "judge", "harness_feedback", "progress_coef",
-    "control", "kl_penalty_coef", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking",
+    "control", "kl_penalty_coef", "kl_top_k", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking",
     "kl_weight_text", "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "batch_size",
     "group_size", "learning_rate", "lr_schedule", "lr_final", "warmup_steps", "lora_rank", "loss_fn",
     "loss_reduction", "num_substeps", "adam_beta2", "grad_clip_norm", "pipeline", "max_lag", "curriculum", "seed",

@@ -215,7 +215,9 @@ async def _run(
 
     teachers: dict[str, Teacher] = {}
     if made.distils:
-        teacher: Teacher = SameTokens(await engine.published("teacher_model", str(folder / "teacher")))
+        teacher: Teacher = SameTokens(
+            await engine.published("teacher_model", str(folder / "teacher")), top=made.kl_top_k
+        )
         if made.teacher_model == SELF:
             teacher = SelfTeacher(await engine.published("student_model", str(folder / "student")), made.teacher_lag)
         teachers = dict.fromkeys([problem.id for problem in problems], teacher)

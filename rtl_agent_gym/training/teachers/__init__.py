@@ -15,6 +15,7 @@ from typing import Protocol, TypedDict
 import tinker
 
 from ...engines.protocol import Sampler
+from ...engines.requests import context_length
 from ...errors import UsageError
 
 __all__ = ["Judgement", "SameTokens", "Sampled", "SelfTeacher", "Teacher"]
@@ -52,6 +53,9 @@ class Judgement:
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
     """1 where the KL is known, else 0."""
+    top: list[list[tuple[int, float]]] | None = None
+    """The teacher's most likely tokens at each place, with their log-probabilities; none where the token was not
+    sampled or one of them is unknown. None if they were not requested."""
     not_finite: int = field(default=0, init=False)
     """Number of tokens whose KL is unknown because a log-probability was NaN or infinite."""
 
@@ -61,6 +65,9 @@ class Judgement:
             values = zip(getattr(self, name), finite, strict=True)
             object.__setattr__(self, name, [value if known else 0.0 for value, known in values])
         object.__setattr__(self, "not_finite", finite.count(False))
+        if self.top is not None:
+            known = [all(math.isfinite(logprob) for _, logprob in place) for place in self.top]
+            object.__setattr__(self, "top", [place if ok else [] for place, ok in zip(self.top, known, strict=True)])
 
 
 class Teacher(Protocol):
@@ -79,9 +86,11 @@ class SameTokens:
     """The teacher's weights."""
     prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
     """For each problem with another prompt: the ids of the student's prompt, and the prompt that replaces them."""
+    top: int = 0
+    """How many of its most likely tokens it names at each place; 0 for none."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
+        """See `Teacher.judge`. Raises `UsageError` if the service does not name the most likely tokens."""
         tokens = list(sampled.tokens)
         cut = 0
         if sampled.problem in self.prompts:
@@ -93,7 +102,8 @@ class SameTokens:
             read = prompt(sampled)
             cut = len(own) - len(read)
             tokens = [*read, *tokens[len(own) :]]
-        logprobs = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))
+        logprobs, top = await self._scores(tokens)
+        best: list[list[tuple[int, float]]] = [[] for _ in sampled.tokens]
         kl, covered = [0.0] * len(sampled.tokens), [0.0] * len(sampled.tokens)
         for place, (sampled_here, own_logprob) in enumerate(zip(sampled.mask, sampled.logprobs, strict=True)):
             if not sampled_here:
@@ -102,7 +112,23 @@ class SameTokens:
             if found is not None:
                 kl[place] = own_logprob - found
                 covered[place] = 1.0
-        return Judgement(kl, covered)
+                best[place] = top[place - cut] or []
+        return Judgement(kl, covered, best if self.top else None)
+
+    async def _scores(self, tokens: list[int]) -> tuple[list[float | None], list[list[tuple[int, float]] | None]]:
+        """The log-probability of each token, and the most likely tokens there; None beyond the context length."""
+        if not self.top:
+            return list(await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))), [None] * len(tokens)
+        limit = min(len(tokens), max(1, (context_length(self.sampler) or len(tokens) + 1) - 1))
+        one = tinker.SamplingParams(max_tokens=1)  # a service gives the scores of a prompt with a sample
+        found = await self.sampler.sample(tinker.ModelInput.from_ints(tokens[:limit]), 1, one, True, self.top)
+        logprobs, top = found.prompt_logprobs, found.topk_prompt_logprobs
+        if logprobs is None or top is None:
+            raise UsageError(
+                "kl_top_k: the service of the teacher does not name the most likely tokens; use kl_top_k=0"
+            )
+        beyond = [None] * (len(tokens) - limit)
+        return [*logprobs, *beyond], [*top, *beyond]
 
 
 class SavedWeights(TypedDict):
@@ -124,10 +150,12 @@ class SelfTeacher:
     """How many steps the teacher is behind, in the first steps fewer; None for the weights of the start."""
     prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
     """See `SameTokens.prompts`."""
+    top: int = 0
+    """See `SameTokens.top`."""
     _kept: dict[int, tuple[Sampler, str | None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._current = SameTokens(self.start, self.prompts)
+        self._current = SameTokens(self.start, self.prompts, self.top)
 
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`."""
@@ -148,7 +176,7 @@ class SelfTeacher:
             return
         oldest = max(0, step - self.lag)
         self._kept = {version: kept for version, kept in self._kept.items() if version >= oldest}
-        self._current = SameTokens(self._kept[oldest][0] if oldest else self.start, self.prompts)
+        self._current = SameTokens(self._kept[oldest][0] if oldest else self.start, self.prompts, self.top)
 
     def saved(self, step: int) -> list[SavedWeights]:
         """The saved weights that a run resumed before `step` needs."""

@@ -67,6 +67,10 @@ def _make_teacher(
         raise UsageError(
             f"{option}: {model} has another tokenizer than the student, and cannot read an agent's prompts"
         )
+    if not same and plan.options.kl_top_k:
+        raise UsageError(
+            f"kl_top_k: {model} has another tokenizer than the student, which cannot learn its tokens; use kl_top_k=0"
+        )
     if not same and config.single_turn:
         raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
     covered = [problem for problem in plan.problems if context.covers(problem)]
@@ -76,7 +80,10 @@ def _make_teacher(
     if system_prompt is not None or context.kind != "none":
         own = replace(own, renderer_name=config.renderer_name)
         prompts = {p.id: (_student_ids(p, config, student), _prompt(p, own, student, context)) for p in covered}
-    return SelfTeacher(sampler, plan.options.teacher_lag, prompts) if model == SELF else SameTokens(sampler, prompts)
+    top = plan.options.kl_top_k
+    if model == SELF:
+        return SelfTeacher(sampler, plan.options.teacher_lag, prompts, top)
+    return SameTokens(sampler, prompts, top)
 
 
 def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig) -> TinkerEnvConfig:
