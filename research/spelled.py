@@ -14,6 +14,7 @@ from typing import Any
 
 from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
 from research.tokenizer import SPELLED, build
+from research.variation import WORDS
 from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, RENDERER, SYSTEM_PROMPT, call, write
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt, with_reference
@@ -21,7 +22,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, read_rows
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
-from rtl_agent_gym.sources.families.identifiers import draw_identifier
+from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily
 
 MOST_CHECKS = 3
@@ -61,6 +62,8 @@ class Spelled:
     """Layouts of the specifications."""
     longest: int = 99
     """Characters of the longest names."""
+    renamed: float = 0.0
+    """Share of the episodes whose names begin with English words, which no name of the family's problems does."""
 
 
 def look(document: str) -> str:
@@ -146,6 +149,8 @@ def draw_batch(
         member = family.draw(rng)
         if mix.longest < 99:
             member = member.model_copy(update={"names": short_names(family, member, mix.longest, rng)})
+        if mix.renamed and rng.random() < mix.renamed:
+            member = member.model_copy(update={"names": other_names(member, rng)})
         if member.layout in mix.layouts:
             found.append(encoder.encode(play(family, member, mix, rng)))
     return found
@@ -158,6 +163,19 @@ def short_names(family: LookingFamily, member: Parameters, longest: int, rng: ra
         while len(names[role]) > longest or list(names.values()).count(names[role]) > 1:
             names[role] = rng.choice(list(family.draw_names(rng, held_out=False).values()))
     return names
+
+
+_OTHER_WORDS = tuple(word for word in WORDS if word not in RESERVED and word not in UNKNOWN)
+
+
+def other_names(member: Parameters, rng: random.Random) -> dict[str, str]:
+    """The member's names with English words in the place of their first parts; none of the split ``names``."""
+    words = rng.sample(_OTHER_WORDS, len(member.names))
+    found = {}
+    for word, (role, name) in zip(words, member.names.items(), strict=True):
+        _, joint, rest = name.partition("_")
+        found[role] = f"{word}{joint}{rest}"
+    return found
 
 
 _AT_LEAST = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable
 from dataclasses import asdict
 from itertools import count
@@ -15,9 +16,10 @@ import pytest
 from research.episodes import Encoder, TextEpisode
 from research.recipe import Phase, Shape
 from research.sittings import Course, Lesson
-from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, play
+from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, other_names, play
 from research.spelled_recipe import RECIPE, Pupil, SpelledRecipe, make
 from research.training import Trainer, new_model, reproducible
+from research.variation import WORDS
 from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.prompts import build_prompt
@@ -26,7 +28,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import Parameters
-from rtl_agent_gym.sources.families.identifiers import draw_identifier
+from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
 from rtl_agent_gym.sources.families.looking import LookingFamily
 
 torch = pytest.importorskip("torch", reason="the extra `local` is not installed")
@@ -118,6 +120,26 @@ def test_any_text_can_be_written(tokenizer: Any) -> None:
         assert tokenizer.decode(ids) == text
     pieces = [tokenizer.decode([one]) for one in range(len(tokenizer))]
     assert not [piece for piece in pieces if piece.isdigit() and len(piece) > 1]
+
+
+def test_other_names_are_of_words_that_no_split_has() -> None:
+    rng, found = random.Random(9), set[str]()
+    for _ in range(300):
+        member = ACCUMULATORS.draw(rng)
+        names = other_names(member, rng)
+        assert names.keys() == member.names.keys()
+        assert len(set(names.values())) == len(names)
+        found |= {name.partition("_")[0].rstrip("0123456789") for name in names.values()}
+    assert len(found) > 200
+    assert found <= {*WORDS}
+    assert not found & {*UNKNOWN, *RESERVED}
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_lesson_may_have_other_names(share: float, tokenizer: Any, encoder: Encoder) -> None:
+    for one in draw_batch(LOOKING, Spelled(renamed=share), encoder, 6, random.Random(10)):
+        modules = re.findall(r"module (\w+) #", tokenizer.decode(one.ids))
+        assert {name.partition("_")[0].rstrip("0123456789") in WORDS for name in modules} == {share == 1.0}
 
 
 @each_family
