@@ -166,3 +166,41 @@ def _any_of(texts: Sequence[str]) -> str:
 
 def _escaped(text: str) -> str:
     return re.sub(r"([^A-Za-z0-9_ \n])", r"\\\1", text)
+
+
+def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
+    """A tokenizer that also has these words, where they stand alone, as tokens; the control tokens come after them."""
+    import transformers
+    from tokenizers import Tokenizer
+
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    vocabulary: dict[str, int] = state["model"]["vocab"]
+    vocabulary |= {word: len(vocabulary) + number for number, word in enumerate(words)}
+    for control in state["added_tokens"]:
+        control["id"] += len(words)
+    pattern = state["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    pattern["Regex"] = f"{_any_of(words)}|{pattern['Regex']}"
+    library: Any = transformers
+    return library.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(state)),
+        eos_token=tokenizer.eos_token,
+        pad_token=tokenizer.pad_token,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def widened(model: Any, before: Any, after: Any) -> Any:
+    """The model with the rows of the tokenizer `after`, `with_words` of `before`: a word's is that of " word"."""
+    import torch
+
+    rows = model.get_input_embeddings().weight.detach().clone()
+    model.resize_token_embeddings(-(-len(after) // 8) * 8)
+    known = before.get_vocab()
+    with torch.no_grad():
+        embeddings = model.get_input_embeddings().weight
+        for token, place in after.get_vocab().items():
+            [source] = [known[token]] if token in known else before.encode(f" {token}", add_special_tokens=False)
+            embeddings[place] = rows[source]
+    for config in (model.config, model.generation_config):
+        config.eos_token_id, config.pad_token_id = after.eos_token_id, after.pad_token_id
+    return model
