@@ -18,6 +18,7 @@ from research.recipe import Phase, Shape
 from research.sittings import Course, Lesson
 from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, other_names, play
 from research.spelled_recipe import RECIPE, Pupil, SpelledRecipe, make
+from research.tokenizer import widened, with_words
 from research.training import Trainer, new_model, reproducible
 from research.variation import WORDS
 from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
@@ -156,6 +157,39 @@ def test_a_name_has_the_same_tokens_wherever_it_stands(family: LookingFamily, to
                 text = one.user + "".join(turn.text + (turn.output or "") for turn in one.turns)
                 there = sum(ids[at : at + len(name)] == name for at in range(len(ids)))
                 assert there >= text.count(f"`{member.names[role]}`") + 1, (member.names[role], tokenizer.decode(ids))
+
+
+def test_words_become_tokens_where_they_stand_alone(tokenizer: Any) -> None:
+    wide = with_words(tokenizer, RECIPE.words)
+    text = "| synchronous reset | `a_syn`, asynchronous |\n(asynchronous). Both synchronous.<|im_end|>"
+    pieces = [wide.decode([one]) for one in wide.encode(text, add_special_tokens=False)]
+    assert "".join(pieces) == text
+    assert [(one, pieces.count(one)) for one in RECIPE.words] == [("asynchronous", 1), ("synchronous", 1)]
+    assert pieces[-1] == "<|im_end|>"
+    assert wide.eos_token_id == tokenizer.eos_token_id + 2
+    rng = random.Random(11)
+    for _ in range(20):
+        one = play(ACCUMULATORS, ACCUMULATORS.draw(rng), Spelled(), rng)
+        before, after = (Encoder(get_renderer(RENDERER, each), each).encode(one) for each in (tokenizer, wide))
+        assert wide.decode(after.ids) == tokenizer.decode(before.ids)
+        assert len(after.ids) <= len(before.ids)
+
+
+def test_a_model_with_more_tokens_thinks_the_same_of_the_others(tokenizer: Any) -> None:
+    wide = with_words(tokenizer, RECIPE.words)
+    text = "The reset `qua_n` is active low, synchronous.<|im_end|>"
+    before, after = (each.encode(text, add_special_tokens=False) for each in (tokenizer, wide))
+    model = new_model(Shape(hidden=32, layers=2, heads=2, inner=64), tokenizer, 0).eval()
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([before])).logits[0]
+        other = widened(model, tokenizer, wide)(input_ids=torch.tensor([after])).logits[0]
+    places = wide.get_vocab()
+    for token, place in tokenizer.get_vocab().items():
+        torch.testing.assert_close(other[:, places[token]], logits[:, place])
+    for word in RECIPE.words:
+        [spaced] = tokenizer.encode(f" {word}", add_special_tokens=False)
+        torch.testing.assert_close(other[:, places[word]], logits[:, spaced])
+    assert model.config.eos_token_id == places["<|im_end|>"]
 
 
 def test_the_names_that_are_held_out_consist_of_tokens_of_training_names(tokenizer: Any) -> None:
