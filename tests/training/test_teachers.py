@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
 from data.bundled import wrong_designs  # noqa: E402
+from rtl_agent_gym.errors import UsageError  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.training.rollouts import rollout_name, turn_seed  # noqa: E402
@@ -99,6 +100,14 @@ async def test_each_problem_has_its_teacher_and_one_of_another_family_reads_its_
     assert row[f"teacher_kl/{ARBITER}"] == pytest.approx(LOGPROB + 1.25)
     assert 0.5 < row["teacher_kl/covered"] < 1  # framing has no counterpart
     assert row[f"teacher_kl/{COUNTER}"] > 0
+
+
+async def test_the_tokens_of_a_teacher_with_another_tokenizer_cannot_be_learnt(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="kl_top_k: openai/gpt-oss-20b has another tokenizer"):
+        await played(
+            tmp_path, [ARBITER], {ARBITER: [f"Done.{END}"]}, "teacher_model=openai/gpt-oss-20b", "kl_penalty_coef=1",
+            "reward_coef=0", "kl_top_k=2",
+        )  # fmt: skip
 
 
 async def test_a_teacher_may_read_another_system_prompt(tmp_path: Path) -> None:
