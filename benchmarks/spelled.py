@@ -57,7 +57,7 @@ OPTIONS: dict[str, Any] = {
     "reward": "proxy",
 }
 """Those of the models' job. Controls have no budget of the KL, which could silence them."""
-_TESTED = {"reward": "default", "batch_size": 4, "group_size": 8, "kl_top_k": 0, "kl_clip": 1.0}
+_TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
 _REWARD = {**NO_TEACHER, **_TESTED}
 
 
@@ -109,7 +109,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         episodes.parent.mkdir(parents=True, exist_ok=True)
         episodes.write_text("".join(json.dumps(row) + "\n" for row in right_episodes(problems)))
         shared = {option: OPTIONS[option] for option in OPTIONS if option in SftOptions.names()}
-        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_top_k"):
+        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip"):
             shared.pop(option, None)
         outcome = train_sft(
             shared | common | {"episodes": str(episodes), "batch_size": 16} | changed(sizes, SftOptions)

@@ -136,7 +136,7 @@ SPELLED = ModelRecipe(
         "lr_final": 0.1,
         "lora_rank": 0,
         "kl_penalty_coef": 1.0,
-        "kl_top_k": 8,
+        "kl_clip": 1.0,
         "kl_budget": 20.0,
         "loss_reduction": "mean",
         "reward_coef": 0.0,
