@@ -56,7 +56,8 @@ class LocalSamplingClient:
             if future.done():
                 return
             try:
-                scored = score(self._weights, tokens, topk_prompt_logprobs) if include_prompt_logprobs else None
+                wanted = include_prompt_logprobs or topk_prompt_logprobs > 0
+                scored = score(self._weights, tokens, topk_prompt_logprobs) if wanted else None
                 self._service.scheduler.add(self._weights, tokens, num_samples, sampling_params, scored, future)
             except BaseException as error:
                 future.set_exception(error)

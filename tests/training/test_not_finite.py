@@ -437,6 +437,13 @@ def test_other_numbers_are_finite() -> None:
                 make(bad)
 
 
+@pytest.mark.parametrize("bad", BAD)
+def test_a_token_whose_kl_is_unknown_has_no_targets(bad: float) -> None:
+    """Its own probability would be missing among them."""
+    judged = Judgement([0.5, bad], [1.0, 1.0], [[(1, -1.0)], [(2, -1.0)]])
+    assert judged.top == [[(1, -1.0)], []]
+
+
 def test_a_judgement_keeps_what_is_known() -> None:
     judged = Judgement([0.5, NAN], [1.0, 1.0])
     assert (judged.kl, judged.covered, judged.not_finite) == ([0.5, 0.0], [1.0, 0.0], 1)

@@ -55,7 +55,7 @@ class Judgement:
     """1 where the KL is known, else 0."""
     top: list[list[tuple[int, float]]] | None = None
     """The teacher's most likely tokens at each place, with their log-probabilities; none where the token was not
-    sampled or one of them is unknown. None if they were not requested."""
+    sampled, or its KL or one of them is unknown. None if they were not requested."""
     not_finite: int = field(default=0, init=False)
     """Number of tokens whose KL is unknown because a log-probability was NaN or infinite."""
 
@@ -66,8 +66,11 @@ class Judgement:
             object.__setattr__(self, name, [value if known else 0.0 for value, known in values])
         object.__setattr__(self, "not_finite", finite.count(False))
         if self.top is not None:
-            known = [all(math.isfinite(logprob) for _, logprob in place) for place in self.top]
-            object.__setattr__(self, "top", [place if ok else [] for place, ok in zip(self.top, known, strict=True)])
+            known = [
+                place if covered and all(math.isfinite(logprob) for _, logprob in place) else []
+                for place, covered in zip(self.top, self.covered, strict=True)
+            ]
+            object.__setattr__(self, "top", known)
 
 
 class Teacher(Protocol):
