@@ -63,7 +63,7 @@ class Spelled:
     longest: int = 99
     """Characters of the longest names."""
     renamed: float = 0.0
-    """Share of the episodes whose names begin with English words, which no name of the family's problems does."""
+    """Share of the episodes whose names begin with English words, none of which is in the split ``names``."""
 
 
 def look(document: str) -> str:
@@ -169,7 +169,7 @@ _OTHER_WORDS = tuple(word for word in WORDS if word not in RESERVED and word not
 
 
 def other_names(member: Parameters, rng: random.Random) -> dict[str, str]:
-    """The member's names with English words in the place of their first parts; none of the split ``names``."""
+    """The member's names, whose first parts become English words that the split ``names`` does not have."""
     words = rng.sample(_OTHER_WORDS, len(member.names))
     found = {}
     for word, (role, name) in zip(words, member.names.items(), strict=True):

@@ -190,7 +190,7 @@ def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
 
 
 def widened(model: Any, before: Any, after: Any) -> Any:
-    """The model with the rows of the tokenizer `after`, `with_words` of `before`: a word's is that of " word"."""
+    """The model with embeddings for `after`, the tokenizer `before` with more words: each word gets that of " word"."""
     import torch
 
     rows = model.get_input_embeddings().weight.detach().clone()

@@ -94,7 +94,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
     try:
         wait_for(log, lambda: started() + len(errors()) >= nodes > len(errors()), lambda: _answers(head), JOB_SECONDS)
     except SandboxError as error:
-        causes = [line.removeprefix("error: ") for line in dict.fromkeys(errors())]  # srun's own last line names none
+        causes = [line.removeprefix("error: ") for line in dict.fromkeys(errors())]  # srun's last line names no cause
         raise SandboxError("Ray does not start: " + "; ".join(causes) if causes else str(error)) from error
     for line in dict.fromkeys(errors()):
         progress(f"WARNING: a node of the job is not used: {line}")

@@ -129,7 +129,7 @@ class TokenServer:
     ) -> tinker.SampleResponse:
         self.check(sampling_params)
         if topk_prompt_logprobs:
-            raise UsageError(f"the most likely tokens of a prompt are not asked of {self.kind}; use a local teacher")
+            raise UsageError(f"a model on {self.kind} gives no most likely tokens of a prompt here; use kl_top_k=0")
         ids = prompt.to_ints()
         scored = await self.compute_logprobs(prompt) if include_prompt_logprobs else None
         made = await asyncio.gather(*(self._sequence(ids, sampling_params, index) for index in range(num_samples)))

@@ -135,8 +135,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     kl_penalty_coef: float = Field(default=0.7, ge=0)
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_top_k: int = Field(default=0, ge=0, le=100)
-    """Learn from the teacher's probabilities of its so many most likely tokens at each sampled token, and not only from
-    its judgement of that token: cross-entropy, so without a reward, ``kl_clip`` and ``kl_discount_factor``. 0: not."""
+    """Number of the teacher's most likely tokens to learn from at each sampled token, by cross-entropy with its
+    probabilities; 0 learns from the KL of the sampled token. Cannot be combined with a reward, ``kl_clip`` or
+    ``kl_discount_factor``."""
     kl_discount_factor: float = Field(default=0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: OptionalPositive = None
@@ -240,7 +241,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         for name, without in (("reward_coef", 0), ("kl_clip", None), ("kl_discount_factor", 0)):
             if self.kl_top_k and getattr(self, name) != without:
                 given, needed = getattr(self, name), str(without).lower()
-                raise ValueError(f"kl_top_k: has no {name}, which is {given}; add {name}={needed}")
+                raise ValueError(f"kl_top_k: cannot be combined with {name}={given}; add {name}={needed}")
         for name in self.extra_held_out:
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
                 raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")

@@ -123,7 +123,7 @@ def test_any_text_can_be_written(tokenizer: Any) -> None:
     assert not [piece for piece in pieces if piece.isdigit() and len(piece) > 1]
 
 
-def test_other_names_are_of_words_that_no_split_has() -> None:
+def test_other_names_have_no_word_of_the_held_out_names() -> None:
     rng, found = random.Random(9), set[str]()
     for _ in range(300):
         member = ACCUMULATORS.draw(rng)
