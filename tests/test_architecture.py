@@ -15,6 +15,7 @@ import grimp
 import pytest
 
 from rtl_agent_gym.episodes.rules import EpisodeConfig
+from tests.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "rtl_agent_gym"
@@ -101,7 +102,7 @@ def test_no_module_takes_a_rules_default_from_its_class() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}: EpisodeConfig.{node.attr}"
         for path in sources().values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.value.id == EpisodeConfig.__name__

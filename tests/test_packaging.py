@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parsing import parsed
+
 ROOT = Path(__file__).resolve().parent.parent
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HEAVY = (
@@ -67,7 +69,7 @@ FRAMEWORKS = {
 def test_each_framework_is_imported_only_by_its_adapter() -> None:
     package, found = ROOT / "rtl_agent_gym", {name: set[str]() for name in FRAMEWORKS}
     for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [node.module or ""]
