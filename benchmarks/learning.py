@@ -5,6 +5,7 @@
     python benchmarks/learning.py --tables                          # print the tables of what has been run
     python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
     python benchmarks/learning.py --model spelled                   # a student of its own weights; see spelled.py
+    python benchmarks/learning.py --model agent --models FOLDER     # through mini-swe-agent; see through_agent.py
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
     python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
 
@@ -41,8 +42,9 @@ from learning_results import models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
 from repair import repair
-from spelled import PICTURE, SPELLED, spelled, spelled_digest
+from spelled import PICTURE, SPELLED, made_digest, spelled
 from supervised import SUPERVISED, supervised
+from through_agent import AGENTS, through_agent
 
 from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import FOLDER, SMALL, shipped
@@ -100,13 +102,15 @@ MEASURES: dict[str, tuple[Measure, str]] = (
     | {f"hacking-{name}": (hacking, name) for name in ("before", "compile", "default")}
     | {f"smollm2-{name}": (pretrained, name) for name in PRETRAINED}
     | {name: (spelled, name) for name in SPELLED}
+    | {name: (through_agent, name) for name in AGENTS}
 )
 """How each run is done, and its name there."""
 
 MODELS = {
-    "small": ([name for name in MEASURES if not name.startswith(("smollm2-", "spelled-"))], [0, 1, 2], 128),
+    "small": ([name for name in MEASURES if not name.startswith(("agent-", "smollm2-", "spelled-"))], [0, 1, 2], 128),
     "spelled": (list(SPELLED), [0, 1, 2], 256),
     "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 32),
+    "agent": (list(AGENTS), [0, 1, 2], 128),
 }
 """The runs of each student, and the defaults of its seeds and its number of held-out problems."""
 
@@ -116,6 +120,7 @@ TABLES = (
     ("stubs", [name for name in MEASURES if name.startswith("hacking-")], "stubs"),
     ("a student of its own weights", list(SPELLED), "after"),
     ("SmolLM2-135M-Instruct", MODELS["smollm2"][0], "after"),
+    ("through another agent", list(AGENTS), "after"),
 )
 """Each table's title, its runs, and the share that it shows."""
 
@@ -123,7 +128,7 @@ TABLES = (
 def print_tables(folder: Path) -> None:
     """Print the tables in Markdown. Raises `UsageError` if results of different models would be pooled."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
-    what |= {name: run.what for name, run in SPELLED.items()}
+    what |= {name: run.what for name, run in SPELLED.items()} | {name: run.what for name, run in AGENTS.items()}
     for names, *_ in MODELS.values():
         models_of([row for row in found if row["name"] in names])
     what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
@@ -133,8 +138,8 @@ def print_tables(folder: Path) -> None:
 
 def models_digest(name: str, folder: Path) -> str:
     """What identifies the files of the models of a run; `folder` has those that are not in the package."""
-    if name in SPELLED:
-        return spelled_digest(folder)
+    if name in SPELLED or name in AGENTS:
+        return made_digest(folder, "make_spelled_models" if name in SPELLED else "make_agent_models")
     recipe = SMOLLM if name in MODELS["smollm2"][0] else SMALL
     return f"{recipe.digest('student')}-{recipe.digest('teacher')}"
 
@@ -175,7 +180,9 @@ def main() -> int:
     """Do the runs that are missing, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
-    parser.add_argument("--models", type=Path, default=FOLDER / "spelled", help="folder of the models of spelled-…")
+    parser.add_argument(
+        "--models", type=Path, default=FOLDER / "spelled", help="folder of the models of spelled-… and agent-…"
+    )
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")

@@ -141,17 +141,17 @@ def source(count: int, seed: int, split: str, lie: str = "") -> str:
     return f"family:{FAMILY}?count={count}&seed={seed + 1}&split={split}" + (f"&lie={lie}" if lie else "")
 
 
-def folder_of(models: Path, name: str) -> str:
-    """The folder of a model that was made. Raises `UsageError` if there is none."""
+def folder_of(models: Path, name: str, script: str = "make_spelled_models") -> str:
+    """The folder of a model that a script makes. Raises `UsageError` if there is none."""
     if not (models / name / "config.json").is_file():
-        command = f"scripts/make_spelled_models.py --out {models}"
+        command = f"scripts/{script}.py --out {models}"
         raise UsageError(f"--models: {models / name} has no model; make it first with {command}")
     return str(models / name)
 
 
-def spelled_digest(models: Path) -> str:
+def made_digest(models: Path, script: str = "make_spelled_models") -> str:
     """What identifies the files of both models. Raises like `folder_of`."""
-    return "-".join(files_digest(Path(folder_of(models, name))) for name in ("student", "teacher"))
+    return "-".join(files_digest(Path(folder_of(models, name, script))) for name in ("student", "teacher"))
 
 
 def right_episodes(problems: str) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from research.episodes import TextEpisode
@@ -22,7 +22,8 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL, char_bytes
 from rtl_agent_gym.sources.families.family import STEMS, Family, suffixes
 
-_CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
+CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
+"""The control tokens in a text."""
 _WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")
 """What a specification is split into."""
 _REST = r"\d+|_?[A-Za-z]+|\n|."
@@ -67,8 +68,8 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
         count[f"\n{family.heading}\n\n"] += _AT_LEAST
     stems = [one for one in known if not one.startswith("_")]
     tails = [one for one in known if one.startswith("_")]
-    generated = _variable(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
-    founding = _variable("|".join(FOUNDING.words))
+    generated = varying(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
+    founding = varying("|".join(FOUNDING.words))
     for one in episodes:
         is_founding = one.turns[0].text == call(READ)
         variable = founding if is_founding else generated
@@ -84,7 +85,7 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
     return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
 
 
-def _variable(names: str) -> re.Pattern[str]:
+def varying(names: str) -> re.Pattern[str]:
     """A pattern for names and for numbers that differ between episodes."""
     return re.compile(rf"(?<![A-Za-z_])(?:{names})(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
 
@@ -97,7 +98,7 @@ def _texts(one: TextEpisode, with_specification: bool) -> Iterator[str]:
         parts.append(turn.text)
         if turn.output is not None and (number or with_specification):
             parts += re.split(r"(?<=\n)(?=.)", f"\n{turn.output}\n")
-    return (text for part in parts for text in _CONTROLS.split(part) if text)
+    return (text for part in parts for text in CONTROLS.split(part) if text)
 
 
 def build(
@@ -134,9 +135,8 @@ def build(
     draft.train_from_iterator(words, trainer)
     model = json.loads(draft.to_str())["model"]
     vocabulary: dict[str, int] = model["vocab"]
-    letters = {byte: char for char, byte in char_bytes().items()}
     for text in (*known, *map(str, numbers), *fixed):
-        vocabulary.setdefault("".join(letters[byte] for byte in text.encode()), len(vocabulary))
+        vocabulary.setdefault(_in_letters(text), len(vocabulary))
     merged = [tuple(one) for one in model["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merged, ignore_merges=True))
     tokenizer.pre_tokenizer = split(f"{_any_of(fixed)}|{rest}")
@@ -169,13 +169,16 @@ def _escaped(text: str) -> str:
 
 
 def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
-    """A tokenizer that also has these words, where they stand alone, as tokens; the control tokens come after them."""
+    """A tokenizer that also has these texts as tokens, the longest first; the control tokens come after them.
+
+    A word is a token where it stands alone.
+    """
     import transformers
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary: dict[str, int] = state["model"]["vocab"]
-    vocabulary |= {word: len(vocabulary) + number for number, word in enumerate(words)}
+    vocabulary |= {_in_letters(word): len(vocabulary) + number for number, word in enumerate(words)}
     for control in state["added_tokens"]:
         control["id"] += len(words)
     pattern = state["pre_tokenizer"]["pretokenizers"][0]["pattern"]
@@ -189,18 +192,33 @@ def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
     )
 
 
-def widened(model: Any, before: Any, after: Any) -> Any:
-    """The model with embeddings for `after`, the tokenizer `before` with more words: each word gets that of " word"."""
+def _in_letters(text: str) -> str:
+    """A text as byte-level BPE has it in its vocabulary."""
+    letters = {byte: char for char, byte in char_bytes().items()}
+    return "".join(letters[byte] for byte in text.encode())
+
+
+def widened(model: Any, before: Any, after: Any, like: Mapping[str, str] | None = None) -> Any:
+    """The model with embeddings for `after`, the tokenizer `before` with more texts.
+
+    Args:
+        model: A model of transformers with the tokenizer `before`.
+        before: Its tokenizer.
+        after: What `with_words` made of it.
+        like: Each new text with another one, of whose embeddings it gets the mean; by default that of " word".
+    """
     import torch
 
     rows = model.get_input_embeddings().weight.detach().clone()
-    model.resize_token_embeddings(-(-len(after) // 8) * 8)
-    known = before.get_vocab()
+    model.resize_token_embeddings(-(-len(after) // 8) * 8, mean_resizing=False)
+    known, texts = before.get_vocab(), {_in_letters(text): other for text, other in (like or {}).items()}
     with torch.no_grad():
         embeddings = model.get_input_embeddings().weight
         for token, place in after.get_vocab().items():
-            [source] = [known[token]] if token in known else before.encode(f" {token}", add_special_tokens=False)
-            embeddings[place] = rows[source]
+            text = texts.get(token, f" {token}")
+            sources = [known[token]] if token in known else before.encode(text, add_special_tokens=False)
+            embeddings[place] = rows[sources].mean(0)
+        embeddings[len(after) :] = rows[before.pad_token_id]  # no token's, and random otherwise
     for config in (model.config, model.generation_config):
         config.eos_token_id, config.pad_token_id = after.eos_token_id, after.pad_token_id
     return model

@@ -15,7 +15,8 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from ..errors import ModelError, UsageError
 from ..problems import Problem
@@ -203,51 +204,71 @@ def _let_go(endpoint: ModelEndpoint, line: Line, wire: _Wire) -> None:
 def _run_mini(wire: _Wire, url: str, task: str) -> None:
     """Run mini-swe-agent until it ends, in its own thread."""
     try:
-        from importlib import resources
-
         import openai
-        import yaml
-        from minisweagent.agents.default import DefaultAgent
-        from minisweagent.models.litellm_model import BASH_TOOL, LitellmModel
 
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None)
+        def run(command: str) -> str | None:
+            wire.put(_Command(command))
+            return wire.outputs.get()
 
-        class EndpointModel(LitellmModel):  # type: ignore[misc]
-            """mini-swe-agent's model with OpenAI's client; what can be repeated, the policy repeats."""
-
-            abort_exceptions = (*LitellmModel.abort_exceptions, openai.OpenAIError)
-
-            def _query(self, messages: list[dict[str, Any]], **_: Any) -> Any:
-                return client.chat.completions.create(model="policy", messages=messages, tools=[BASH_TOOL])  # type: ignore[arg-type]
-
-        config = yaml.safe_load(resources.files("minisweagent.config").joinpath("mini.yaml").read_text())
-        texts = {name: config["agent"][name] for name in ("system_template", "instance_template")}
-        known = ("observation_template", "format_error_template")
-        model = EndpointModel(
-            model_name="openai/policy",
-            cost_tracking="ignore_errors",
-            **{name: config["model"][name] for name in known if name in config["model"]},
-        )
-        agent = DefaultAgent(model, _SandboxEnvironment(wire), **texts, cost_limit=0.0)
-        with client:
-            found = agent.run(task)
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None) as client:
+            ask = partial(client.chat.completions.create, model="policy")
+            found = mini_swe_agent(ask, run).run(task)
         wire.put(_Ended(str(found.get("submission") or found.get("exit_status") or "")))
     except BaseException as error:  # whatever ends the thread, the player must hear of it
         wire.put(_Ended("", error))
 
 
+class Ask(Protocol):
+    """Answers a request, in OpenAI's form."""
+
+    def __call__(self, *, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
+        """Return a chat completion, or raise OpenAI's error."""
+        ...
+
+
+def mini_swe_agent(ask: Ask, run: Callable[[str], str | None]) -> Any:
+    """mini-swe-agent with the prompts of its `mini.yaml`.
+
+    Args:
+        ask: Its model.
+        run: Runs a command and returns the episode's output; None ends the agent with `SystemExit`.
+    """
+    from importlib import resources
+
+    import yaml
+    from minisweagent.agents.default import DefaultAgent
+    from minisweagent.models.litellm_model import BASH_TOOL, LitellmModel
+
+    class Model(LitellmModel):  # type: ignore[misc]
+        """Its model without LiteLLM's client and its retries; what can be repeated, the policy repeats."""
+
+        abort_exceptions = (Exception,)
+
+        def _query(self, messages: list[dict[str, Any]], **_: Any) -> Any:
+            return ask(messages=messages, tools=[BASH_TOOL])
+
+    config = yaml.safe_load(resources.files("minisweagent.config").joinpath("mini.yaml").read_text())
+    texts = {name: config["agent"][name] for name in ("system_template", "instance_template")}
+    known = ("observation_template", "format_error_template")
+    model = Model(
+        model_name="openai/policy",
+        cost_tracking="ignore_errors",
+        **{name: config["model"][name] for name in known if name in config["model"]},
+    )
+    return DefaultAgent(model, _SandboxEnvironment(run), **texts, cost_limit=0.0)
+
+
 class _SandboxEnvironment:
     """mini-swe-agent's environment: an episode's sandbox."""
 
-    def __init__(self, wire: _Wire) -> None:
-        self._wire = wire
+    def __init__(self, run: Callable[[str], str | None]) -> None:
+        self._run = run
 
     def execute(self, action: dict[str, Any], cwd: str = "") -> dict[str, Any]:
         """Run a command in the episode, and return what it printed and its status."""
         from minisweagent.exceptions import Submitted
 
-        self._wire.put(_Command(str(action.get("command", ""))))
-        output = self._wire.outputs.get()
+        output = self._run(str(action.get("command", "")))
         if output is None:
             raise SystemExit  # the episode is over
         status = _STATUS.search(output)

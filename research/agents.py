@@ -1,0 +1,186 @@
+"""Models that know mini-swe-agent's conversations: the pair `small` after lessons in their form.
+
+A conversation is what the agent and a `ModelEndpoint` make of an episode of `mixture`, so its tokens are those of a
+real one. What is the same in all of them becomes tokens, as in the pair's own tokenizer. A separator that a document
+has in JSON gets the embedding of the plain one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from research import mixture
+from research.episodes import TextEpisode, TokenEpisode
+from research.making import save, sharpened
+from research.mixture import Mix
+from research.recipe import RECIPE, Phase
+from research.tokenizer import CONTROLS, pieces, varying, widened, with_words
+from research.training import Trainer, reproducible
+from rtl_agent_gym.demo.shipped import RENDERER, shipped
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.apis.completions import ChatCompletions
+from rtl_agent_gym.policies.harness import check_agent, mini_swe_agent
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.policies.streams import TokenStreams
+from rtl_agent_gym.renderers.chat import ChatDialect
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.family import Family
+
+AGENT = "mini-swe-agent"
+END = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""What the agent's last command prints."""
+FAMILY = "registers"
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """How one of the models gets to know the conversations."""
+
+    seed: int
+    mix: Mix
+    phase: Phase
+
+
+LESSONS = {
+    "teacher": Lessons(30, Mix(reference=0, feedback=0), Phase(450, 0.005, 0.0001)),
+    "student": Lessons(31, Mix(follow=0.53, reference=0, feedback=0), Phase(300, 0.005, 0.0001)),
+}
+"""The recipe, from the shipped models of these names."""
+_BYTES = re.compile(r"(?<=\()[\d,]+(?= bytes)")
+EPISODES = 300
+"""Those that the tokens are chosen from."""
+
+
+class Conversations:
+    """Encodes episodes as mini-swe-agent's conversations.
+
+    Args:
+        tokenizer: The models'.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        check_agent(AGENT, RENDERER)
+        self._tokenizer = tokenizer
+        self._coming: list[str] = []
+        options = ModelOptions(max_tokens=1 << 16, max_context=1 << 20)
+        self._policy = TokenSamplerPolicy(self, name="script", tokenizer=tokenizer, options=options)  # type: ignore[arg-type]
+
+    async def sample(self, *_: Any) -> Any:
+        """The next turn, as a sampler."""
+        ids = self._tokenizer.encode(self._coming.pop(0), add_special_tokens=False)
+        return SimpleNamespace(sequences=[SimpleNamespace(tokens=ids, logprobs=[0.0] * len(ids))])
+
+    def streams(self, one: TextEpisode) -> TokenStreams:
+        """The conversation of an episode."""
+        from openai.types.chat import ChatCompletion
+
+        streams, api = TokenStreams(self._policy, ChatDialect(RENDERER, self._tokenizer)), ChatCompletions()
+        commands = [json.loads(turn.text.split("\n")[1])["arguments"]["command"] for turn in one.turns[:-1]]
+        self._coming = [_turn(command) for command in (*commands, f"echo {END}")]
+        outputs = [turn.output for turn in one.turns[:-1]] + [f"{END}\n"]
+
+        def ask(**request: Any) -> Any:
+            asked = api.read(request)
+            answer = asyncio.run(streams.answer(asked.messages, asked.tools))
+            return ChatCompletion.model_validate(api.written(answer, asked))
+
+        mini_swe_agent(ask, lambda command: outputs.pop(0)).run(one.user)
+        return streams
+
+    def encode(self, one: TextEpisode) -> TokenEpisode:
+        """The conversation as ids."""
+        [transcript] = self.streams(one).transcripts()
+        parts = [(list(segment.ids), segment.sampled) for segment in transcript.segments]
+        return TokenEpisode([id_ for ids, _ in parts for id_ in ids], [sampled for ids, sampled in parts for _ in ids])
+
+    def stream(self, family: Family, mix: Mix, seed: int) -> Iterator[TokenEpisode]:
+        """Endless random conversations."""
+        rng = random.Random(seed)
+        while True:
+            yield self.encode(mixture.draw(family, mix, rng))
+
+
+def _turn(command: str) -> str:
+    arguments = json.dumps({"name": "bash", "arguments": {"command": command}})
+    return f"<tool_call>\n{arguments}\n</tool_call><|im_end|>"
+
+
+def words(tokenizer: Any, family: Family, episodes: int, seed: int) -> dict[str, str]:
+    """The texts that become tokens, the longest first, each with the text whose embeddings it begins with."""
+    conversations, rng = Conversations(tokenizer), random.Random(seed)
+    names = varying("|".join(piece for piece in pieces([family])))
+    count, separators = Counter[str](), Counter[str]()
+    for _ in range(episodes):
+        one = mixture.draw(family, Mix(follow=0.6, reference=0, feedback=0), rng)
+        body = (one.turns[0].output or "").split(f"{family.heading}\n\n", 1)[-1]
+        separators.update(
+            part
+            for id_ in tokenizer.encode(body, add_special_tokens=False)
+            if "\n" in (part := tokenizer.decode([id_]))
+        )
+        ids = conversations.encode(one).ids
+        text = tokenizer.decode(ids).replace(_in_json(body), "\0")
+        for part in re.split(f"{CONTROLS.pattern}|\0", text):
+            count.update(piece for piece in (names if r"\nmodule " in part else _BYTES).split(part) if piece)
+    known = tokenizer.get_vocab()
+    fixed = {
+        text: text
+        for text, often in count.items()
+        if often >= episodes // 20 and len(tokenizer.encode(text, add_special_tokens=False)) > 1
+    }
+    found = fixed | {_in_json(text): text for text in separators if _in_json(text) not in known}
+    return {text: found[text] for text in sorted(found, key=lambda text: (-len(text), text))}
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+def make(
+    folder: Path,
+    log: Callable[[str], None],
+    recipe: Mapping[str, Lessons] = LESSONS,
+    episodes: int = EPISODES,
+) -> None:
+    """Make models in a folder, in the format of transformers, in bfloat16.
+
+    Args:
+        folder: Where they are saved.
+        log: Gets a line of progress now and then.
+        recipe: The models by the names of the shipped ones that they come from.
+        episodes: Those that the tokens are chosen from.
+    """
+    import transformers
+
+    library: Any = transformers
+    family = FAMILIES[FAMILY]
+    with reproducible():
+        for name, lessons in recipe.items():
+            plain = library.AutoTokenizer.from_pretrained(shipped(name))
+            chosen = words(plain, family, episodes, 0)
+            tokenizer = with_words(plain, list(chosen))
+            model = library.AutoModelForCausalLM.from_pretrained(shipped(name)).float()
+            with torch.no_grad():
+                model.model.norm.weight.div_(RECIPE.sharpened)
+            trainer = Trainer(widened(model, plain, tokenizer, chosen))
+            losses: list[float] = []
+
+            def note(step: int, loss: float, seconds: float, name: str = name, losses: list[float] = losses) -> None:
+                losses.append(loss)
+                if (step + 1) % 25 == 0:
+                    log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} s")
+                    losses.clear()
+
+            trainer.run(lessons.phase, Conversations(tokenizer).stream(family, lessons.mix, lessons.seed), note)
+            save(sharpened(trainer.model, RECIPE.sharpened), tokenizer, folder / name)
