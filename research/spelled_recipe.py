@@ -62,6 +62,9 @@ class SpelledRecipe:
 
 
 _MISTAKEN = Behaviour(misread=0.55, blind=0.15, astray=0.6, hasty=0.7, careless=0.4, confused=0.4, restless=0.12)
+"""A student's misconceptions, until it has made them its own."""
+_STUBBORN = Behaviour(misread=0.65, blind=0.3, astray=0.7, hasty=0.75, careless=0.5, confused=0.5, restless=0.12)
+"""Those of its last lesson. It slips less often by then, so they are stronger, or it would be right more often."""
 _FIRST = Spelled(forced=0.0, layouts=("table",), longest=4)
 
 RECIPE = SpelledRecipe(
@@ -84,6 +87,7 @@ RECIPE = SpelledRecipe(
                 Lesson(12, Spelled(_MISTAKEN, forced=0.1, longest=8), Phase(300, 0.02, 0.015)),
                 Lesson(13, Spelled(_MISTAKEN, forced=0.2, reference=0.12), Phase(1800, 0.015, 0.0003), examples=500),
             ),
+            more=(Lesson(14, Spelled(_STUBBORN, forced=0.2, reference=0.12, renamed=0.5), Phase(500, 0.003, 0.0001)),),
         ),
     }
 )
@@ -97,7 +101,9 @@ and all layouts at once take longer. Both models have the tokenizer, the archite
 def make(
     recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: Sequence[str] = (), device: str = "cpu"
 ) -> None:
-    """Make the models, or what is left of them, in a folder: each in the format of transformers, in bfloat16.
+    """Make the models, or what is left of them, in a folder, in the format of transformers.
+
+    A sharpened one is saved in bfloat16, others as they were trained.
 
     Args:
         recipe: How they are made.
@@ -132,5 +138,5 @@ def make(
             model = widened(library.AutoModelForCausalLM.from_pretrained(first).float(), plain, tokenizer)
             if pupil.more:
                 model = teach(Trainer(model.to(device), rows), tokenizer, f"{name}-more.pt", pupil.more)
-            save(sharpened(model, pupil.sharpened).cpu(), tokenizer, folder / name)
+            save((model if pupil.sharpened == 1 else sharpened(model, pupil.sharpened)).cpu(), tokenizer, folder / name)
     (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
