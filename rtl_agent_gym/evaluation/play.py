@@ -50,9 +50,11 @@ class Observer:
 
 
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
-    """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools, and the
-    sandbox has the programs of an agent that works in it.
+    """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools, there is no
+    system prompt for an agent that has its own, and the sandbox has the programs of an agent that works in it.
     """
+    if getattr(policy, "own_prompts", False):
+        rules = rules.with_options(system_prompt="")
     if programs := getattr(policy, "programs", ""):
         rules = rules.with_options(sandbox=replace(rules.sandbox, programs=programs))
     return rules.with_options(teach_dialect=False) if getattr(policy, "native_tools", False) else rules

@@ -97,6 +97,9 @@ class HarnessPolicy:
         ImageError: Its programs for sandboxes are not installed.
     """
 
+    own_prompts = True
+    """Agents have system prompts of their own."""
+
     def __init__(
         self, agent: str | Program | Mapping[str, object], model: TokenSamplerPolicy, dialect: str | None = None
     ) -> None:

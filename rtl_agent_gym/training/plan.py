@@ -182,7 +182,7 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
             check_agent(o.agent, renderer)
         except (ImageError, UsageError) as error:
             raise UsageError(f"agent: {error}") from error
-    prompts = o.text_of("system_prompt"), o.text_of("user_prompt")
+    prompts = o.text_of("system_prompt") if o.agent == "none" else "", o.text_of("user_prompt")
     _check_prompts(o, () if chosen is not None else [*problems, *held_out, *itertools.chain(*extra.values())])
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():

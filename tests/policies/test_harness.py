@@ -116,6 +116,7 @@ async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(pro
     assert result.prompt_tokens > result.output_tokens
     [path] = (tmp_path / "out" / "transcripts").glob("*")
     record = read_transcript(path)
+    assert record.header.system == ""  # the agent has its own
     assert [(turn.stream, turn.stream_reason) for turn in record.turns] == [
         (1, ""),
         (2, "answer"),

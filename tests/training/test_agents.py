@@ -31,7 +31,7 @@ from rtl_agent_gym.training.advantages import RunningMeans  # noqa: E402
 from rtl_agent_gym.training.datums import annotate, judge, make_examples  # noqa: E402
 from rtl_agent_gym.training.launch import train  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
-from rtl_agent_gym.training.plan import plan_run  # noqa: E402
+from rtl_agent_gym.training.plan import check_prompts, plan_run  # noqa: E402
 from rtl_agent_gym.training.rollouts import Batch, EpisodePlayer, PlayedGroup, Rollout  # noqa: E402
 from rtl_agent_gym.training.step import optimize  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens  # noqa: E402
@@ -207,6 +207,16 @@ def test_a_run_trains_and_evaluates_through_an_agent(models: tuple[Path, Path], 
     assert row["teacher_kl/covered"] == pytest.approx(1.0)
     assert math.isfinite(row["teacher_kl"])
     assert row["train/episodes"] == 1
+
+
+def test_the_environments_system_prompt_needs_no_room(models: tuple[Path, Path], tmp_path: Path) -> None:
+    """The agent has its own."""
+    small = {"max_trajectory_tokens": 700, "max_tokens": 100}
+    plan = plan_run(given(models, tmp_path, **small))
+    check_prompts(plan, plan.env_config(tmp_path))
+    alone = plan_run(given(models, tmp_path, agent="none", **small))
+    with pytest.raises(UsageError, match="does not fit into the limit of 700"):
+        check_prompts(alone, alone.env_config(tmp_path))
 
 
 @pytest.mark.parametrize(
