@@ -33,8 +33,8 @@ def through_agent(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, 
     begun, folder = time.monotonic(), sizes.folder / f"{name}-{seed}"
     shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
     student, teacher = (folder_of(sizes.models, model, "make_agent_models") for model in ("student", "teacher"))
-    taught = {"teacher_model": teacher, "teacher_renderer_name": RENDERER}
-    options = shared | given(taught | AGENTS[name].options, seed, sizes)
+    taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER}
+    options = shared | given({**taught, **AGENTS[name].options}, seed, sizes)
     if options["teacher_model"] == "none":
         options.pop("teacher_renderer_name")
     outcome = train(
