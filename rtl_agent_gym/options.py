@@ -192,6 +192,12 @@ class EpisodeOptions(Options):
     """How often the agent may submit its files within an episode and read which checks fail; 0: never."""
     progress_coef: float = Field(default=0.5, ge=0)
     """Total reward of submissions when all tests pass, paid in proportion as the passed share rises."""
+    turn_rewards: Literal["none", "submissions", "files"] = "none"
+    """Divide the episode's reward among its turns, by how much each raised the score of the files: measured at
+    submissions, or (``files``) after each turn that changed files, besides the episode. See docs/training.md."""
+    turn_grading_time: OptionalNonNegative = 0.2
+    """With ``turn_rewards=files``: the most time that these gradings may take, as a share of the time that the final
+    ones took before; turns beyond it are not graded. None for no limit."""
     judge: Any = Field(default=None, title="JUDGE")
     """Judge of answers that are text: chat:MODEL, or chat:MODEL@URL for a server. None leaves out problems that need
     one."""

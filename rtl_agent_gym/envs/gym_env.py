@@ -20,6 +20,7 @@ from gymnasium.wrappers import TimeLimit
 from ..episodes.episode import Episode, EpisodeConfig
 from ..episodes.rules import FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire, background_loop, run_sync
+from ..episodes.turn_rewards import TurnBudget
 from ..episodes.turns import result_numbers
 from ..errors import UsageError
 from ..problems import Problem, find_problem, load_problems
@@ -97,6 +98,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         self._lease: Lease | None = None
         self._episode: Episode | None = None
         self._screen: list[str] = []
+        self._turn_budget = TurnBudget(self.config.turn_grading_time)
 
     @property
     def episode(self) -> Episode | None:
@@ -131,6 +133,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 config=self.config,
                 seed=seed,
                 on_output=self._on_output,
+                turn_budget=self._turn_budget,
             )
             try:
                 opening = run_sync(self._episode.start())
@@ -160,7 +163,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Play one turn: run what the completion asks for. On the last turn the files are scored: `info` has the
-        ``score``, and as ``numbers`` those of `result_numbers`.
+        ``score``, as ``numbers`` those of `result_numbers`, and with the rule ``turn_rewards`` these of all turns.
 
         Raises:
             ResetNeeded: The episode has not begun or is over.
@@ -179,6 +182,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             info = turn.info()
             if turn.score is not None:
                 info["numbers"] = result_numbers(turn.score, turn.stop_reason, episode.turns, episode.oom_kills)
+                if self.config.turn_rewards != "none":
+                    info["turn_rewards"] = list(episode.turn_rewards)
             return turn.observation, turn.reward, turn.terminated, turn.truncated, info
 
     def _show(self, *texts: str) -> None:

@@ -33,6 +33,7 @@ from .prompt import episode_renderer, open_prompt
 from .recording import Recording, changed_files, room_on_disk
 from .rules import FOLDERS, EpisodeConfig, Grader
 from .submissions import Submissions
+from .turn_rewards import TurnBudget, TurnRewards
 from .turns import Opening, StopReason, Turn, result_numbers
 from .workspaces import AnswerWorkspace, ShellWorkspace
 
@@ -55,6 +56,8 @@ class Episode:
         seed: Seed of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws
             a seed.
         on_output: Called with the output of commands while they run, for live display.
+        turn_budget: What `EpisodeConfig.turn_rewards` may cost, shared by the episodes of a run; None for this episode
+            alone, which has graded nothing yet and so may grade turns only without a limit.
 
     Example:
         async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
@@ -73,6 +76,7 @@ class Episode:
         config: EpisodeConfig | None = None,
         seed: int | None = None,
         on_output: Callable[[bytes], None] | None = None,
+        turn_budget: TurnBudget | None = None,
     ) -> None:
         self.problem, self.config = problem, config or EpisodeConfig()
         self.renderer = episode_renderer(self.config, renderer)
@@ -88,6 +92,8 @@ class Episode:
             )
         else:
             raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
+        budget = turn_budget or TurnBudget(self.config.turn_grading_time)
+        self._turn_rewards = TurnRewards(problem, self.config.turn_rewards, self._submissions.grade, budget)
         self._recording = Recording(problem, self.config)
         self._opening: Opening | None = None
         self._tokens: TokenTranscript | None = None
@@ -105,6 +111,9 @@ class Episode:
         """The graded text files that differ from the problem's, once it is graded."""
         self.oom_kills: int | None = None
         """Processes of the agent that the kernel ended for lack of memory, once it is graded; None if unknown."""
+        self.turn_rewards: list[float] = []
+        """With `EpisodeConfig.turn_rewards`: what each turn earned, once the episode is graded; their sum is the
+        episode's reward."""
         self.over = False
 
     @property
@@ -191,10 +200,11 @@ class Episode:
             seconds = time.monotonic() - begun
             await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, found)
             score = await self._grade() if stop is not None else None
+            turn = replace(turn, stop_reason=stop, score=score)
+            self.turn_rewards = await self._turn_rewards.share([*self.turns, turn], score, self._workspace.files)
         except BaseException as error:
             self._end("error", error)
             raise
-        turn = replace(turn, stop_reason=stop, score=score)
         if self.turns:
             self.turns[-1] = self.turns[-1].without_texts()
         self.turns.append(turn)
@@ -258,6 +268,7 @@ class Episode:
             self._require_running("finish")
             try:
                 score = await self._grade()
+                self.turn_rewards = await self._turn_rewards.share(self.turns, score, self._workspace.files)
             except BaseException as error:
                 self._end("error", error)
                 raise
@@ -267,6 +278,8 @@ class Episode:
     def trained_numbers(self, score: Score) -> dict[str, float]:
         """`result_numbers` of the episode, once it is over; those of submissions only if its rules allow any."""
         numbers = result_numbers(score, self.stop_reason, self.turns, self.oom_kills)
+        if self._turn_rewards.wants_files:
+            numbers |= self._turn_rewards.numbers()
         unused = set() if self.config.harness_feedback else {"submissions", "progress_reward"}
         return {name: number for name, number in numbers.items() if name not in unused}
 
@@ -291,6 +304,7 @@ class Episode:
         finally:
             await closing
         self._score, self.files = score, changed_files(self.problem, files)
+        self._turn_rewards.ended(files, score)
         self._recording.score(score, self.files)
         EPISODES.labels("passed" if score.passed else "failed").inc()
         return score
@@ -310,4 +324,5 @@ class Episode:
         """Close the workspace and the transcript. Idempotent; may be called at any time."""
         self.over = True
         self._recording.close()
+        await self._turn_rewards.close()
         await self._workspace.close()

@@ -4,7 +4,8 @@
 
     A_t = w · (R − baseline) · reward_coef − λ · KL_t    for each token t that the student sampled, 0 elsewhere
 
-R is the episode's reward, the same for all its tokens; ``KL_t = log p_student − log p_teacher`` of the sampled token,
+R is the episode's reward, the same for all its tokens, or with `TrainOptions.turn_rewards` what the episode earns from
+the token's turn on (`centred_turns`); ``KL_t = log p_student − log p_teacher`` of the sampled token,
 times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`; w is
 `TrainOptions.weak_coef` for problems with weak tests (`weights_of_rewards`), 1 for others.
 The baseline need not come from the group, so the reward can have an effect at group size 1 too.
@@ -21,8 +22,10 @@ not vanish where the student hardly ever samples what the teacher would write (h
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..problems import Problem
 from ..problems.notes import note_of
@@ -93,6 +96,42 @@ def centred_rewards(
     return centred_P
 
 
+def centred_turns(
+    turns_P: Sequence[Sequence[Sequence[float]]],
+    problems_P: Sequence[str],
+    baseline: BaselineName,
+    running: RunningMeans,
+) -> list[list[list[float]]]:
+    """What is earned from each turn on minus its baseline, by group and episode; for rewards of turns.
+
+    All other episodes around count in the baseline of a turn, those that had ended before it with the 0 that they still
+    earned. Without them, the number of terms would depend on when an episode ends, and so on its own actions: a bonus
+    or a price for each further turn (https://github.com/verl-project/verl/issues/7244).
+
+    Args:
+        turns_P: The rewards of the turns of each episode of each group.
+        problems_P: The groups' problems.
+        baseline: Of which episodes, as in `centred_rewards`.
+        running: For the baseline ``running``, which has a mean for each turn of a problem.
+    """
+    togo_P = [[list(accumulate(reversed(turns)))[::-1] for turns in group] for group in turns_P]
+    longest = max((len(togo) for group in togo_P for togo in group), default=0)
+    found_P: list[list[list[float]]] = [[[] for _ in group] for group in togo_P]
+    for turn in range(longest):
+        column_P = [[togo[turn] if turn < len(togo) else 0.0 for togo in group] for group in togo_P]
+        names_P = [f"{problem} turn {turn + 1}" if turn else problem for problem in problems_P]
+        centred_P = centred_rewards(column_P, names_P, baseline, running)
+        for found, group, centred_G in zip(found_P, togo_P, centred_P, strict=True):
+            for own, togo, centred in zip(found, group, centred_G, strict=True):
+                own += [centred] if turn < len(togo) else []
+    return found_P
+
+
+def shuffled(turns: Sequence[float], seed: str) -> list[float]:
+    """For a control run: the rewards of an episode's turns in a random order, which depends on `seed` alone."""
+    return random.Random(seed).sample(list(turns), len(turns))
+
+
 def has_weak_tests(problem: Problem) -> bool:
     """Whether the problem is a row of CVDP whose tests do not see what it is mainly about, so that its reward errs."""
     note = note_of(problem)
@@ -128,7 +167,7 @@ def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) ->
 
 
 def token_advantages(
-    centred: float,
+    centred: float | Sequence[float],
     kl_T: Sequence[float] | None,
     mask_T: Sequence[float],
     options: TrainOptions,
@@ -137,15 +176,16 @@ def token_advantages(
     """The advantage of each token of one episode.
 
     Args:
-        centred: The episode's reward minus its baseline.
+        centred: The episode's reward minus its baseline; or a number for each token.
         kl_T: ``log p_student − log p_teacher`` of each token; where it is not finite, it is unknown and counts as 0.
             None without a teacher.
         mask_T: 1 for tokens that the student sampled, 0 for the others.
         options: The coefficients.
         weights_T: Factor for each token's KL; None for 1. The KL budget is counted without it.
     """
-    reward = centred * options.reward_coef
-    advantages_T = [reward if sampled else 0.0 for sampled in mask_T]
+    centred_T = [centred] * len(mask_T) if isinstance(centred, (int, float)) else centred
+    rewards_T = [centred * options.reward_coef for centred in centred_T]
+    advantages_T = [reward if sampled else 0.0 for reward, sampled in zip(rewards_T, mask_T, strict=True)]
     if kl_T is None:
         return advantages_T
     kl_T = [kl if math.isfinite(kl) else 0.0 for kl in kl_T]
@@ -158,7 +198,7 @@ def token_advantages(
         if options.kl_clip is not None:
             credit = max(-options.kl_clip, min(options.kl_clip, credit))
         later = credit + options.kl_discount_factor * later
-        advantages_T[t] = reward + later
+        advantages_T[t] = rewards_T[t] + later
     return advantages_T
 
 

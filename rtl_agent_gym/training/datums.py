@@ -20,7 +20,15 @@ from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError,
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..transcripts import TokenRecord, add_tokens
-from .advantages import RunningMeans, centred_rewards, permuted, token_advantages, token_targets
+from .advantages import (
+    RunningMeans,
+    centred_rewards,
+    centred_turns,
+    permuted,
+    shuffled,
+    token_advantages,
+    token_targets,
+)
 from .options import TrainOptions
 from .rollouts import PlayedGroup, Rollout, mean
 from .teacher_context import teacher_feedback
@@ -39,24 +47,35 @@ class Example:
     sampled: Sampled
     """All tokens, for the teacher."""
     datum: tinker.Datum
-    centred: float
-    """The episode's reward minus its baseline, times the problem's weight."""
+    centred: tuple[float, ...]
+    """The episode's reward minus its baseline, times the problem's weight, for each of its turns that were sampled."""
     judgement: Judgement | None = None
     """The teacher's judgement; None without a teacher."""
     failure: ServiceError | None = None
     """Why the teacher did not judge."""
 
     @classmethod
-    def of(cls, rollout: Rollout, centred: float, feedback: str = "") -> list[Example]:
-        """The examples of an episode, still without advantages; `feedback` is what the teacher reads about it."""
+    def of(cls, rollout: Rollout, centred: Sequence[float], feedback: str = "") -> list[Example]:
+        """The examples of an episode, still without advantages.
+
+        Args:
+            rollout: The episode.
+            centred: Its reward minus the baseline, one number; or one for each turn of its only stream.
+            feedback: What the teacher reads about it.
+        """
         problem = rollout.result.problem_id
+
+        def by_turn(tokens: TokenTranscript) -> tuple[float, ...]:
+            turns = sum(segment.sampled for segment in tokens.segments)
+            return tuple(centred) * turns if len(centred) == 1 else tuple(centred)
+
         return [
             cls(
                 rollout,
                 tokens,
                 Sampled(problem, tokens.tokens, tokens.mask, tokens.logprobs, feedback),
                 _known_only(tokens.to_datum()),
-                centred,
+                by_turn(tokens),
             )
             for tokens in rollout.streams
         ]
@@ -88,7 +107,13 @@ class Example:
         if options.kl_top_k:
             self._set_targets(options, mask_T, kl_T or [0.0] * len(mask_T), weights_T or [1.0] * len(mask_T))
             return
-        advantages_T = token_advantages(self.centred, kl_T, mask_T, options, weights_T)
+        turns = iter(self.centred)
+        centred_T = [
+            value
+            for segment in self.tokens.segments
+            for value in [next(turns) if segment.sampled else 0.0] * len(segment.ids)
+        ][1:]
+        advantages_T = token_advantages(centred_T, kl_T, mask_T, options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
 
     def _set_targets(
@@ -146,14 +171,26 @@ def make_examples(
     problems_P, rewards_P = [group.problem.id for group in groups], [group.rewards for group in groups]
     if options.control == "permuted_rewards":
         rewards_P = permuted(rewards_P, problems_P)
-    centred_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
+    if options.turn_rewards == "none":
+        whole_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
+        centred_P = [[[centred] for centred in centred_G] for centred_G in whole_P]
+    else:
+        turns_P = [[_turn_rewards(rollout, options) for rollout in group.rollouts] for group in groups]
+        centred_P = centred_turns(turns_P, problems_P, options.baseline, running)
+    weights = weights or {}
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
     return [
         example
         for group, problem, centred_G, feedback_G in zip(groups, problems_P, centred_P, feedback_P, strict=True)
         for rollout, centred, feedback in zip(group.rollouts, centred_G, feedback_G, strict=True)
-        for example in Example.of(rollout, (weights or {}).get(problem, 1.0) * centred, feedback)
+        for example in Example.of(rollout, [weights.get(problem, 1.0) * value for value in centred], feedback)
     ]
+
+
+def _turn_rewards(rollout: Rollout, options: TrainOptions) -> Sequence[float]:
+    if options.control != "shuffled_turns":
+        return rollout.turn_rewards
+    return shuffled(rollout.turn_rewards, f"{options.seed} {rollout.streams[0].tokens}")
 
 
 async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) -> None:
@@ -182,7 +219,7 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
     unknown = sum(not math.isfinite(value) for example in examples for value in example.sampled.logprobs)
     metrics = {
         "rollouts/not_finite": float(unknown),
-        "advantage/abs_reward": mean([abs(example.centred) for example in examples]),
+        "advantage/abs_reward": mean([abs(value) for example in examples for value in example.centred]),
         "advantage/abs_token": sum(sizes) / sampled,
     }
     if not judged:

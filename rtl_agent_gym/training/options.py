@@ -127,9 +127,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     reward_weights: Annotated[dict[str, Any], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     judge: OptionalText = with_default(EpisodeOptions, "judge", None)
-    control: Literal["none", "permuted_rewards", "negated_kl"] = "none"
+    control: Literal["none", "permuted_rewards", "negated_kl", "shuffled_turns"] = "none"
     """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
-    the KL with the opposite sign."""
+    the KL with the opposite sign. ``shuffled_turns``: each episode's ``turn_rewards`` in a random order."""
 
     # Advantages
     kl_penalty_coef: float = Field(default=0.7, ge=0)
@@ -247,9 +247,25 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
                 raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
         if self.control == "permuted_rewards" and self.batch_size < 2:
             raise ValueError("control: permuted_rewards needs two problems in each step; choose batch_size=2 or more")
+        if self.turn_rewards != "none":
+            self._check_turn_rewards()
+        elif self.control == "shuffled_turns":
+            raise ValueError("control: shuffled_turns needs turn_rewards=submissions or files")
         if self.min_survivors > self.group_size:
             raise ValueError(f"min_survivors: {self.min_survivors} is more than group_size={self.group_size}")
         return self
+
+    def _check_turn_rewards(self) -> None:
+        if self.reward_coef == 0:
+            raise ValueError("turn_rewards: with reward_coef=0 no reward is used; choose turn_rewards=none")
+        if self.control == "permuted_rewards":
+            raise ValueError("turn_rewards: control=permuted_rewards is of whole episodes; choose shuffled_turns")
+        if self.env == "single_turn":
+            raise ValueError("turn_rewards: env=single_turn has one turn; choose env=agentic")
+        if self.agent != "none":
+            raise ValueError(f"turn_rewards: the turns of {self.agent} are its own; choose agent=none")
+        if self.turn_rewards == "submissions" and not self.harness_feedback:
+            raise ValueError("turn_rewards: submissions needs harness_feedback=1 or more")
 
     def _check_agent(self) -> None:
         if self.env == "single_turn":

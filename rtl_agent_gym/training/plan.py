@@ -112,6 +112,8 @@ class Plan:
                 harness_feedback=o.harness_feedback,
                 judge=o.judge,
                 progress_coef=o.progress_coef,
+                turn_rewards=o.turn_rewards,
+                turn_grading_time=o.turn_grading_time,
                 transcript_dir=transcripts,
                 system_prompt=self.system_prompt,
                 user_prompt=self.user_prompt,

@@ -36,6 +36,7 @@ from ..envs.problem_order import Batches
 from ..envs.tinker_config import TinkerEnvConfig
 from ..episodes.episode import Episode
 from ..episodes.runtime import Runtime
+from ..episodes.turn_rewards import TurnBudget
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import play, rules_for
@@ -74,6 +75,8 @@ class Rollout:
     """Its metrics; see `result_numbers`."""
     files: dict[str, str] = field(default_factory=dict)
     """See `Episode.files`."""
+    turn_rewards: tuple[float, ...] = ()
+    """See `Episode.turn_rewards`; empty if the reward is not divided among the turns."""
 
     @classmethod
     def of(cls, episode: Episode, result: EpisodeResult, agents: TokenStreams | None = None) -> Rollout:
@@ -83,7 +86,8 @@ class Rollout:
         streams = (episode.tokens,) if agents is None else tuple(agents.transcripts())
         if agents is not None:
             numbers |= agents.numbers()
-        return cls(result, streams, sum(turn.reward for turn in episode.turns), numbers, episode.files)
+        reward, turns = sum(turn.reward for turn in episode.turns), tuple(episode.turn_rewards)
+        return cls(result, streams, reward, numbers, episode.files, turns)
 
     @property
     def through_agent(self) -> bool:
@@ -98,6 +102,7 @@ class Rollout:
     def to_json(self) -> dict[str, Any]:
         """As plain data; see `from_json`."""
         data = {"reward": self.reward, "numbers": self.numbers, "files": self.files}
+        data |= {"turn_rewards": list(self.turn_rewards)}
         return data | {
             "result": self.result.model_dump(mode="json"),
             "streams": [one.to_json() for one in self.streams],
@@ -108,7 +113,8 @@ class Rollout:
         """The rollout of `to_json`."""
         streams = tuple(map(TokenTranscript.from_json, data["streams"]))
         result = EpisodeResult.model_validate(data["result"])
-        return cls(result, streams, data["reward"], data["numbers"], data["files"])
+        turns = tuple(data.get("turn_rewards", ()))
+        return cls(result, streams, data["reward"], data["numbers"], data["files"], turns)
 
     def trajectory(self) -> Trajectory:
         """The episode in the cookbook's form, for its metrics."""
@@ -139,6 +145,8 @@ class EpisodePlayer:
     seed: int
     agent: str = "none"
     """See `TrainOptions.agent`."""
+    turn_budget: TurnBudget | None = None
+    """Of the run; see `EpisodeConfig.turn_rewards`."""
 
     async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
         """Play an episode. Raises like `evaluation.play.play`."""
@@ -152,6 +160,7 @@ class EpisodePlayer:
             config=rules if agent is None else rules_for(agent, rules),
             # With a shared seed, what one episode learns of a submission's stimuli would help the others.
             seed=None if rules.harness_feedback else self.seed,
+            turn_budget=self.turn_budget,
         )
         if agent is None:
             return Rollout.of(episode, await play(episode, policy))

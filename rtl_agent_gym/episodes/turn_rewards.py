@@ -1,0 +1,230 @@
+"""The reward of each turn: how much it raised the score of the files.
+
+With Φ_t the score's reward of the files after turn t, Φ_0 = 0 and Φ_T the final one, turn t earns::
+
+    r_t = Φ_t − Φ_{t−1} + what its submissions earn
+
+Where Φ_t is not known (the turn was not graded, or its grading failed), it counts as Φ_{t−1}. So the sum of the
+r_t is the episode's reward, whatever is known: potential-based shaping (Ng, Harada and Russell, 1999), which changes
+when a reward comes and not how much there is. Whether a turn is graded is decided when it ends, from what is known
+then; decided later, it would depend on the agent's next actions, and so favour some of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..errors import SandboxError
+from ..problems import Problem
+from ..problems.paths import graded_folders
+from ..scoring.score import Score
+from .turns import Turn
+
+logger = logging.getLogger(__name__)
+
+Files = Mapping[str, str | bytes]
+Read = Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]
+Grade = Callable[[dict[str, str | bytes]], Awaitable[Score]]
+
+MOST_KNOWN = 100_000
+"""Rewards of files that are remembered."""
+
+
+class TurnBudget:
+    """The time that the gradings of turns may take, for all episodes of a run.
+
+    Args:
+        share: Seconds of them for each second of final gradings that ended before; None for no limit.
+    """
+
+    def __init__(self, share: float | None = 0.2) -> None:
+        self.share = share
+        self.final = 0.0
+        """Seconds of final gradings, and of gradings of turns whose files were the final ones."""
+        self.spent = 0.0
+        """Seconds of the gradings of turns."""
+        self._reserved = 0.0
+        self._measured = 0
+        self._known: dict[bytes, float] = {}
+
+    def known(self, key: bytes) -> float | None:
+        """The reward of files that an episode of this run had graded; None if there is none."""
+        return self._known.get(key)
+
+    def reserve(self) -> float | None:
+        """Reserve the time of a grading, in seconds: the mean of the earlier ones. None if that is too much."""
+        usual = (self.final + self.spent) / self._measured if self._measured else 0.0
+        if self.share is not None and (
+            not self._measured or self.spent + self._reserved + usual > self.share * self.final
+        ):
+            return None
+        self._reserved += usual
+        return usual
+
+    def release(self, reserved: float, seconds: float) -> None:
+        """End a reservation, with the seconds that were needed."""
+        self._reserved -= reserved
+        self.spent += seconds
+
+    def learn(self, key: bytes, score: Score, *, final: bool) -> None:
+        """Remember the reward of files; a final grading that was not in a cache also earns time for turns."""
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[key] = score.reward
+        if not score.cached:
+            self._measured += 1
+            self.final += score.seconds if final else 0.0
+
+    def moved(self, seconds: float) -> None:
+        """Count a turn's grading as a final one: its files are the final ones, which a cache graded in no time."""
+        self.spent -= seconds
+        self.final += seconds
+
+
+@dataclass
+class _Graded:
+    """The grading of a turn's files."""
+
+    key: bytes
+    reward: float | None = None
+    """None while it runs, and if it failed."""
+    seconds: float = 0.0
+    """0 if it was in a cache."""
+
+
+@dataclass
+class TurnRewards:
+    """The rewards of the turns of one episode.
+
+    Args:
+        problem: The episode's.
+        mode: `EpisodeOptions.turn_rewards`.
+        grade: Grades files with the official stimuli.
+        budget: Of the run.
+    """
+
+    problem: Problem
+    mode: str
+    grade: Grade
+    budget: TurnBudget
+    _potentials: dict[int, float | _Graded] = field(default_factory=dict, init=False)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
+    _last: bytes = field(default=b"", init=False)
+
+    @property
+    def wants_files(self) -> bool:
+        """Whether `after` needs the files."""
+        return self.mode == "files" and not self.problem.asks_text
+
+    async def share(self, turns: Sequence[Turn], score: Score | None, read: Read) -> list[float]:
+        """After a turn: begin the grading of its files. At the end, with the final `score`: `values`. [] before.
+
+        Args:
+            turns: Those that were played; the last is the new one.
+            score: Of the whole episode; None while it runs.
+            read: Reads the files; see `ShellWorkspace.files`.
+        """
+        if self.mode == "none":
+            return []
+        if score is not None:
+            return await self.values(turns, score)
+        self.after(turns[-1], (await read())[0] if self.wants_files and turns[-1].results else None)
+        return []
+
+    def after(self, turn: Turn, files: Files | None) -> None:
+        """A turn has ended that is not the last. `files` are those it left; None if they are not known.
+
+        Their grading begins here and is not awaited.
+        """
+        if turn.submissions:
+            self._potentials[turn.number] = turn.submissions[-1].score.reward
+        elif files is not None and turn.results:
+            key = self._key(files)
+            before, self._last = self._last or self._key(self._given()), key
+            if key != before and (graded := self._graded(key, files)) is not None:
+                self._potentials[turn.number] = graded
+
+    def _graded(self, key: bytes, files: Files) -> _Graded | None:
+        if (known := self.budget.known(key)) is not None:
+            return _Graded(key, known)
+        if (reserved := self.budget.reserve()) is None:
+            return None
+        graded = _Graded(key)
+        self._tasks.append(asyncio.create_task(self._run(graded, dict(files), reserved)))
+        return graded
+
+    async def _run(self, graded: _Graded, files: dict[str, str | bytes], reserved: float) -> None:
+        begun = time.monotonic()
+        try:
+            score = await self.grade(files)
+        except SandboxError as error:  # unknown, as if it had not been graded
+            logger.warning("a turn of %s is not graded: %s", self.problem.id, error)
+            self.budget.release(reserved, time.monotonic() - begun)
+            return
+        except BaseException:
+            self.budget.release(reserved, time.monotonic() - begun)
+            raise
+        graded.reward, graded.seconds = score.reward, 0.0 if score.cached else score.seconds
+        self.budget.release(reserved, graded.seconds)
+        self.budget.learn(graded.key, score, final=False)
+
+    def ended(self, files: Files, score: Score) -> None:
+        """The final grading of the files."""
+        if not self.wants_files:
+            return
+        key = self._key(files)
+        self.budget.learn(key, score, final=True)
+        if score.cached:
+            for graded in self._potentials.values():
+                if isinstance(graded, _Graded) and graded.key == key:
+                    self.budget.moved(graded.seconds)
+                    break
+
+    async def values(self, turns: Sequence[Turn], score: Score) -> list[float]:
+        """The reward of each turn, once the gradings have ended. Their sum is the episode's reward.
+
+        A turn whose grading failed with the machine is not known; any other error of a grading is raised.
+        """
+        await asyncio.gather(*self._tasks)
+        rewards, before = [], 0.0
+        for turn in turns:
+            now = score.reward if turn is turns[-1] else self._potential(turn.number, before)
+            rewards.append(now - before + turn.progress_reward)
+            before = now
+        return rewards
+
+    def _potential(self, number: int, before: float) -> float:
+        found = self._potentials.get(number)
+        reward = found.reward if isinstance(found, _Graded) else found
+        return before if reward is None else reward
+
+    def numbers(self) -> dict[str, float]:
+        """Metrics: the turns whose files were graded, and the seconds that it took."""
+        graded = [found for found in self._potentials.values() if isinstance(found, _Graded)]
+        return {
+            "turns_graded": float(sum(found.reward is not None for found in graded)),
+            "turn_grading_seconds": sum((found.seconds for found in graded), 0.0),
+        }
+
+    async def close(self) -> None:
+        """End the gradings that still run, and their sandboxes. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _given(self) -> Files:
+        folders = graded_folders(self.problem)
+        return {path: text for path, text in self.problem.context.items() if path.partition("/")[0] in folders}
+
+    def _key(self, files: Files) -> bytes:
+        total = hashlib.sha256(self.problem.id.encode())
+        for path in sorted(files):
+            data = files[path]
+            data = data.encode() if isinstance(data, str) else data
+            total.update(f"\0{len(path)} {path} {len(data)}\0".encode() + data)
+        return total.digest()

@@ -1,0 +1,189 @@
+"""What each turn of an episode earned: measured on its files, within a budget of time, never at the price of a turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from data.bundled import wrong_designs
+from rtl_agent_gym.envs import Episode, EpisodeConfig
+from rtl_agent_gym.episodes.turn_rewards import TurnBudget, TurnRewards
+from rtl_agent_gym.episodes.turns import Turn
+from rtl_agent_gym.errors import SandboxLost, UsageError
+from rtl_agent_gym.policies import heredoc, write_turn
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import Action, get_renderer
+from rtl_agent_gym.sandboxes import CommandResult, SandboxProvider
+from rtl_agent_gym.scoring import Score, Scorer
+
+ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
+RTL = "rtl/fixed_priority_arbiter.sv"
+
+
+@pytest.fixture(scope="module")
+def arbiter() -> Problem:
+    return load_problems("bundled", ids=[ARBITER])[0]
+
+
+def score(reward: float, *, seconds: float = 1.0, cached: bool = False) -> Score:
+    return Score(passed=reward == 1.4, reward=reward, seconds=seconds, cached=cached)
+
+
+def turn(number: int) -> Turn:
+    return Turn(number, Action("command", ("true",)), (CommandResult("", 0),))
+
+
+class Grades:
+    """Grades files by their text, which is their reward, when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.graded: list[float] = []
+        self.may = asyncio.Event()
+        self.error: BaseException | None = None
+
+    async def __call__(self, files: dict[str, str | bytes]) -> Score:
+        await self.may.wait()
+        if self.error is not None:
+            raise self.error
+        reward = float(files[RTL])
+        self.graded.append(reward)
+        return score(reward)
+
+
+def files(reward: float) -> dict[str, str | bytes]:
+    return {RTL: str(reward)}
+
+
+async def test_the_sum_is_the_episodes_reward_whatever_is_known(arbiter: Problem) -> None:
+    grades = Grades()
+    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    for number, reward in enumerate([0.4, 0.4, 1.4, 0.1], 1):
+        rewards.after(turn(number), files(reward))
+    assert grades.graded == []  # begun, not awaited
+    grades.may.set()
+    turns = [turn(number) for number in range(1, 6)]
+    found = await rewards.values(turns, score(0.5))
+    assert found == pytest.approx([0.4, 0.0, 1.0, -1.3, 0.4])
+    assert sum(found) == pytest.approx(0.5)
+    assert sorted(grades.graded) == [0.1, 0.4, 1.4]  # the second turn changed nothing
+
+
+async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_error_is_raised(arbiter: Problem) -> None:
+    for error in (SandboxLost("gone"), UsageError("no number")):
+        grades = Grades()
+        grades.error = error
+        grades.may.set()
+        rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+        rewards.after(turn(1), files(0.4))
+        if isinstance(error, SandboxLost):
+            assert await rewards.values([turn(1), turn(2)], score(1.4)) == [0.0, 1.4]
+        else:
+            with pytest.raises(UsageError, match="no number"):
+                await rewards.values([turn(1), turn(2)], score(1.4))
+
+
+async def test_turns_are_graded_within_a_share_of_the_time_of_final_gradings(arbiter: Problem) -> None:
+    grades, budget = Grades(), TurnBudget(0.2)
+    grades.may.set()
+
+    async def episode(number: int) -> list[float]:
+        rewards = TurnRewards(arbiter, "files", grades, budget)
+        rewards.after(turn(1), files(0.1 + number / 1000))
+        final = score(1.0)
+        rewards.ended(files(0.5 + number / 1000), final)
+        return await rewards.values([turn(1), turn(2)], final)
+
+    found = [await episode(number) for number in range(21)]
+    assert found[0] == [0.0, 1.0]  # nothing was known of what a grading takes
+    assert len(grades.graded) == 4
+    assert budget.spent <= 0.2 * budget.final
+    assert all(sum(rewards) == pytest.approx(1.0) for rewards in found)
+
+
+async def test_files_graded_before_cost_nothing(arbiter: Problem) -> None:
+    grades, budget = Grades(), TurnBudget(0.0)
+    first, second = (TurnRewards(arbiter, "files", grades, budget) for _ in range(2))
+    first.ended(files(0.4), score(0.4))
+    second.after(turn(1), files(0.4))
+    assert await second.values([turn(1), turn(2)], score(1.4)) == pytest.approx([0.4, 1.0])
+    assert grades.graded == []
+
+
+async def test_files_that_turn_out_to_be_the_final_ones_count_as_a_final_grading(arbiter: Problem) -> None:
+    grades, budget = Grades(), TurnBudget(1.0)
+    grades.may.set()
+    budget.learn(b"another episode's", score(1.0), final=True)
+    rewards = TurnRewards(arbiter, "files", grades, budget)
+    rewards.after(turn(1), files(1.4))
+    await rewards.values([turn(1)], score(1.4))
+    assert (budget.final, budget.spent) == (1.0, 1.0)
+    rewards.ended(files(1.4), score(1.4, seconds=0.0, cached=True))
+    assert (budget.final, budget.spent) == (2.0, 0.0)
+
+
+async def test_a_closed_episode_ends_its_gradings(arbiter: Problem) -> None:
+    grades = Grades()
+    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    rewards.after(turn(1), files(0.4))
+    await rewards.close()
+    assert len(asyncio.all_tasks()) == 1
+
+
+# In real sandboxes
+
+
+def call(*commands: str) -> str:
+    return write_turn(get_renderer("qwen3"), "", commands)
+
+
+def wrong(name: str) -> str:
+    return heredoc(RTL, wrong_designs(ARBITER)[name][RTL])
+
+
+def right(problem: Problem) -> str:
+    assert problem.golden
+    return heredoc(RTL, problem.golden[RTL])
+
+
+@pytest.mark.docker
+async def test_the_turn_that_repairs_the_design_earns_the_tests(
+    arbiter: Problem, provider: SandboxProvider, tmp_path: Path
+) -> None:
+    config = EpisodeConfig(turn_rewards="files", turn_grading_time=None)
+    async with Scorer(provider, cache=tmp_path) as scorer:
+        episode = Episode(arbiter, provider=provider, grader=scorer, renderer=get_renderer("qwen3"), config=config)
+        async with episode:
+            await episode.start()
+            await episode.step(call("ls rtl docs"))
+            await episode.step(call("echo 'module broken' > " + RTL))
+            await episode.step(call(wrong("rst_n_for_reset")))
+            await episode.step(call(right(arbiter)))
+            await episode.step(call("cat docs/* | head -2"))
+            last = await episode.step("Done.")
+    assert last.score is not None
+    assert last.score.reward == pytest.approx(1.4)
+    # The file exists, it has no syntax error, it passes.
+    assert episode.turn_rewards == pytest.approx([0.0, 0.1, 0.3, 1.0, 0.0, 0.0])
+    assert episode.trained_numbers(last.score)["turns_graded"] == 3
+
+
+@pytest.fixture
+def env(arbiter: Problem) -> Iterator[Any]:
+    made = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=2, turn_rewards="submissions")
+    yield made
+    made.close()
+
+
+@pytest.mark.docker
+def test_submissions_divide_the_reward_without_any_grading_more(env: Any, arbiter: Problem) -> None:
+    env.reset(seed=0)
+    _, paid, *_ = env.step(call(wrong("rst_n_for_reset"), "submit"))
+    env.step(call(right(arbiter)))
+    *_, info = env.step("Done.")
+    assert info["turn_rewards"] == pytest.approx([0.4 + paid, 0.0, 1.0])
+    assert sum(info["turn_rewards"]) == pytest.approx(info["numbers"]["reward"])
