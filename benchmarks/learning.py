@@ -41,7 +41,7 @@ from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
-from repair import repair
+from repair import REPAIRS, repair
 from spelled import PICTURE, SPELLED, made_digest, spelled
 from supervised import SUPERVISED, supervised
 from through_agent import AGENTS, through_agent
@@ -98,7 +98,7 @@ Measure = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 MEASURES: dict[str, tuple[Measure, str]] = (
     {name: (measure, name) for name in RUNS}
     | {name: (supervised, name) for name in SUPERVISED}
-    | {f"repair-{name}": (repair, name) for name in ("before", "feedback", "scrambled")}
+    | {f"repair-{name}": (repair, name) for name in REPAIRS}
     | {f"hacking-{name}": (hacking, name) for name in ("before", "compile", "default")}
     | {f"smollm2-{name}": (pretrained, name) for name in PRETRAINED}
     | {name: (spelled, name) for name in SPELLED}

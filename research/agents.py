@@ -18,16 +18,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 from research import mixture
 from research.episodes import TextEpisode, TokenEpisode
-from research.making import save, sharpened
+from research.lessons import teach
 from research.mixture import Mix
-from research.recipe import RECIPE, Phase
-from research.tokenizer import CONTROLS, pieces, varying, widened, with_words
-from research.training import Trainer, reproducible
-from rtl_agent_gym.demo.shipped import RENDERER, shipped
+from research.recipe import Phase
+from research.tokenizer import CONTROLS, pieces, varying
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.apis.completions import ChatCompletions
 from rtl_agent_gym.policies.harness import check_agent, mini_swe_agent
@@ -161,26 +158,13 @@ def make(
         recipe: The models by the names of the shipped ones that they come from.
         episodes: Those that the tokens are chosen from.
     """
-    import transformers
-
-    library: Any = transformers
     family = FAMILIES[FAMILY]
-    with reproducible():
-        for name, lessons in recipe.items():
-            plain = library.AutoTokenizer.from_pretrained(shipped(name))
-            chosen = words(plain, family, episodes, 0)
-            tokenizer = with_words(plain, list(chosen))
-            model = library.AutoModelForCausalLM.from_pretrained(shipped(name)).float()
-            with torch.no_grad():
-                model.model.norm.weight.div_(RECIPE.sharpened)
-            trainer = Trainer(widened(model, plain, tokenizer, chosen))
-            losses: list[float] = []
-
-            def note(step: int, loss: float, seconds: float, name: str = name, losses: list[float] = losses) -> None:
-                losses.append(loss)
-                if (step + 1) % 25 == 0:
-                    log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} s")
-                    losses.clear()
-
-            trainer.run(lessons.phase, Conversations(tokenizer).stream(family, lessons.mix, lessons.seed), note)
-            save(sharpened(trainer.model, RECIPE.sharpened), tokenizer, folder / name)
+    for name, lessons in recipe.items():
+        teach(
+            name,
+            lambda plain: words(plain, family, episodes, 0),
+            lambda tokenizer, lessons=lessons: Conversations(tokenizer).stream(family, lessons.mix, lessons.seed),
+            lessons.phase,
+            folder / name,
+            log,
+        )

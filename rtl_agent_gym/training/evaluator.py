@@ -100,7 +100,7 @@ class Evaluator:
         config = EvaluationConfig(
             problems=problems,
             renderer=await asyncio.to_thread(load_renderer, self.config),
-            episode=self.config.episode,
+            episode=self.config.episode.with_options(turn_rewards="none"),  # nothing is trained on
             reward=_official(self.config.reward),
             samples=samples,
             seed=o.seed,

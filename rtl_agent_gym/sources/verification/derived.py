@@ -56,7 +56,7 @@ _HIDDEN = "HIDDEN0_"
 _template = partial(harness_file, package=__package__)
 
 
-class _Form(NamedTuple):
+class Form(NamedTuple):
     """What differs between the kinds."""
 
     category: int
@@ -70,8 +70,8 @@ _VERDICT = (
     "prints do not count."
 )
 _INPUTS = "All its ports are inputs, with the names and widths of the ports of `{design}`."
-_FORMS: dict[Kind, _Form] = {
-    "stimulus": _Form(
+FORMS: dict[Kind, Form] = {
+    "stimulus": Form(
         12,
         "testbench",
         "verif/testbench.sv",
@@ -79,14 +79,14 @@ _FORMS: dict[Kind, _Form] = {
         f"once without parameters, drives it, and checks what it does. {_VERDICT} It accepts a design by ending "
         "without that, with `$finish`.",
     ),
-    "checker": _Form(
+    "checker": Form(
         13,
         "port_checker",
         "verif/port_checker.sv",
         f"Write a checker for it, as the module `port_checker` in `{{path}}`. {_INPUTS} `{STIMULI}` drives the design "
         f"and instantiates the checker beside it. {_VERDICT}",
     ),
-    "assertions": _Form(
+    "assertions": Form(
         14,
         "port_assertions",
         "verif/port_assertions.sv",
@@ -95,6 +95,7 @@ _FORMS: dict[Kind, _Form] = {
         f"reset up to 2 ns later; half a period is 5 ns. {_VERDICT}",
     ),
 }
+"""The forms of the tasks."""
 _RULES = (
     "Your file is run with hidden designs of the same name and ports: right ones, which may be written in another way, "
     f"and ones with a bug. It must accept every right design, whatever its outputs are before the first reset, and "
@@ -208,7 +209,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         options: Those of the problem.
     """
     problem, device = case.problem, case.device
-    form, files = _FORMS[options.kind], right_files(problem)
+    form, files = FORMS[options.kind], right_files(problem)
     design = device.text(files)
     others = {"renamed": renamed_inside(design, device) if findings.renamed else "", "netlist": findings.netlist}
     others = {f"right_{name}.sv": text for name, text in others.items() if text not in ("", design)}
@@ -248,7 +249,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         id=derived_id(problem, f"verify_{options.kind}_{case.key}"),
         category=form.category,
         difficulty=problem.difficulty,
-        prompt=_prompt(case, form),
+        prompt=task_for(case, form),
         system_message=problem.system_message,
         context=context,
         targets=(form.path,),
@@ -267,7 +268,8 @@ def cycles(problem: Problem) -> int:
     return FAMILY_CYCLES if "src/case.json" in problem.harness else CYCLES
 
 
-def _prompt(case: Case, form: _Form) -> str:
+def task_for(case: Case, form: Form) -> str:
+    """The task of writing a bench for a design."""
     task = form.task.format(path=form.path, design=case.device.name)
     return f"{documented(case.problem, case.device)}\n\n{task}\n\n{_RULES}\n"
 

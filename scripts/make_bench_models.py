@@ -1,0 +1,30 @@
+#!/usr/bin/env python
+"""Make a student and a teacher that write benches, from those that the package ships.
+
+    .venv/bin/python scripts/make_bench_models.py --out models
+
+Some minutes on one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from research.benches import LESSONS, make
+
+
+def main() -> None:
+    """Make the models."""
+    parser = argparse.ArgumentParser(description="Make a student and a teacher that write benches.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the models")
+    parser.add_argument("--only", nargs="+", choices=list(LESSONS), default=[], help="default: both models")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    recipe = {name: LESSONS[name] for name in options.only or LESSONS}
+    make(options.out, lambda line: print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True), recipe)
+
+
+if __name__ == "__main__":
+    main()
