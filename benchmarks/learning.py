@@ -6,6 +6,7 @@
     python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
     python benchmarks/learning.py --model spelled                   # a student of its own weights; see spelled.py
     python benchmarks/learning.py --model agent --models FOLDER     # through mini-swe-agent; see through_agent.py
+    python benchmarks/learning.py --model benches --models FOLDER   # that writes benches; see writing_benches.py
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
     python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
 
@@ -41,10 +42,11 @@ from learning_options import REWARD, SELF, Run, given, summary
 from learning_results import models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
-from repair import REPAIRS, repair
+from repair import repair
 from spelled import PICTURE, SPELLED, made_digest, spelled
 from supervised import SUPERVISED, supervised
 from through_agent import AGENTS, through_agent
+from writing_benches import BENCHES, writing
 
 from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import FOLDER, SMALL, shipped
@@ -54,11 +56,15 @@ from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.training.options import SftOptions, TrainOptions
 
+TURNS = {**REWARD, "turn_rewards": "files", "turn_grading_time": None}
+"""Each turn that changes files is graded, so that the run does not depend on the time that it takes."""
 RUNS = {
     "following": Run("distillation from the teacher that follows specifications", splits=True),
     "self": Run("distillation from itself with the reference solution in the prompt", SELF),
     "adapters": Run("the first, with adapters of rank 16", {"lora_rank": 16, "learning_rate": 4e-3}),
     "reward": Run("the reward alone", REWARD),
+    "turns": Run("the reward alone, divided among the turns", TURNS),
+    "shuffled": Run("control: the same in a random order", {**TURNS, "control": "shuffled_turns"}),
     "both": Run("the reward and the teacher", {**REWARD, "teacher_model": SMALL.name, "kl_penalty_coef": 1}),
     "permuted": Run("control: rewards permuted between problems", {**REWARD, "control": "permuted_rewards"}),
     "negated": Run("control: the KL with the opposite sign", {"control": "negated_kl"}),
@@ -88,6 +94,9 @@ def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         "tokens": sum(row["env/all/total_ac_tokens"] for row in outcome.metrics),
         "splits": {split: last[f"test/{split}/pass_rate"] for split in options["extra_held_out"]},
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics],
+        "held_out_curve": {
+            row["step"] + 1: row["test/pass_rate"] for row in outcome.metrics if "test/pass_rate" in row
+        },
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
         "seconds": round(time.monotonic() - begun),
     }
@@ -98,19 +107,25 @@ Measure = Callable[[str, int, argparse.Namespace], dict[str, Any]]
 MEASURES: dict[str, tuple[Measure, str]] = (
     {name: (measure, name) for name in RUNS}
     | {name: (supervised, name) for name in SUPERVISED}
-    | {f"repair-{name}": (repair, name) for name in REPAIRS}
+    | {f"repair-{name}": (repair, name) for name in ("before", "feedback", "scrambled")}
     | {f"hacking-{name}": (hacking, name) for name in ("before", "compile", "default")}
     | {f"smollm2-{name}": (pretrained, name) for name in PRETRAINED}
     | {name: (spelled, name) for name in SPELLED}
     | {name: (through_agent, name) for name in AGENTS}
+    | {name: (writing, name) for name in BENCHES}
 )
 """How each run is done, and its name there."""
 
 MODELS = {
-    "small": ([name for name in MEASURES if not name.startswith(("agent-", "smollm2-", "spelled-"))], [0, 1, 2], 128),
+    "small": (
+        [name for name in MEASURES if not name.startswith(("agent-", "benches-", "smollm2-", "spelled-"))],
+        [0, 1, 2],
+        128,
+    ),
     "spelled": (list(SPELLED), [0, 1, 2], 256),
     "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 32),
     "agent": (list(AGENTS), [0, 1, 2], 128),
+    "benches": (list(BENCHES), [0, 1, 2], 64),
 }
 """The runs of each student, and the defaults of its seeds and its number of held-out problems."""
 
@@ -121,6 +136,7 @@ TABLES = (
     ("a student of its own weights", list(SPELLED), "after"),
     ("SmolLM2-135M-Instruct", MODELS["smollm2"][0], "after"),
     ("through another agent", list(AGENTS), "after"),
+    ("benches", list(BENCHES), "after"),
 )
 """Each table's title, its runs, and the share that it shows."""
 
@@ -128,7 +144,9 @@ TABLES = (
 def print_tables(folder: Path) -> None:
     """Print the tables in Markdown. Raises `UsageError` if results of different models would be pooled."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
-    what |= {name: run.what for name, run in SPELLED.items()} | {name: run.what for name, run in AGENTS.items()}
+    what |= {name: run.what for name, run in SPELLED.items()} | {
+        name: run.what for name, run in (AGENTS | BENCHES).items()
+    }
     for names, *_ in MODELS.values():
         models_of([row for row in found if row["name"] in names])
     what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
@@ -138,8 +156,9 @@ def print_tables(folder: Path) -> None:
 
 def models_digest(name: str, folder: Path) -> str:
     """What identifies the files of the models of a run; `folder` has those that are not in the package."""
-    if name in SPELLED or name in AGENTS:
-        return made_digest(folder, "make_spelled_models" if name in SPELLED else "make_agent_models")
+    for runs, script in ((SPELLED, "spelled"), (AGENTS, "agent"), (BENCHES, "bench")):
+        if name in runs:
+            return made_digest(folder, f"make_{script}_models")
     recipe = SMOLLM if name in MODELS["smollm2"][0] else SMALL
     return f"{recipe.digest('student')}-{recipe.digest('teacher')}"
 
@@ -181,7 +200,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
     parser.add_argument(
-        "--models", type=Path, default=FOLDER / "spelled", help="folder of the models of spelled-… and agent-…"
+        "--models",
+        type=Path,
+        default=FOLDER / "spelled",
+        help="folder of the models of spelled-…, agent-… and benches-…",
     )
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")

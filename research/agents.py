@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,11 +161,9 @@ def make(
     """
     family = FAMILIES[FAMILY]
     for name, lessons in recipe.items():
-        teach(
-            name,
-            lambda plain: words(plain, family, episodes, 0),
-            lambda tokenizer, lessons=lessons: Conversations(tokenizer).stream(family, lessons.mix, lessons.seed),
-            lessons.phase,
-            folder / name,
-            log,
-        )
+
+        def conversations(tokenizer: Any, lessons: Lessons = lessons) -> Iterator[TokenEpisode]:
+            return Conversations(tokenizer).stream(family, lessons.mix, lessons.seed)
+
+        chosen = partial(words, family=family, episodes=episodes, seed=0)
+        teach(name, chosen, conversations, lessons.phase, folder / name, log)

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.derivation import Case, Device
 from rtl_agent_gym.sources.families import FAMILIES, SPECIFICATION
 from rtl_agent_gym.sources.families.family import TARGET, Parameters
-from rtl_agent_gym.sources.verification.derived import FORMS, task_for
+from rtl_agent_gym.sources.verification.derived import FORMS, Kind, task_for
 
 FAMILY = FAMILIES["registers"]
-KIND = "assertions"
+KIND: Kind = "assertions"
 RESET_ALONE, WITHOUT_ENABLE = "reset_alone", "without_enable"
 
 
@@ -140,8 +140,8 @@ def stream(lessons: Lessons, encoder: Encoder) -> Iterator[TokenEpisode]:
         yield encoder.encode(draw(lessons, rng))
 
 
-def words(tokenizer: Any, episodes: int, seed: int) -> list[str]:
-    """The texts that become tokens, the longest first."""
+def words(tokenizer: Any, episodes: int, seed: int) -> dict[str, str]:
+    """The texts that become tokens, the longest first, each with itself, whose parts its embeddings begin with."""
     rng, count = random.Random(seed), Counter[str]()
     names = varying("|".join(pieces([FAMILY])))
     renderer = get_renderer(RENDERER)
@@ -155,7 +155,7 @@ def words(tokenizer: Any, episodes: int, seed: int) -> list[str]:
         for text, often in count.items()
         if often >= episodes // 20 and len(tokenizer.encode(text, add_special_tokens=False)) > 1
     ]
-    return sorted(found, key=lambda text: (-len(text), text))
+    return {text: text for text in sorted(found, key=lambda text: (-len(text), text))}
 
 
 def make(
@@ -173,11 +173,9 @@ def make(
         episodes: Those that the tokens are chosen from.
     """
     for name, lessons in recipe.items():
-        teach(
-            name,
-            lambda plain: {text: text for text in words(plain, episodes, 0)},
-            lambda tokenizer, lessons=lessons: stream(lessons, Encoder(get_renderer(RENDERER, tokenizer), tokenizer)),
-            lessons.phase,
-            folder / name,
-            log,
-        )
+
+        def conversations(tokenizer: Any, lessons: Lessons = lessons) -> Iterator[TokenEpisode]:
+            return stream(lessons, Encoder(get_renderer(RENDERER, tokenizer), tokenizer))
+
+        chosen = partial(words, episodes=episodes, seed=0)
+        teach(name, chosen, conversations, lessons.phase, folder / name, log)

@@ -1,0 +1,70 @@
+"""The runs in which a student writes benches for registers, and is measured by the mutants that these reject.
+
+`scripts/make_bench_models.py` makes the models. The hidden designs of the problems must be examined first: a source
+that was not says by which command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from typing import Any
+
+from deceived import another_specification, reading_something_else
+from learning_options import REWARD, Run, given, summary
+from spelled import folder_of
+
+from research.benches import KIND
+from rtl_agent_gym.demo.jobs import train
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL
+from rtl_agent_gym.evaluation.results import read_results
+
+BENCHES = {
+    "benches-following": Run("distillation from a teacher that writes right benches"),
+    "benches-reward": Run("the mutants alone, as the reward", {**REWARD, "reward": "dense"}),
+    "benches-specification": Run("control: the teacher reads another specification", teacher="specification"),
+    "benches-permuted": Run(
+        "control: rewards permuted between problems", {**REWARD, "reward": "dense", "control": "permuted_rewards"}
+    ),
+}
+"""The runs by their name on the command line."""
+TRAINED = 128
+"""Problems of all runs."""
+_NOT_SHARED = ("student_model", "teacher_model", "problem_ids", "log_path")
+
+
+def source(count: int, seed: int, split: str) -> str:
+    """Verification problems of a split. One register in ten may have too few mutants that differ."""
+    return f"family:registers?count={count + count // 10}&seed={seed}&split={split}+verify?kind={KIND}&count={count}"
+
+
+def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """Do a run, or what is left of it, and return its result. `killed` are shares of the mutants of all problems."""
+    begun, run, folder = time.monotonic(), BENCHES[name], sizes.folder / f"{name}-{seed}"
+    shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
+    student, teacher = (folder_of(sizes.models, model, "make_bench_models") for model in ("student", "teacher"))
+    taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER, "reward": "proxy"}
+    options = shared | given({**taught, **run.options}, seed, sizes)
+    options |= {"cvdp_jsonl_path": source(TRAINED, 1, "train")}
+    options |= {"held_out": source(sizes.held_out, 100 + seed, "combinations")}
+    if options["teacher_model"] == "none":
+        options.pop("teacher_renderer_name")
+    deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+    if run.teacher == "specification":
+        deceived = reading_something_else(another_specification(options["cvdp_jsonl_path"]), teacher)
+    with deceived:
+        outcome = train(
+            options
+            | {"engine": "local", "student_model": student, "renderer_name": RENDERER, "system_prompt": "@/dev/null"}
+            | {"log_path": str(folder)}
+        )
+    evaluations = sorted((folder / "evaluations").glob("*-test"))
+    killed = [
+        [result.score.tests_passed / result.score.tests_total for result in read_results(one) if result.score]
+        for one in (evaluations[0], evaluations[-1])
+    ]
+    return summary(outcome, seed) | {
+        "killed": [round(sum(shares) / len(shares), 4) for shares in killed],
+        "seconds": round(time.monotonic() - begun),
+    }
