@@ -20,7 +20,6 @@ from gymnasium.wrappers import TimeLimit
 from ..episodes.episode import Episode, EpisodeConfig
 from ..episodes.rules import FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire, background_loop, run_sync
-from ..episodes.turn_rewards import TurnBudget
 from ..episodes.turns import result_numbers
 from ..errors import UsageError
 from ..problems import Problem, find_problem, load_problems
@@ -98,7 +97,6 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         self._lease: Lease | None = None
         self._episode: Episode | None = None
         self._screen: list[str] = []
-        self._turn_budget = TurnBudget(self.config.turn_grading_time)
 
     @property
     def episode(self) -> Episode | None:
@@ -133,7 +131,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 config=self.config,
                 seed=seed,
                 on_output=self._on_output,
-                turn_budget=self._turn_budget,
+                turn_budget=runtime.turn_budget(self.config.turn_grading_time, self._weights, self._function),
             )
             try:
                 opening = run_sync(self._episode.start())

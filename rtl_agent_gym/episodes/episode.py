@@ -56,8 +56,7 @@ class Episode:
         seed: Seed of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws
             a seed.
         on_output: Called with the output of commands while they run, for live display.
-        turn_budget: What `EpisodeConfig.turn_rewards` may cost, shared by the episodes of a run; None for this episode
-            alone, which has graded nothing yet and so may grade turns only without a limit.
+        turn_budget: For gradings of turns; see `Runtime.turn_budget`. None is one of this episode alone.
 
     Example:
         async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
@@ -92,8 +91,7 @@ class Episode:
             )
         else:
             raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
-        budget = turn_budget or TurnBudget(self.config.turn_grading_time)
-        self._turn_rewards = TurnRewards(problem, self.config.turn_rewards, self._submissions.grade, budget)
+        self._turn_rewards = TurnRewards.of(problem, self.config, self._submissions.grade, turn_budget)
         self._recording = Recording(problem, self.config)
         self._opening: Opening | None = None
         self._tokens: TokenTranscript | None = None
@@ -112,8 +110,7 @@ class Episode:
         self.oom_kills: int | None = None
         """Processes of the agent that the kernel ended for lack of memory, once it is graded; None if unknown."""
         self.turn_rewards: list[float] = []
-        """With `EpisodeConfig.turn_rewards`: what each turn earned, once the episode is graded; their sum is the
-        episode's reward."""
+        """What each turn earned, once the episode is graded and if `EpisodeConfig.turn_rewards` asks for it."""
         self.over = False
 
     @property
@@ -278,8 +275,7 @@ class Episode:
     def trained_numbers(self, score: Score) -> dict[str, float]:
         """`result_numbers` of the episode, once it is over; those of submissions only if its rules allow any."""
         numbers = result_numbers(score, self.stop_reason, self.turns, self.oom_kills)
-        if self._turn_rewards.wants_files:
-            numbers |= self._turn_rewards.numbers()
+        numbers |= self._turn_rewards.numbers()
         unused = set() if self.config.harness_feedback else {"submissions", "progress_reward"}
         return {name: number for name, number in numbers.items() if name not in unused}
 

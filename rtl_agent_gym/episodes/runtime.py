@@ -16,7 +16,7 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -29,6 +29,7 @@ from ..sandboxes.choice import kind, make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.options import GradingOptions
 from .rules import Grader
+from .turn_rewards import TurnBudget
 
 WAITING = 4
 """Scoring sandboxes that a scorer keeps ready: the episodes of a group end at about the same time."""
@@ -58,6 +59,7 @@ class Runtime(ABC):
         """Leases that are not released yet."""
         self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Grader] = {}
         self._judges = NamedJudges()
+        self._budgets: dict[tuple[Hashable, ...], TurnBudget] = {}
 
     @property
     @abstractmethod
@@ -91,6 +93,11 @@ class Runtime(ABC):
             if key not in self._graders:
                 self._graders[key] = self._grader(weights, cache, waiting, options)
             return self._graders[key]
+
+    def turn_budget(self, share: float | None, *reward: Hashable) -> TurnBudget:
+        """What `EpisodeConfig.turn_rewards` may cost the episodes with this share and this reward, all together."""
+        with _lock:
+            return self._budgets.setdefault((share, *reward), TurnBudget(share))
 
     @abstractmethod
     def _grader(

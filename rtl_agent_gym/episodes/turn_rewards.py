@@ -23,6 +23,7 @@ from ..errors import SandboxError
 from ..problems import Problem
 from ..problems.paths import graded_folders
 from ..scoring.score import Score
+from .rules import EpisodeConfig
 from .turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -116,6 +117,11 @@ class TurnRewards:
     _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _last: bytes = field(default=b"", init=False)
 
+    @classmethod
+    def of(cls, problem: Problem, rules: EpisodeConfig, grade: Grade, budget: TurnBudget | None) -> TurnRewards:
+        """Those of an episode with these rules. Without a budget of the run, it has one of its own."""
+        return cls(problem, rules.turn_rewards, grade, budget or TurnBudget(rules.turn_grading_time))
+
     @property
     def wants_files(self) -> bool:
         """Whether `after` needs the files."""
@@ -204,7 +210,9 @@ class TurnRewards:
         return before if reward is None else reward
 
     def numbers(self) -> dict[str, float]:
-        """Metrics: the turns whose files were graded, and the seconds that it took."""
+        """Metrics: the turns whose files were graded, and the seconds that it took. None unless files are graded."""
+        if not self.wants_files:
+            return {}
         graded = [found for found in self._potentials.values() if isinstance(found, _Graded)]
         return {
             "turns_graded": float(sum(found.reward is not None for found in graded)),

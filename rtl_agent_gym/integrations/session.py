@@ -49,6 +49,8 @@ class Result:
     stop_reason: StopReason
     numbers: dict[str, float]
     """See `result_numbers`."""
+    turn_rewards: tuple[float, ...] = ()
+    """See `Episode.turn_rewards`."""
 
     @property
     def reward(self) -> float:
@@ -132,6 +134,7 @@ class ToolSession:
                 renderer=get_renderer("qwen3"),
                 config=self.config.with_options(teach_dialect=False),
                 seed=self._seed,
+                turn_budget=runtime.turn_budget(self.config.turn_grading_time, self._weights, self._function),
             )
             await self._episode.start()
         except BaseException:
@@ -187,7 +190,8 @@ class ToolSession:
         async with self._playing:
             score = await self.episode.finish(reason)
         stop = self.episode.stop_reason or reason
-        return Result(score, stop, result_numbers(score, stop, self.episode.turns, self.episode.oom_kills))
+        numbers = result_numbers(score, stop, self.episode.turns, self.episode.oom_kills)
+        return Result(score, stop, numbers, tuple(self.episode.turn_rewards))
 
     async def close(self) -> None:
         """End the container, and return what was leased. Idempotent."""

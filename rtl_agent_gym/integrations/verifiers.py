@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import verifiers.v1 as vf
 from openai import APIStatusError, AsyncOpenAI
@@ -155,11 +155,15 @@ class CVDPTaskConfig(vf.TaskConfig):
     scoring_timeout: float = DEFAULTS.scoring_timeout
     harness_feedback: int = DEFAULTS.harness_feedback
     progress_coef: float = DEFAULTS.progress_coef
+    turn_rewards: Literal["none", "submissions", "files"] = "none"
+    """Puts what each turn earned into the trace's ``info["turn_rewards"]``."""
+    turn_grading_time: float | None = DEFAULTS.turn_grading_time
     transcript_dir: Path | None = None
 
     def rules(self) -> EpisodeConfig:
         """The rules. Raises `UsageError` if a value is out of its range."""
-        return EpisodeConfig.from_record(self.model_dump(), transcript_dir=self.transcript_dir)
+        turns = {"turn_rewards": self.turn_rewards, "turn_grading_time": self.turn_grading_time}
+        return EpisodeConfig.from_record(self.model_dump(), transcript_dir=self.transcript_dir, **turns)
 
 
 class CVDPTasksetConfig(vf.TasksetConfig):
@@ -196,6 +200,8 @@ class CVDPTask(vf.Task[CVDPData, CVDPState, CVDPTaskConfig]):
             result = await trace.state.session.finish(reason)
         trace.state.numbers = result.numbers
         trace.info |= {"stop_reason": result.stop_reason, "score": result.score.model_dump(mode="json")}
+        if result.turn_rewards:
+            trace.info["turn_rewards"] = list(result.turn_rewards)
 
     @vf.reward
     async def hidden_tests(self, trace: vf.Trace) -> float:

@@ -248,7 +248,6 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine, runtime: Runtime) -> None:
     from ..engines.connect import RUNNING_PATIENCE
     from ..envs.tinker_config import load_renderer
-    from ..episodes.turn_rewards import TurnBudget
     from .checkpointer import Checkpointer
     from .evaluator import Evaluator
     from .loop import TrainingLoop
@@ -281,7 +280,7 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
         if plan.supervised is not None and isinstance(o, SftOptions):
             loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)
         else:
-            player = EpisodePlayer(config, renderer, runtime, o.seed, o.agent, TurnBudget(o.turn_grading_time))
+            player = EpisodePlayer(config, renderer, runtime, o.seed, o.agent)
             loop = TrainingLoop(
                 o, plan.batches(), player, checkpointer, teachers, evaluator, folder, progress,
                 renderer=renderer, on_metrics=on_metrics,

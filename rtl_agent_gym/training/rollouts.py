@@ -36,7 +36,6 @@ from ..envs.problem_order import Batches
 from ..envs.tinker_config import TinkerEnvConfig
 from ..episodes.episode import Episode
 from ..episodes.runtime import Runtime
-from ..episodes.turn_rewards import TurnBudget
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import play, rules_for
@@ -145,8 +144,6 @@ class EpisodePlayer:
     seed: int
     agent: str = "none"
     """See `TrainOptions.agent`."""
-    turn_budget: TurnBudget | None = None
-    """Of the run; see `EpisodeConfig.turn_rewards`."""
 
     async def __call__(self, problem: Problem, policy: TokenSamplerPolicy) -> Rollout:
         """Play an episode. Raises like `evaluation.play.play`."""
@@ -160,7 +157,7 @@ class EpisodePlayer:
             config=rules if agent is None else rules_for(agent, rules),
             # With a shared seed, what one episode learns of a submission's stimuli would help the others.
             seed=None if rules.harness_feedback else self.seed,
-            turn_budget=self.turn_budget,
+            turn_budget=self.runtime.turn_budget(rules.turn_grading_time, config.reward),
         )
         if agent is None:
             return Rollout.of(episode, await play(episode, policy))
