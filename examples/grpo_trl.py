@@ -2,9 +2,10 @@
 """GRPO with TRL's own trainer: the model works in real shells, and hidden tests give the reward.
 
     .venv/bin/python examples/grpo_trl.py [--model Qwen/Qwen3-1.7B] [--problems bundled] [--group 8] [--max-turns 12]
-        [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--out runs/grpo]
+        [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--settings FILE] [--out runs/grpo]
 
-Everything but the environment, its dataset and the reward is TRL's. For generation with vLLM, set `use_vllm`.
+Everything but the environment, its dataset and the reward is TRL's. A YAML file of `GRPOConfig`'s settings has the rest,
+such as generation with vLLM: ``examples/trl`` has one for 8 GPUs.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # environments are an experimental feature of TRL
 
+import yaml
 from trl import GRPOConfig, GRPOTrainer
 
 from rtl_agent_gym import EpisodeConfig
@@ -63,11 +66,14 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=12000, help="tokens of an episode, outputs included")
     parser.add_argument("--steps", type=int, default=100, help="optimizer steps")
     parser.add_argument("--learning-rate", type=float, default=1e-6, help="learning rate")
+    parser.add_argument("--settings", type=Path, help="YAML file of other settings of GRPOConfig")
     parser.add_argument("--out", default="runs/grpo", help="folder for checkpoints")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    trainer = make_trainer(read_options())
+    options = read_options()
+    settings = yaml.safe_load(options.settings.read_text()) if options.settings else {}
+    trainer = make_trainer(options, **settings)
     trainer.train()
     trainer.save_model()

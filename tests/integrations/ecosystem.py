@@ -159,7 +159,11 @@ async def call(name: str, function: str, *arguments: Any, **variables: str) -> A
     Returns:
         The result as JSON gives it: lists for tuples, dicts for dataclasses.
     """
-    python = await asyncio.to_thread(environment, name)
+    return await call_in(await asyncio.to_thread(environment, name), name, function, *arguments, **variables)
+
+
+async def call_in(python: Path | str, name: str, function: str, *arguments: Any, **variables: str) -> Any:
+    """The same with a Python of the caller's."""
     process = await asyncio.create_subprocess_exec(
         *(str(python), "-m", "tests.integrations.drive", f"tests.integrations.drive_{name}", function),
         cwd=ROOT,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
@@ -214,6 +215,19 @@ class TestEpisodes:
                 break
             time.sleep(1)
         assert not (owned(int(number), every=True) | running(set(sandboxes)))
+
+
+def test_trl_and_accelerate_accept_the_run_for_8_gpus(tmp_path: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from trl import GRPOConfig
+
+    settings = yaml.safe_load((ROOT / "examples/trl/grpo.yaml").read_text())
+    cpu = {"bf16": False, "use_cpu": True, "output_dir": str(tmp_path)}
+    config = GRPOConfig(**settings | cpu, num_generations=8, per_device_train_batch_size=8, max_completion_length=28672)
+    assert (config.use_vllm, config.vllm_mode, config.vllm_max_model_length) == (True, "colocate", 32768)
+    machine = load_config_from_file(str(ROOT / "examples/trl/accelerate.yaml"))
+    assert (machine.num_processes, machine.distributed_type) == (8, "FSDP")
+    assert machine.fsdp_config["fsdp_version"] == 2
 
 
 @pytest.mark.docker
