@@ -4,8 +4,8 @@
     .venv/bin/python examples/grpo_trl.py [--model Qwen/Qwen3-1.7B] [--problems bundled] [--group 8] [--max-turns 12]
         [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--settings FILE] [--out runs/grpo]
 
-Everything but the environment, its dataset and the reward is TRL's. A YAML file of `GRPOConfig`'s settings has the rest,
-such as generation with vLLM: ``examples/trl`` has one for 8 GPUs.
+Everything but the environment, its dataset and the reward is TRL's. Other settings of `GRPOConfig`, such as generation
+with vLLM, come from a YAML file: ``examples/trl`` has one for 8 GPUs.
 """
 
 from __future__ import annotations
