@@ -62,6 +62,7 @@ FRAMEWORKS = {
     "uvicorn": {"integrations/openenv_server.py"},
     "inspect_ai": {"integrations/inspect.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
+    "nemo_rl": {"integrations/nemo_rl.py"},
 }
 """Where a framework may be imported: most of them are in no environment that has another one."""
 
