@@ -1,8 +1,8 @@
 #!/usr/bin/env python
 """GRPO with TRL's own trainer: the model works in real shells, and hidden tests give the reward.
 
-    .venv/bin/python examples/grpo_trl.py [--model Qwen/Qwen3-1.7B] [--problems bundled] [--group 8] [--max-turns 12]
-        [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--settings FILE] [--out runs/grpo]
+    .venv/bin/python examples/grpo_trl.py [--model Qwen/Qwen3-1.7B] [--problems bundled] [--rows all] [--group 8]
+        [--max-turns 12] [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--settings FILE] [--out runs/grpo]
 
 Everything but the environment, its dataset and the reward is TRL's. Other settings of `GRPOConfig`, such as generation
 with vLLM, come from a YAML file: ``examples/trl`` has one for 8 GPUs.
@@ -23,6 +23,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from rtl_agent_gym import EpisodeConfig
 from rtl_agent_gym.integrations.trl import RTLEnvironment, hidden_tests, make_dataset
+from rtl_agent_gym.problems import load_problems
 
 
 def make_trainer(options: argparse.Namespace, kind: type[GRPOTrainer] = GRPOTrainer, **more: Any) -> GRPOTrainer:
@@ -31,21 +32,25 @@ def make_trainer(options: argparse.Namespace, kind: type[GRPOTrainer] = GRPOTrai
     Args:
         options: See `read_options`; ``model`` may also be a loaded model, and ``problems`` a list.
         kind: The trainer's class.
-        more: Other settings: ``processing_class`` is the trainer's, the rest is `GRPOConfig`'s.
+        more: Other settings, which count before those: ``processing_class`` is the trainer's, the rest `GRPOConfig`'s.
     """
-    environment = partial(RTLEnvironment, options.problems, config=EpisodeConfig(max_turns=options.max_turns))
+    problems = options.problems
+    if isinstance(problems, str):
+        problems = load_problems(problems, rows=options.rows)
+    environment = partial(RTLEnvironment, problems, config=EpisodeConfig(max_turns=options.max_turns))
     tokenizer = more.pop("processing_class", None)
-    config = GRPOConfig(
-        output_dir=options.out,
-        max_steps=options.steps,
-        learning_rate=options.learning_rate,
-        num_generations=options.group,
-        per_device_train_batch_size=options.group,  # that many episodes have a sandbox at the same time
-        max_tool_calling_iterations=options.max_turns,
-        max_completion_length=options.max_tokens,
-        logging_steps=1,
-        **{"report_to": [], **more},
-    )
+    settings = {
+        "output_dir": options.out,
+        "max_steps": options.steps,
+        "learning_rate": options.learning_rate,
+        "num_generations": options.group,
+        "per_device_train_batch_size": options.group,  # that many episodes have a sandbox at the same time
+        "max_tool_calling_iterations": options.max_turns,
+        "max_completion_length": options.max_tokens,
+        "logging_steps": 1,
+        "report_to": [],
+    }
+    config = GRPOConfig(**settings | more)
     return kind(
         model=options.model,
         args=config,
@@ -61,6 +66,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="Qwen/Qwen3-1.7B", help="a model whose chat template declares tools")
     parser.add_argument("--problems", default="bundled", help="source of the problems, such as a JSON Lines file")
+    parser.add_argument("--rows", default="all", choices=("all", "fair", "partial", "sound"), help="which rows of CVDP")
     parser.add_argument("--group", type=int, default=8, help="episodes of one problem in a step")
     parser.add_argument("--max-turns", type=int, default=12, help="turns of an episode")
     parser.add_argument("--max-tokens", type=int, default=12000, help="tokens of an episode, outputs included")

@@ -62,6 +62,7 @@ FRAMEWORKS = {
     "uvicorn": {"integrations/openenv_server.py"},
     "inspect_ai": {"integrations/inspect.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
+    "nemo_rl": {"integrations/nemo_rl.py"},
 }
 """Where a framework may be imported: most of them are in no environment that has another one."""
 
@@ -87,7 +88,7 @@ def test_every_requirement_is_pinned_without_an_address() -> None:
     project = METADATA["project"]
     extras = project["optional-dependencies"]
     apart = {path.stem: path for path in (ROOT / "tests" / "integrations" / "requirements").glob("*.txt")}
-    assert apart.keys() - {"servers"} <= extras.keys()  # the code of vLLM and SGLang, which no extra installs
+    assert apart.keys() - {"prime", "servers"} <= extras.keys()  # prime-rl, vLLM and SGLang, which no extra installs
     assert names(project["dependencies"]) <= pinned
     for extra, requirements in extras.items():  # a framework that contradicts the pins has versions of its own
         own = names(apart[extra].read_text().splitlines()) if extra in apart else pinned

@@ -19,14 +19,15 @@ from skyrl.train.utils import validate_cfg
 
 from rtl_agent_gym.integrations.skyrl import register, rows
 
-ROWS = Path("runs/skyrl/rows.jsonl")
-"""The data set, which is written before the run."""
+TRAIN, VALIDATION = Path("runs/skyrl/train.jsonl"), Path("runs/skyrl/validation.jsonl")
+"""The data sets, which are written before the run: rows of CVDP that are known to be fair, and the bundled problems."""
 
 RUN = """
-data.train_data=['runs/skyrl/rows.jsonl']
-data.val_data=['runs/skyrl/rows.jsonl']
+data.train_data=['runs/skyrl/train.jsonl']
+data.val_data=['runs/skyrl/validation.jsonl']
 trainer.strategy=fsdp
 trainer.policy.model.path=Qwen/Qwen3.5-9B
+trainer.policy.language_model_only=true
 trainer.policy.optimizer_config.lr=1e-6
 trainer.placement.colocate_all=true
 trainer.placement.policy_num_gpus_per_node=8
@@ -46,11 +47,14 @@ trainer.ckpt_path=runs/skyrl/checkpoints
 generator.inference_engine.num_engines=8
 generator.inference_engine.tensor_parallel_size=1
 generator.inference_engine.backend=vllm
+generator.inference_engine.language_model_only=true
+generator.inference_engine.engine_init_kwargs={max_model_len:32768}
 generator.n_samples_per_prompt=8
 generator.max_turns=50
 generator.max_input_length=28672
 generator.sampling_params.max_generate_length=4096
 generator.sampling_params.logprobs=0
+generator.eval_sampling_params.max_generate_length=4096
 generator.batched=false
 generator.chat_template_kwargs={enable_thinking:true}
 environment.env_class=rtl
@@ -98,8 +102,13 @@ def main() -> None:
 
     config = read_options(sys.argv[1:])
     options = dict(config.environment.skyrl_gym.rtl)
-    ROWS.parent.mkdir(parents=True, exist_ok=True)
-    ROWS.write_text("".join(json.dumps(row) + "\n" for row in rows(options["problems"])))
+    source = options["problems"]
+    for path, found in (
+        (TRAIN, rows(source, keep="fair" if source == "cvdp" else "all")),
+        (VALIDATION, rows("bundled")),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in found))
 
     @ray.remote(num_cpus=1)
     def train() -> None:

@@ -12,26 +12,22 @@ raised.
 
 from __future__ import annotations
 
-import logging
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from ..envs import CVDPAgenticEnv
 from ..envs.gym_env import read_problems
 from ..episodes.rules import EpisodeConfig
-from ..episodes.turns import result_numbers
-from ..errors import SandboxError, UsageError
-from ..retries import EPISODE
-from .session import find_problem, read_source
+from ..errors import UsageError
+from ..problems import load_problems
+from ..problems.notes import Rows
+from .replay import ReplayedEnv
+from .session import absolute
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
-
-_log = logging.getLogger(__name__)
 
 
 class RTLTextEnv(BaseTextEnv):
@@ -40,7 +36,8 @@ class RTLTextEnv(BaseTextEnv):
     Args:
         env_config: ``problems`` (the source, ``"bundled"`` by default), ``attempts`` (of each turn),
             and the arguments of `CVDPAgenticEnv`, such as ``renderer``, ``reward`` and ``max_turns``.
-        extras: The row, with ``problem_id``. SkyRL adds its own ``max_turns``, which counts if `env_config` has none.
+        extras: The row, with ``problem_id``, and ``problems``, which counts before that of `env_config`. SkyRL adds its
+            own ``max_turns``, which counts if `env_config` has none.
 
     Raises:
         UsageError: There is no such problem, or an option is wrong.
@@ -53,13 +50,9 @@ class RTLTextEnv(BaseTextEnv):
             raise UsageError("a row of SkyRL's data needs the column problem_id; rows() makes such rows")
         if "max_turns" in row:
             options.setdefault("max_turns", row["max_turns"])
-        self._attempts = int(options.pop("attempts", EPISODE.attempts))
-        problem = find_problem(str(options.pop("problems", "bundled")), row["problem_id"])
-        self._env = CVDPAgenticEnv([problem], **options)
-        self._seed = secrets.randbits(31)
-        self._played: list[tuple[str, dict[str, Any]]] = []
-        """Each turn: what the model wrote, and what was observed of it, as in `_evidence`."""
-        self._running = False
+        if "problems" in row:
+            options["problems"] = row["problems"]
+        self._env = ReplayedEnv(row["problem_id"], options)
         self.max_turns = self._env.config.max_turns
 
     def init(self, prompt: Any) -> tuple[list[dict[str, str]], dict[str, Any]]:
@@ -68,8 +61,7 @@ class RTLTextEnv(BaseTextEnv):
         Raises:
             SandboxError: The machine failed in each attempt.
         """
-        self._played.clear()
-        info = self._attempt(self._begin)
+        info = self._env.begin()
         return info["messages"], {name: value for name, value in info.items() if name != "messages"}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
@@ -78,65 +70,35 @@ class RTLTextEnv(BaseTextEnv):
         Raises:
             SandboxError: The machine failed in each attempt. The sandbox has ended.
         """
-        observation, reward, terminated, truncated, info = self._attempt(lambda: self._step(action))
-        self._played.append((action, _evidence(info)))
+        observation, reward, done, info = self._env.step(action)
         self.turns += 1
-        done = terminated or truncated
         observations = [] if done else [{"role": "user", "content": observation}]
-        return BaseTextEnvStepOutput(observations=observations, reward=float(reward), done=done, metadata=info)
+        return BaseTextEnvStepOutput(observations=observations, reward=reward, done=done, metadata=info)
 
     def get_metrics(self) -> dict[str, Any]:
         """`result_numbers` of an episode that was graded; otherwise none."""
-        episode = self._env.episode
-        score = episode.turns[-1].score if episode is not None and episode.turns else None
-        if episode is None or score is None:
-            return {}
-        return result_numbers(score, episode.stop_reason, episode.turns, episode.oom_kills)
+        return self._env.numbers()
 
     def close(self) -> None:
         """End the sandbox. Idempotent."""
-        self._running = False
         self._env.close()
 
-    def _attempt(self, work: Callable[[], Any]) -> Any:
-        for left in reversed(range(max(self._attempts, 1))):
-            try:
-                return work()
-            except SandboxError as fault:
-                self.close()
-                if not left:
-                    raise
-                _log.warning("the episode is played again up to turn %d: %s", len(self._played) + 1, fault)
-        raise AssertionError("unreachable")
 
-    def _begin(self) -> dict[str, Any]:
-        _, info = self._env.reset(seed=self._seed)
-        self._running = True
-        return info
-
-    def _step(self, action: str) -> Any:
-        if not self._running:
-            self._begin()
-            for number, (text, before) in enumerate(self._played, start=1):
-                if _evidence(self._env.step(text)[-1]) != before:
-                    raise SandboxError(f"replay diverged at turn {number}")
-        return self._env.step(action)
-
-
-def _evidence(info: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same when a turn is played again; outputs may contain times and numbers of processes."""
-    return {name: info.get(name) for name in ("action", "exit_code", "timed_out", "stop_reason")}
-
-
-def rows(problems: str = "bundled", **rules: Any) -> list[dict[str, Any]]:
-    """The rows of SkyRL's data set for a source of problems: ``prompt``, ``env_class`` and ``problem_id``.
+def rows(problems: str = "bundled", *, keep: Rows = "all", **rules: Any) -> list[dict[str, Any]]:
+    """The rows of SkyRL's data set for a source: ``prompt``, ``env_class``, ``problem_id`` and ``problems``.
 
     `RTLTextEnv.init` replaces the prompt, which SkyRL only measures. Problems that cannot be scored with `rules`, the
     options of `EpisodeConfig` in ``env_config``, are left out, with a warning.
+
+    Args:
+        problems: The source; see `load_problems`.
+        keep: ``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better.
     """
-    kept, _ = read_problems(read_source(problems), EpisodeConfig().with_options(**rules).grading)
+    source = absolute(problems)
+    kept, _ = read_problems(load_problems(source, rows=keep), EpisodeConfig().with_options(**rules).grading)
+    common = {"env_class": NAME, "problems": source}
     return [
-        {"prompt": [{"role": "user", "content": problem.prompt}], "env_class": NAME, "problem_id": problem.id}
+        {"prompt": [{"role": "user", "content": problem.prompt}], "problem_id": problem.id, **common}
         for problem in kept
     ]
 

@@ -223,10 +223,11 @@ def test_trl_and_accelerate_accept_the_run_for_8_gpus(tmp_path: Path) -> None:
 
     settings = yaml.safe_load((ROOT / "examples/trl/grpo.yaml").read_text())
     cpu = {"bf16": False, "use_cpu": True, "output_dir": str(tmp_path)}
-    config = GRPOConfig(**settings | cpu, num_generations=8, per_device_train_batch_size=8, max_completion_length=28672)
+    config = GRPOConfig(**settings | cpu, num_generations=8, max_completion_length=28672)
     assert (config.use_vllm, config.vllm_mode, config.vllm_max_model_length) == (True, "colocate", 32768)
     machine = load_config_from_file(str(ROOT / "examples/trl/accelerate.yaml"))
     assert (machine.num_processes, machine.distributed_type) == (8, "FSDP")
+    assert config.generation_batch_size * machine.num_processes == 16 * config.num_generations
     assert machine.fsdp_config["fsdp_version"] == 2
 
 
@@ -250,7 +251,7 @@ def test_a_step_of_the_example_trains(tmp_path: Path) -> None:
         Script("fourth", (solve, "The fourth.")),
     ]
     options = Namespace(
-        model=model, problems=[gray()], group=4, max_turns=6, max_tokens=20000, steps=1, learning_rate=1e-2,
+        model=model, problems=[gray()], rows="all", group=4, max_turns=6, max_tokens=20000, steps=1, learning_rate=1e-2,
         out=str(tmp_path),
     )  # fmt: skip
     trainer = example.make_trainer(

@@ -1,0 +1,156 @@
+"""NeMo RL 0.6: an environment for the rollouts of its GRPO, and its data set.
+
+::
+
+    options = {"renderer": "qwen3_5", "max_turns": 50}
+    environment = ray.remote(RTLEnvironment).options(max_concurrency=64).remote(options)
+    dataset = RTLDataset(tokenizer, "cvdp", keep="fair", renderer="qwen3_5")
+    grpo_train(…, task_to_env={NAME: environment}, …)
+
+NeMo RL has no way to leave an episode out. So a machine fault is repaired inside, as in `ReplayedEnv`, and only one in
+each attempt is raised. It tokenizes an observation as it is, so observations carry the dialect's control tokens.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
+
+from ..envs.gym_env import read_problems
+from ..episodes.prompt import open_prompt
+from ..episodes.rules import EpisodeConfig
+from ..problems import load_problems
+from ..problems.notes import Rows
+from ..renderers import get_renderer
+from ..renderers.vocabularies import written_out
+from .replay import ReplayedEnv
+from .session import absolute
+
+NAME = "rtl"
+"""The name of the task in NeMo RL's batches."""
+
+
+class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
+    """Plays the episodes of all rollouts. An episode begins with its first turn.
+
+    The metadata of a sample are ``problem_id`` and ``problems`` (the source), and after its first turn ``episode``.
+    Rollouts that NeMo RL cuts off at its own limits end without a word: their sandboxes end after `idle_seconds`.
+
+    Args:
+        cfg: ``workers`` (turns that are played at the same time in one call), ``idle_seconds``, ``attempts``, and the
+            arguments of `CVDPAgenticEnv`, such as ``renderer`` and ``max_turns``: give NeMo RL's ``max_rollout_turns``,
+            so that an episode's last turn is graded.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        options = dict(cfg or {})
+        self._idle = float(options.pop("idle_seconds", 3600.0))
+        self._threads = ThreadPoolExecutor(int(options.pop("workers", 64)), "rtl")
+        self._renderer = get_renderer(options.get("renderer", "qwen3"))
+        self._options = options
+        self._episodes: dict[str, tuple[ReplayedEnv, float]] = {}
+        """The running episodes, and when the last turn of each ended, in seconds of the monotonic clock."""
+        self._lock = threading.Lock()
+
+    def step(
+        self, message_log_batch: list[list[dict[str, Any]]], metadata: list[dict[str, Any]]
+    ) -> EnvironmentReturn[dict[str, Any]]:
+        """Play the last message of each log.
+
+        Raises:
+            SandboxError: The machine failed in each attempt of an episode.
+        """
+        self._end_idle()
+        texts = [log[-1]["content"] for log in message_log_batch]
+        turns = list(self._threads.map(self._turn, texts, metadata))
+        observations, after, rewards, over = (list(column) for column in zip(*turns, strict=True))
+        return EnvironmentReturn(
+            observations=[{"role": "environment", "content": text} for text in observations],
+            metadata=after,
+            next_stop_strings=[None] * len(turns),
+            rewards=torch.tensor(rewards, dtype=torch.float32),
+            terminateds=torch.tensor(over, dtype=torch.bool),
+            answers=None,
+        )
+
+    def _turn(self, text: str, metadata: Mapping[str, Any]) -> tuple[str, dict[str, Any], float, bool]:
+        rest = {name: value for name, value in metadata.items() if name != "episode"}
+        number = str(metadata.get("episode") or uuid.uuid4())
+        with self._lock:
+            env, _ = self._episodes.pop(number, (None, 0.0))
+        if env is None:
+            env = ReplayedEnv(rest["problem_id"], self._options | {"problems": rest["problems"]})
+            env.begin()
+        try:
+            observation, reward, over, _ = env.step(text)
+        except BaseException:
+            env.close()
+            raise
+        if over:
+            env.close()
+            return "", rest, reward, True
+        with self._lock:
+            self._episodes[number] = env, time.monotonic()
+        framed = written_out(self._renderer.turn_pieces([observation]))
+        return framed, {**rest, "episode": number}, reward, False
+
+    def _end_idle(self) -> None:
+        oldest = time.monotonic() - self._idle
+        with self._lock:
+            ended = [number for number, (_, last) in self._episodes.items() if last < oldest]
+            envs = [self._episodes.pop(number)[0] for number in ended]
+        for env in envs:
+            env.close()
+
+    def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, Any]]:
+        """Nothing to add."""
+        return batch, {}
+
+    def shutdown(self) -> None:
+        """End all sandboxes."""
+        self._idle = 0.0
+        self._end_idle()
+
+
+class RTLDataset(Sequence[dict[str, Any]]):
+    """The problems of a source as NeMo RL's rows: prompts as token ids, and the metadata of `RTLEnvironment`.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        problems: The source; see `load_problems`.
+        keep: ``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better.
+        renderer: The dialect.
+        rules: Options of `EpisodeConfig`. Problems that cannot be scored with them are left out, with a warning.
+    """
+
+    def __init__(
+        self, tokenizer: Any, problems: str = "bundled", *, keep: Rows = "all", renderer: str = "qwen3", **rules: Any
+    ) -> None:
+        self._source, self._tokenizer, self._dialect = absolute(problems), tokenizer, get_renderer(renderer)
+        self._config = EpisodeConfig().with_options(**rules)
+        self._problems, _ = read_problems(load_problems(self._source, rows=keep), self._config.grading)
+
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def __getitem__(self, index: Any) -> Any:
+        problem = self._problems[index]
+        opening = open_prompt(problem, self._config, self._dialect)
+        text = self._dialect.initial_text(opening.system, opening.user)
+        ids = torch.tensor(self._tokenizer.encode(text, add_special_tokens=False), dtype=torch.int64)
+        return {
+            "message_log": [{"role": "user", "content": text, "token_ids": ids}],
+            "length": len(ids),
+            "extra_env_info": {"problem_id": problem.id, "problems": self._source},
+            "loss_multiplier": 1.0,
+            "idx": index,
+            "task_name": NAME,
+            "stop_strings": None,
+        }
