@@ -58,11 +58,14 @@ FRAMEWORKS = {
     "datasets": {"integrations/trl.py"},
     "harbor": {"integrations/harbor/verifier.py"},
     "openenv": {"integrations/openenv.py", "integrations/openenv_server.py"},
-    "fastapi": {"integrations/openenv_server.py"},
+    "fastapi": {"integrations/nemo_gym.py", "integrations/openenv_server.py"},
+    "nemo_gym": {"integrations/nemo_gym.py"},
     "uvicorn": {"integrations/openenv_server.py"},
     "inspect_ai": {"integrations/inspect.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
     "nemo_rl": {"integrations/nemo_rl.py"},
+    "verl": {"integrations/verl.py"},
+    "omegaconf": {"integrations/verl.py"},
 }
 """Where a framework may be imported: most of them are in no environment that has another one."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UsageError
 
@@ -28,6 +28,16 @@ class Segment:
     """Whether the model sampled them; otherwise they are the prompt, results or corrections."""
     logprobs: tuple[float, ...] = ()
     """Log-probabilities of the sampled ids, in nats; empty if none were recorded or the ids were not sampled."""
+
+
+class Response(NamedTuple):
+    """What follows the prompt, up to the last sampled token; three lists of equal length."""
+
+    ids: list[int]
+    mask: list[int]
+    """1 for a token that the model sampled, 0 for one that was appended."""
+    logprobs: list[float]
+    """Of the sampled tokens, in nats; 0 for the others, and empty if none were recorded."""
 
 
 class TokenTranscript:
@@ -116,6 +126,25 @@ class TokenTranscript:
                 raise UsageError("an action was recorded without log-probabilities")
             logprobs += segment.logprobs if segment.sampled else [0.0] * len(segment.ids)
         return logprobs
+
+    @property
+    def prompt(self) -> list[int]:
+        """The ids of the opening."""
+        return list(self._segments[0].ids)
+
+    @property
+    def response(self) -> Response:
+        """Prompt and response are the episode as most trainers want it. Without the reply to the last action, which the
+        model never read.
+
+        Raises:
+            UsageError: Some actions have log-probabilities and others none.
+        """
+        last = max((number for number, segment in enumerate(self._segments) if segment.sampled), default=0)
+        kept = self._segments[1 : last + 1]
+        recorded = any(segment.logprobs for segment in kept)
+        begin, end = len(self._segments[0].ids), sum(len(segment.ids) for segment in self._segments[: last + 1])
+        return Response(self.tokens[begin:end], self.mask[begin:end], self.logprobs[begin:end] if recorded else [])
 
     def model_input(self) -> tinker.ModelInput:
         """The tokens so far as a prompt for Tinker, one chunk per segment. Only new segments are converted."""

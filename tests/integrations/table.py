@@ -33,11 +33,13 @@ PINNED: dict[str, tuple[Path, str]] = {
     "OpenEnv": (REQUIREMENTS / "openenv.txt", "openenv"),
     "SkyRL-gym": (REQUIREMENTS / "skyrl.txt", "skyrl-gym"),
     "inspect_ai": (REQUIREMENTS / "inspect.txt", "inspect_ai"),
+    "verl": (REQUIREMENTS / "verl.txt", "verl"),
+    "NeMo Gym": (REQUIREMENTS / "nemo_gym.txt", "nemo-gym"),
 }
 """Where the version of each framework is pinned, and under which name."""
 IMPOSSIBLE = {("Harbor", "submissions"): "–"}
 """Scripts that a framework cannot play."""
-WITH_TOKENS = ("tinker-cookbook", "TRL", "verifiers")
+WITH_TOKENS = ("tinker-cookbook", "TRL", "verifiers", "verl")
 """Frameworks that keep tokens."""
 
 

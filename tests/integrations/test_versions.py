@@ -26,6 +26,7 @@ def test_the_table_has_the_versions_that_are_tested() -> None:
     for name, version in versions.items():
         assert f"{pinned(name)}.".startswith(f"{version}."), name
     others = {
+        ecosystem.REQUIREMENTS / "prime.txt",
         ecosystem.REQUIREMENTS / "train.txt",
         ecosystem.REQUIREMENTS / "servers.txt",
     }

@@ -169,3 +169,24 @@ def test_a_transcript_keeps_its_own_copy() -> None:
     assert transcript.tokens == [1, 2, 3]
     assert [segment.sampled for segment in transcript.segments] == [False, True]
     assert transcript.logprobs == [0.0, 0.0, -0.5]
+
+
+def test_the_response_ends_with_the_last_sampled_token() -> None:
+    transcript = TokenTranscript([1, 2])
+    assert (transcript.prompt, transcript.response) == ([1, 2], ([], [], []))
+    transcript.add_action([7, 8], [-0.5, -0.25])
+    transcript.append([3, 4])
+    transcript.add_action([9], [-1.0])
+    whole = ([7, 8, 3, 4, 9], [1, 1, 0, 0, 1], [-0.5, -0.25, 0.0, 0.0, -1.0])
+    assert transcript.response == whole
+    transcript.append([5])  # the model never read it
+    assert transcript.response == whole
+    transcript.add_action([6])
+    with pytest.raises(UsageError, match="without log-probabilities"):
+        _ = transcript.response
+
+
+def test_a_response_may_have_no_log_probabilities() -> None:
+    transcript = TokenTranscript([1])
+    transcript.add_action([7])
+    assert transcript.response == ([7], [1], [])

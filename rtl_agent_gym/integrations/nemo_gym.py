@@ -1,0 +1,216 @@
+"""NeMo Gym 0.7: a resources server whose one tool is the episode's shell, for any of its agents that call tools.
+
+::
+
+    POST /seed_session   a row of `rows`   starts the episode
+    POST /execute_bash   {"command": …}    plays a turn; the answer is the text that the model reads
+    POST /verify         the conversation  grades the files, and ends the episode
+
+A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym leaves such a sample out of scores and of
+training. The files are graded with hidden tests, which are in no row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import PlainTextResponse
+from nemo_gym.base_resources_server import (
+    BaseResourcesServerConfig,
+    BaseSeedSessionRequest,
+    BaseSeedSessionResponse,
+    BaseVerifyRequest,
+    BaseVerifyResponse,
+    SimpleResourcesServer,
+)
+from nemo_gym.failure_kinds import PROVIDER_UNAVAILABLE
+from nemo_gym.server_utils import SESSION_ID_KEY
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from ..episodes.prompt import tool_opening
+from ..episodes.rules import EpisodeConfig, read_reward
+from ..errors import SandboxError
+from ..problems.notes import Rows
+from ..renderers import TOOL_NAME, ToolCall
+from ..renderers.protocol import MAX_CALLS_READ
+from .session import OVER, ToolSession, choose_problems, find_problem, require_shell
+
+FAULT = "[the sandbox is not available; the episode is over]"
+"""What the model reads after a machine fault."""
+
+
+class RTLServerConfig(BaseResourcesServerConfig):
+    """The server's part of NeMo Gym's configuration."""
+
+    rules: dict[str, Any] = Field(default_factory=dict)
+    """Options of `EpisodeConfig` by name. Give ``max_turns`` to the agent as ``max_steps``, which counts the turns."""
+    reward: str | dict[str, Any] | None = None
+    """How the score becomes a reward; see `read_reward`."""
+    cache: str | None = None
+    """Folder of cached gradings; None for no cache."""
+    idle_seconds: float = Field(default=3600.0, gt=0)
+    """An episode that nobody has called for so long is ended when another one begins: its agent has failed."""
+
+
+class RTLSeedRequest(BaseSeedSessionRequest):
+    """A row of `rows`."""
+
+    problem_id: str
+    problems: str = "bundled"
+
+
+class RTLVerifyRequest(BaseVerifyRequest):
+    """A row of `rows`, and the conversation."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class RTLVerifyResponse(BaseVerifyResponse):
+    """The reward, and what is known of the episode."""
+
+    model_config = ConfigDict(extra="allow")
+    numbers: dict[str, float] = Field(default_factory=dict)
+    """See `result_numbers`; empty after a machine fault."""
+    turn_rewards: list[float] = Field(default_factory=list)
+    """See `Episode.turn_rewards`; one for each call."""
+
+
+@dataclass
+class _Running:
+    session: ToolSession
+    used: float
+    fault: SandboxError | None = None
+
+
+class RTLResourcesServer(SimpleResourcesServer):
+    """Episodes by NeMo Gym's sessions. Each has its sandbox until ``/verify``."""
+
+    config: RTLServerConfig
+    ray_enabled: ClassVar[bool] = False
+    _rules: EpisodeConfig = PrivateAttr()
+    _running: dict[str, _Running] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        rules = require_shell(EpisodeConfig().with_options(**self.config.rules))
+        # The agent counts the model's turns; here is a turn for each call, of which a turn may have several.
+        self._rules = rules.with_options(max_turns=rules.max_turns * MAX_CALLS_READ + 1)
+        read_reward(self.config.reward)
+
+    def setup_webserver(self) -> FastAPI:
+        app: FastAPI = super().setup_webserver()
+        app.post(f"/{TOOL_NAME}")(self.execute_bash)
+        return app
+
+    async def seed_session(self, request: Request, body: RTLSeedRequest) -> BaseSeedSessionResponse:
+        """Begin the episode of a row. A machine fault is kept for `verify`."""
+        await self._end_idle()
+        problem = await asyncio.to_thread(find_problem, body.problems, body.problem_id)
+        cache = None if self.config.cache is None else Path(self.config.cache)
+        session = ToolSession(problem, self._rules, reward=self.config.reward, cache=cache)
+        name = request.session[SESSION_ID_KEY]
+        before = self._running.pop(name, None)
+        self._running[name] = running = _Running(session, time.monotonic())
+        if before is not None:
+            await before.session.close()
+        try:
+            await session.start()
+        except SandboxError as fault:
+            running.fault = fault
+        return BaseSeedSessionResponse()
+
+    async def execute_bash(self, request: Request) -> PlainTextResponse:
+        """Play a turn of one call with the arguments that the model wrote. Answers what the model reads."""
+        running = self._of(request)
+        running.used = time.monotonic()
+        if running.fault is not None:
+            return PlainTextResponse(FAULT)
+        if running.session.over:
+            return PlainTextResponse(OVER)
+        call = ToolCall(TOOL_NAME, (await request.body()).decode("utf-8", "replace"))
+        try:
+            turn = await running.session.act([call])
+        except SandboxError as fault:
+            running.fault = fault
+            return PlainTextResponse(FAULT)
+        return PlainTextResponse(turn.replies()[0])
+
+    async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
+        """Grade the files, unless that has been done, and end the episode."""
+        running = self._of(request)
+        last = body.response.output[-1] if body.response.output else None
+        answered = getattr(last, "type", None) == "message"
+        given = body.model_dump()
+        try:
+            if running.fault is not None:
+                raise running.fault
+            result = await running.session.finish("completed" if answered else "max_turns")
+        except SandboxError as fault:
+            return RTLVerifyResponse(
+                **given,
+                reward=0.0,  # NeMo Gym needs a number; it counts none that is masked
+                mask_sample=True,
+                failure_kind=PROVIDER_UNAVAILABLE,
+                failure_reason=f"{type(fault).__name__}: {fault}",
+            )
+        finally:
+            self._running.pop(request.session[SESSION_ID_KEY], None)
+            await running.session.close()
+        turns = running.session.episode.turn_rewards
+        return RTLVerifyResponse(**given, reward=result.reward, numbers=result.numbers, turn_rewards=turns)
+
+    def _of(self, request: Request) -> _Running:
+        running = self._running.get(request.session[SESSION_ID_KEY])
+        if running is None:
+            raise HTTPException(400, "there is no episode in this session: call /seed_session first, with its cookie")
+        return running
+
+    async def _end_idle(self) -> None:
+        now = time.monotonic()
+        idle = [name for name, one in self._running.items() if now - one.used > self.config.idle_seconds]
+        for name in idle:
+            await self._running.pop(name).session.close()
+
+
+def rows(
+    problems: str = "bundled",
+    *,
+    ids: Sequence[str] | None = None,
+    categories: Sequence[str] | None = None,
+    difficulties: Sequence[str] | None = None,
+    kept: Rows = "all",
+    **rules: Any,
+) -> list[dict[str, Any]]:
+    """The rows of NeMo Gym's data for a source of problems: messages and tool, and the problem's name.
+
+    Args:
+        problems: The source; a path must be the same where the server runs.
+        ids, categories, difficulties: See `load_problems`.
+        kept: The option ``rows`` of `load_problems`.
+        rules: Options of `EpisodeConfig`, as in the server's configuration.
+
+    Raises:
+        ProblemError: The source cannot be read.
+        UsageError: No chosen problem can be scored here.
+    """
+    config = EpisodeConfig().with_options(**rules)
+    source, chosen = choose_problems(
+        problems, ids=ids, categories=categories, difficulties=difficulties, rows=kept, options=config.grading
+    )
+    made = []
+    for problem in chosen:
+        opening = tool_opening(problem, config)
+        tools = [{"type": "function", "strict": False, **tool["function"]} for tool in opening.tools]
+        asked = {"input": opening.messages, "tools": tools}
+        made.append({"responses_create_params": asked, "problem_id": problem.id, "problems": source})
+    return made
+
+
+if __name__ == "__main__":
+    RTLResourcesServer.run_webserver()

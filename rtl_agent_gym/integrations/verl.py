@@ -1,0 +1,326 @@
+"""verl 0.9: an agent loop, registered as ``rtl``, that plays an episode with the tokens of verl's engine.
+
+verl makes one `RTLAgentLoop` for each row and awaits `RTLAgentLoop.run`. Its configuration names the class and holds
+the rules::
+
+    # actor_rollout_ref.rollout.agent.agent_loop_config_path
+    - name: rtl
+      _target_: rtl_agent_gym.integrations.verl.RTLAgentLoop
+      rules: {max_turns: 30}
+
+Prompt and replies are this package's own (`Episode.tokens`): no chat template is rendered again, so what is trained on
+are exactly the ids that the engine read and sampled. An episode with a machine fault is played again; if the last
+attempt fails, too, `run` raises, and verl has no sample of that session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from omegaconf import OmegaConf
+from tenacity import RetryCallState, stop_after_attempt
+from verl.experimental.agent_loop.agent_loop import (
+    AgentLoopBase,
+    AgentLoopMetrics,
+    AgentLoopOutput,
+    register,
+)
+
+from ..engines.catalogue import renderer_for
+from ..episodes.episode import Episode
+from ..episodes.rules import EpisodeConfig, FunctionGrader, Reward, read_reward
+from ..episodes.runtime import acquire
+from ..errors import ModelError, RequestRefused, SandboxError, UsageError
+from ..evaluation.play import play
+from ..policies.protocol import Completion, smallest_turn
+from ..problems import Problem
+from ..problems.notes import Rows
+from ..renderers import Renderer, renderer_named
+from ..renderers.transcript import TokenTranscript
+from ..retries import EPISODE
+from .session import choose_problems, find_problem, require_shell
+
+NAME = "rtl"
+"""The name of the loop; the column ``agent_name`` of a row."""
+
+NUMBERS = (
+    "tests_passed", "tests_share", "format_valid", "syntax_valid", "interface", "compile", "violations",
+    "turns", "commands", "commands_timed_out", "malformed_turns",
+)  # fmt: skip
+"""The numbers of `result_numbers` that verl gets of each episode; verl needs the same ones of all."""
+
+_log = logging.getLogger(__name__)
+
+
+@register(NAME)
+class RTLAgentLoop(AgentLoopBase):
+    """Plays the episode of one row.
+
+    The prompt is shortened to ``rollout.prompt_length`` tokens, and the episode ends and is graded when
+    ``rollout.response_length`` leaves no room for another turn.
+
+    Args:
+        renderer: The model's dialect; None for the one that `renderer_for` chooses for ``model.path``.
+        reward: How the score becomes a reward; see `read_reward`.
+        cache: Folder of cached gradings; None for no cache.
+        attempts: How often an episode is played until the machine does not fail.
+        rules: Options of `EpisodeConfig` by name.
+        args, kwargs: verl's own.
+
+    Raises:
+        UsageError: An option is wrong, or there is no dialect for the model.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        renderer: str | None = None,
+        reward: Reward = None,
+        cache: str | None = None,
+        attempts: int = EPISODE.attempts,
+        rules: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        name = renderer or renderer_for(self.config.actor_rollout_ref.model.path, None, option="renderer")
+        self._renderer = _load_renderer(name, self.tokenizer)
+        self._weights, self._function = read_reward(_plain(reward))
+        self._cache = None if cache is None else Path(cache)
+        self._attempts = max(attempts, 1)
+        config = require_shell(EpisodeConfig().with_options(**(_plain(rules) or {})))
+        limits = [limit for limit in (config.max_prompt_tokens, self.rollout_config.prompt_length) if limit is not None]
+        self._rules = config.with_options(max_prompt_tokens=min(limits))
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        """Play the episode of a row of `rows`.
+
+        Returns:
+            The prompt; the sampled ids (mask 1, with the engine's log-probabilities) and what was appended to them
+            (mask 0, log-probability 0) up to the last sampled one; the episode's reward, submissions included; and in
+            ``extra_fields`` all ``numbers`` of `result_numbers`, those of them that verl averages
+            (``reward_extra_info``: `NUMBERS`, and ``acc``, the official verdict), and ``turn_scores``, the rewards of
+            the turns if the rules have ``turn_rewards``.
+
+        Raises:
+            PromptTooLong: Even the shortened prompt does not fit ``rollout.prompt_length``.
+            SandboxError: The machine or the engine failed in each attempt.
+            UsageError: The row is not one of `rows`, the limits leave no room for a turn, or the engine gives no
+                log-probabilities that are asked for.
+        """
+        given = row.get("extra_info") or {}
+        if "problem_id" not in given:
+            raise UsageError("a row of verl's data needs extra_info.problem_id; rows() makes such rows")
+        problem = await asyncio.to_thread(find_problem, given.get("problems", "bundled"), given["problem_id"])
+        lease = acquire(sandbox=self._rules.sandbox.kind)
+        try:
+            scorer = lease.runtime.scorer(self._weights, self._cache, options=self._rules.grading)
+            grader = scorer if self._function is None else FunctionGrader(scorer, self._function)
+
+            def played_again(state: RetryCallState) -> None:
+                _log.warning("%s is played again: %s", problem.id, state.outcome and state.outcome.exception())
+
+            stop = stop_after_attempt(self._attempts)
+            async for attempt in EPISODE.retrying(_may_pass, stop=stop, before_sleep=played_again):
+                with attempt:
+                    episode = Episode(
+                        problem,
+                        provider=lease.runtime.agents,
+                        grader=grader,
+                        renderer=self._renderer,
+                        config=self._rules,
+                        turn_budget=lease.runtime.turn_budget(
+                            self._rules.turn_grading_time, self._weights, self._function
+                        ),
+                    )
+                    engine = _Engine(self, self._rules.max_tokens, sampling_params, int(row.get("priority", 0)))
+                    await play(episode, engine)
+                    return await self._output(episode, engine)
+        finally:
+            await lease.release()
+        raise AssertionError("unreachable")
+
+    async def _output(self, episode: Episode, engine: _Engine) -> AgentLoopOutput:
+        score = await episode.finish()  # it has ended: the score that it got
+        numbers = episode.trained_numbers(score)
+        response = episode.tokens.response
+        if not response.ids:
+            raise UsageError(
+                "there was no room for a turn: raise data.max_response_length or rollout.max_model_len, or lower "
+                "data.max_prompt_length"
+            )
+        info = {"acc": numbers["tests_passed"]} | {name: numbers[name] for name in NUMBERS}
+        return AgentLoopOutput(
+            prompt_ids=episode.tokens.prompt,
+            response_ids=response.ids,
+            response_mask=response.mask,
+            response_logprobs=response.logprobs if engine.wants_logprobs else None,
+            routed_experts=engine.routed_experts,
+            reward_score=numbers["reward"],
+            num_turns=2 * engine.turns,  # each answers the user, or an output
+            metrics=AgentLoopMetrics(
+                generate_sequences=engine.seconds,
+                tool_calls=sum(result.seconds for turn in episode.turns for result in turn.results),
+                compute_score=score.seconds,
+                num_preempted=engine.preempted,
+            ),
+            extra_fields={
+                "turn_scores": list(episode.turn_rewards),
+                "tool_rewards": [],
+                "numbers": numbers,
+                "reward_extra_info": info,
+                **engine.versions,
+            },
+        )
+
+
+class _Engine:
+    """verl's engine as the policy and the player of one episode.
+
+    Args:
+        loop: Has the engine and its limits.
+        max_tokens: Tokens of a turn; None for no limit.
+        parameters: verl's sampling parameters.
+        priority: Of the requests.
+    """
+
+    name = "verl"
+
+    def __init__(
+        self, loop: RTLAgentLoop, max_tokens: int | None, parameters: Mapping[str, Any], priority: int
+    ) -> None:
+        self._manager, self._rollout = loop.server_manager, loop.rollout_config
+        self._max_tokens, self._parameters, self._priority = max_tokens, parameters, priority
+        determined = self._rollout.get("full_determinism", False)
+        self._request = f"det-{priority}" if determined else uuid4().hex  # sticky: one server has the prefix cached
+        self._renderer: Renderer
+        self.wants_logprobs = bool(parameters.get("logprobs"))
+        self.turns = 0
+        self.seconds = 0.0
+        """Seconds that the engine took, waiting included."""
+        self.preempted = -1
+        self.routed_experts: Any = None
+        self.versions: dict[str, Any] = {"min_global_steps": None, "max_global_steps": None}
+        """The versions of the weights that sampled the first and the last turn, by which verl drops stale samples."""
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> _Engine:
+        self._renderer = renderer
+        return self
+
+    async def sample(self, tokens: TokenTranscript) -> Completion | None:
+        """The next turn; None if ``response_length`` or the model's context leaves no room for one."""
+        room = int(self._rollout.response_length) + len(tokens.prompt) - len(tokens)
+        if context := self._rollout.get("max_model_len"):
+            room = min(room, int(context) - len(tokens))
+        if room < smallest_turn(self._max_tokens):
+            return None
+        limit = min(room, self._max_tokens or room)
+        stop = list(self._renderer.stop)
+        begun = time.monotonic()
+        output = await self._manager.generate(
+            request_id=self._request,
+            prompt_ids=tokens.tokens,
+            sampling_params={**self._parameters, "max_tokens": limit, "stop_token_ids": stop},
+            priority=self._priority,
+        )
+        self.seconds += time.monotonic() - begun
+        ids, logprobs = list(output.token_ids), output.log_probs
+        if output.stop_reason in ("abort", "aborted") or not ids:
+            raise ModelError(
+                f"the engine sampled nothing whole: it says {output.stop_reason!r} after {len(ids)} tokens"
+            )
+        if self.wants_logprobs and (logprobs is None or len(logprobs) != len(ids)):
+            raise UsageError("the engine returned no log-probability for each token; set rollout.calculate_log_probs")
+        self._note(output)
+        return Completion(
+            self._renderer.decode(ids),
+            token_ids=ids,
+            logprobs=logprobs if self.wants_logprobs else None,
+            cut_off=len(ids) >= limit and ids[-1] not in stop,
+            prompt_tokens=len(tokens),
+        )
+
+    def _note(self, output: Any) -> None:
+        self.turns += 1
+        if output.num_preempted is not None:
+            self.preempted = max(self.preempted, 0) + output.num_preempted
+        if output.routed_experts is not None:
+            self.routed_experts = output.routed_experts
+        fields = output.extra_fields
+        if self.versions["min_global_steps"] is None:
+            self.versions["min_global_steps"] = fields.get("min_global_steps")
+        if fields.get("max_global_steps") is not None:
+            self.versions["max_global_steps"] = fields["max_global_steps"]
+
+
+def rows(
+    problems: str = "bundled",
+    *,
+    ids: Sequence[str] | None = None,
+    categories: Sequence[str] | None = None,
+    difficulties: Sequence[str] | None = None,
+    kept: Rows = "all",
+    **rules: Any,
+) -> list[dict[str, Any]]:
+    """The rows of verl's data set for a source of problems, as ``RLHFDataset`` reads them from JSON Lines or Parquet.
+
+    ``extra_info`` names the problem; its hidden tests are in no row. The column ``prompt``, which verl's data set can
+    measure, is the problem's text: `RTLAgentLoop` makes the prompt.
+
+    Args:
+        problems: The source; a path must be the same on all machines that play episodes.
+        ids, categories, difficulties: See `load_problems`.
+        kept: The option ``rows`` of `load_problems`.
+        rules: Options of `EpisodeConfig`, as in the loop's configuration: what cannot be scored with them is left out.
+
+    Raises:
+        ProblemError: The source cannot be read.
+        UsageError: No chosen problem can be scored here.
+    """
+    options = EpisodeConfig().with_options(**rules).grading
+    source, chosen = choose_problems(
+        problems, ids=ids, categories=categories, difficulties=difficulties, rows=kept, options=options
+    )
+    return [
+        {
+            "data_source": "rtl_agent_gym",
+            "agent_name": NAME,
+            "prompt": [{"role": "user", "content": problem.prompt}],
+            "ability": "rtl",
+            "reward_model": {"style": "rule", "ground_truth": ""},
+            "extra_info": {"index": index, "problems": source, "problem_id": problem.id},
+        }
+        for index, problem in enumerate(chosen)
+    ]
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, SandboxError) and not isinstance(error, RequestRefused)
+
+
+def _plain(value: Any) -> Any:
+    """An option without omegaconf's types, which are no mappings of plain values."""
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+_loading = threading.Lock()
+
+
+def _load_renderer(name: str, tokenizer: Any) -> Renderer:
+    with _loading:
+        return _renderer(name, tokenizer)
+
+
+@lru_cache(maxsize=4)
+def _renderer(name: str, tokenizer: Any) -> Renderer:
+    """One for all episodes of a process: reading a vocabulary takes a second."""
+    renderer = renderer_named(name, tokenizer)
+    _ = renderer.codec  # now: episodes make their prompts in threads
+    return renderer

@@ -1,0 +1,105 @@
+"""Plays scripts over HTTP with our resources server, as NeMo Gym's simple agent does; runs where that is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import httpx
+import uvicorn
+from nemo_gym.server_utils import ServerClient
+
+from rtl_agent_gym.episodes.rules import RECORDED_RULES
+from rtl_agent_gym.integrations.nemo_gym import FAULT, RTLResourcesServer, RTLServerConfig, rows
+from rtl_agent_gym.renderers import ToolCall
+from tests.integrations.conformance import RULES, Played, Script, gray, in_short, solution
+from tests.sandboxes.providers import kill
+
+
+@asynccontextmanager
+async def serving(rules: dict[str, Any], **more: Any) -> AsyncIterator[tuple[RTLResourcesServer, str]]:
+    """The server, and its address. NeMo Gym's client, with which a server calls others, is not used by this one."""
+    config = RTLServerConfig(host="127.0.0.1", port=0, entrypoint="", name="rtl", rules=rules, **more)
+    server = RTLResourcesServer(config=config, server_client=MagicMock(spec=ServerClient))
+    web = uvicorn.Server(uvicorn.Config(server.setup_webserver(), host="127.0.0.1", port=0, log_level="warning"))
+    task = asyncio.create_task(web.serve())
+    try:
+        while not web.started:
+            assert not task.done()
+            await asyncio.sleep(0.05)
+        yield server, f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        web.should_exit = True
+        await task
+
+
+def conversation(given: tuple[ToolCall, ...] | str) -> dict[str, Any]:
+    """The response that ends with a turn."""
+    if isinstance(given, str):
+        part = {"type": "output_text", "text": given, "annotations": []}
+        last: dict[str, Any] = {"type": "message", "id": "m", "role": "assistant", "status": "completed"}
+        last["content"] = [part]
+    else:
+        last = {"type": "function_call_output", "call_id": "c", "output": "…"}
+    fixed = {"id": "r", "object": "response", "created_at": 0, "model": "stub", "tool_choice": "auto", "tools": []}
+    return fixed | {"parallel_tool_calls": False, "output": [last]}
+
+
+async def converse(server: RTLResourcesServer, url: str, script: Script) -> tuple[dict[str, Any], list[str]]:
+    """The answer to ``/verify`` after a script, and what the model read in each turn with calls."""
+    (row,) = rows(ids=[gray().id])
+    seen = []
+    async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+        (await client.post("/seed_session", json=row)).raise_for_status()
+        for number, given in enumerate(script.turns, 1):
+            if number == script.fault_in:
+                (running,) = server._running.values()
+                kill(running.session.episode.sandbox)
+            if not isinstance(given, str):
+                replies = [await client.post(f"/{call.name}", json=json.loads(call.arguments)) for call in given]
+                seen.append("\n".join(reply.raise_for_status().text for reply in replies))
+        answer = await client.post("/verify", json=row | {"response": conversation(script.turns[-1])})
+        assert not server._running
+        return answer.raise_for_status().json(), seen
+
+
+def play(script: Script, folder: Path) -> Played:
+    """Play it in this process."""
+    rules = {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(folder)}
+
+    async def served() -> Played:
+        async with serving(rules) as (server, url):
+            answer, seen = await converse(server, url, script)
+        read = tuple(in_short(text) for text in seen if text != FAULT)
+        if answer["mask_sample"]:
+            assert (answer["failure_kind"], answer["numbers"]) == ("provider_unavailable", {})
+            return Played(None, None, read)
+        return Played(answer["reward"], bool(answer["numbers"]["tests_passed"]), read)
+
+    return asyncio.run(served())
+
+
+def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
+    return [play(*job) for job in jobs]
+
+
+def forgotten() -> dict[str, Any]:
+    """What a call without an episode is told, and how many are left when another begins after one that nobody ended."""
+
+    async def served() -> dict[str, Any]:
+        async with serving({}, idle_seconds=0.01) as (server, url), httpx.AsyncClient(base_url=url) as alone:
+            refused = await alone.post("/execute_bash", json={"command": "ls"})
+            (row,) = rows(ids=[gray().id])
+            async with httpx.AsyncClient(base_url=url, timeout=None) as client:
+                (await client.post("/seed_session", json=row)).raise_for_status()
+            time.sleep(0.02)
+            answer, _ = await converse(server, url, Script("solved", (solution(), "Done."), RULES))
+            return {"status": refused.status_code, "said": refused.json()["detail"], "reward": answer["reward"]}
+
+    return asyncio.run(served())
