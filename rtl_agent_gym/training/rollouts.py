@@ -85,7 +85,8 @@ class Rollout:
         streams = (episode.tokens,) if agents is None else tuple(agents.transcripts())
         if agents is not None:
             numbers |= agents.numbers()
-        reward, turns = sum(turn.reward for turn in episode.turns), tuple(episode.turn_rewards)
+        reward = result.score.reward + sum(turn.progress_reward for turn in episode.turns)
+        turns = tuple(episode.turn_rewards)
         return cls(result, streams, reward, numbers, episode.files, turns)
 
     @property
