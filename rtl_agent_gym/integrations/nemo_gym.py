@@ -191,7 +191,9 @@ def rows(
 
     Args:
         problems: The source; a path must be the same where the server runs.
-        ids, categories, difficulties: See `load_problems`.
+        ids: Only these problems, and so on: see `load_problems`.
+        categories: Likewise.
+        difficulties: Likewise.
         kept: The option ``rows`` of `load_problems`.
         rules: Options of `EpisodeConfig`, as in the server's configuration.
 

@@ -276,7 +276,9 @@ def rows(
 
     Args:
         problems: The source; a path must be the same on all machines that play episodes.
-        ids, categories, difficulties: See `load_problems`.
+        ids: Only these problems, and so on: see `load_problems`.
+        categories: Likewise.
+        difficulties: Likewise.
         kept: The option ``rows`` of `load_problems`.
         rules: Options of `EpisodeConfig`, as in the loop's configuration: what cannot be scored with them is left out.
 
