@@ -65,7 +65,7 @@ class RTLAgentLoop(AgentLoopBase):
     """Plays the episode of one row.
 
     The prompt is shortened to ``rollout.prompt_length`` tokens, and the episode ends and is graded when
-    ``rollout.response_length`` leaves no room for another turn.
+    ``rollout.response_length`` leaves no room for another turn. The arguments that are not listed are verl's own.
 
     Args:
         renderer: The model's dialect; None for the one that `renderer_for` chooses for ``model.path``.
@@ -73,7 +73,6 @@ class RTLAgentLoop(AgentLoopBase):
         cache: Folder of cached gradings; None for no cache.
         attempts: How often an episode is played until the machine does not fail.
         rules: Options of `EpisodeConfig` by name.
-        args, kwargs: verl's own.
 
     Raises:
         UsageError: An option is wrong, or there is no dialect for the model.
