@@ -210,7 +210,7 @@ class TurnRewards:
         return before if reward is None else reward
 
     def numbers(self) -> dict[str, float]:
-        """Metrics: the turns whose files were graded, and the seconds that it took. None unless files are graded."""
+        """Metrics: the turns whose files were graded, and the seconds that it took. Empty if none are to be."""
         if not self.wants_files:
             return {}
         graded = [found for found in self._potentials.values() if isinstance(found, _Graded)]
