@@ -2,26 +2,36 @@
 
     .venv/bin/python benchmarks/verification.py --write    # rtl_agent_gym/sources/verification/findings.jsonl
     .venv/bin/python benchmarks/verification.py --strength # a table; all mutants that the problems' own tests reject
+    .venv/bin/python benchmarks/verification.py --make 1000 [--out FILE] # from nothing: a table, with the time taken
 
 The second command measures the references by mutants that they were not chosen with: every mutant that the hidden tests
 of the problem are known to reject, under stimuli of another seed. Mutants that differ only with other parameters than
 the defaults cannot be seen by any bench; those that no stimuli of four seeds tell apart are counted as such.
+
+The third command makes problems of the bundled ones and of every family, of each kind in turn, without anything that
+is known already; it fails if two are alike, or if a reference rejects less than 95 % of the mutants.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
+import json
 import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.sources.derivation import Case, Store, right_files
-from rtl_agent_gym.sources.making import VerificationMaker, differing
+from rtl_agent_gym.sources.derivation import ENOUGH, Case, Store, right_files
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.making import VerificationMaker, differing, in_order
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, problem_mutants
-from rtl_agent_gym.sources.verification.derived import KINDS, SHIPPED, Findings, VerifyOptions, cases, cycles
+from rtl_agent_gym.sources.verification.derived import KINDS, SHIPPED, Findings, Kind, VerifyOptions, cases, cycles
 
 OTHER_SEEDS = (11, 12, 13)
 
@@ -65,11 +75,80 @@ async def strengths() -> None:
             print(f"| {case.problem.id} | {every} | {seen} | {own} ({own / max(seen, 1):.0%}) |", flush=True)
 
 
+_Made = tuple[str, Kind, Problem, Findings]
+"""Where a problem is from, its kind, the problem, and what was found out about the design."""
+
+
+async def make_of(source: str, wanted: int, maker: VerificationMaker, workers: int) -> list[_Made]:
+    """Problems of one source, of each kind in turn."""
+    begun, tried, found = time.monotonic(), 0, list[_Made]()
+    # A family has some members more than are wanted, since not every design can be used.
+    problems = load_problems(source if source == "bundled" else f"{source}?count={wanted // 2}&seed=1")
+
+    async def work(candidate: tuple[Case, Kind]) -> tuple[Kind, Problem | None, Findings]:
+        case, kind = candidate
+        return kind, *await maker.make(case, VerifyOptions(kind=kind))
+
+    def is_enough(result: tuple[Kind, Problem | None, Findings]) -> bool:
+        nonlocal tried
+        kind, problem, known = result
+        tried += 1
+        if problem is not None:
+            found.append((source, kind, problem, known))
+        return len(found) == wanted
+
+    await in_order(itertools.product(cases(problems, VerifyOptions()), KINDS), work, workers, is_enough)
+    print(f"{source}: {len(found)} of {tried} in {time.monotonic() - begun:.0f} s", flush=True)
+    return found
+
+
+async def make(count: int, workers: int, folder: Path) -> list[_Made]:
+    """Problems of the bundled designs and of each family.
+
+    Args:
+        count: How many are wanted.
+        workers: Designs that are examined at the same time.
+        folder: For what is found out about them.
+    """
+    made, sources = list[_Made](), ["bundled", *(f"family:{name}" for name in FAMILIES)]
+    async with VerificationMaker.open(workers=workers, store=Store(Findings, folder), cache=False) as maker:
+        for at, source in enumerate(sources):
+            made += await make_of(source, -(-(count - len(made)) // (len(sources) - at)), maker, workers)
+    return made
+
+
+def make_all(count: int, workers: int, out: Path | None) -> None:
+    """Make problems, check them and print a table."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        made = asyncio.run(make(count, workers, Path(folder)))
+    minutes = (time.monotonic() - begun) / 60
+    contents = {json.dumps([problem.prompt, problem.context, problem.harness]) for _, _, problem, _ in made}
+    assert len(contents) == len({problem.id for _, _, problem, _ in made}) == len(made), "two problems are alike"
+    strengths = [known.verified[kind] for _, kind, _, known in made]
+    assert min(strengths) >= ENOUGH, "a reference rejects too little"
+    numbers = Counter((source, kind) for source, kind, _, _ in made)
+    print("| made of | " + " | ".join(KINDS) + " |\n|---|" + "---|" * len(KINDS))
+    for source in dict.fromkeys(source for source, *_ in made):
+        print(f"| {source} | " + " | ".join(str(numbers[source, kind]) for kind in KINDS) + " |")
+    mutants = sum(len(known.mutants) for _, _, _, known in made)
+    rejected = sum(len(known.mutants) * share for (_, _, _, known), share in zip(made, strengths, strict=True))
+    print(
+        f"{len(made)} problems, no two alike, in {minutes:.1f} minutes; {mutants} mutants, of which references reject "
+        f"{rejected / mutants:.1%}, and at least {min(strengths):.0%} of each problem's"
+    )
+    if out:
+        rows = (json.dumps(problem_row(problem), ensure_ascii=False) for _, _, problem, _ in made)
+        out.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+
+
 def main() -> None:
     """Run the chosen part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--strength", action="store_true")
+    parser.add_argument("--make", type=int, metavar="COUNT", help="make so many problems")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where they are written")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     if options.write:
@@ -77,6 +156,8 @@ def main() -> None:
         SHIPPED.write_text("".join(f"{known.model_dump_json()}\n" for known in found), encoding="utf-8")
     if options.strength:
         asyncio.run(strengths())
+    if options.make:
+        make_all(options.make, options.workers, options.out)
 
 
 if __name__ == "__main__":
