@@ -109,8 +109,8 @@ def tables(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def short(row: str) -> str:
-    """A row's id without the prefixes that all share."""
-    return re.sub("^cvdp_agentic_(rtlgym_)?", "", row)
+    """A row's id without the prefixes that all share, and without its release."""
+    return re.sub("^cvdp_agentic_(rtlgym_)?", "", row).partition("@")[0]
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
@@ -126,23 +126,27 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
     write_notes(NOTES, with_strengths(notes, figures))
 
 
-def digests(notes: Iterable[Note]) -> dict[str, set[str]]:
-    """What rows of CVDP their notes are about, by id: one row for each release."""
-    found: dict[str, set[str]] = {}
-    for note in notes:
-        found.setdefault(note.id, set()).add(note.digest)
+def digests(notes: Iterable[Note]) -> dict[str, dict[str, str]]:
+    """What rows of CVDP their notes are about, by id and digest, and the names of their figures.
+
+    A name is the id, and from the second release with this id on ``ID@RELEASE``.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for note in sorted(notes, key=lambda note: note.release):
+        known = found.setdefault(note.id, {})
+        known.setdefault(note.digest, f"{note.id}@{note.release}" if known else note.id)
     return found
 
 
 def with_measured(
-    figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, set[str]]
+    figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, Any]]:
     """The figures with those of measured rows in place of older ones of the same row.
 
     A row that could not be measured replaces no figures.
 
     Args:
-        figures: Published ones, by the row's id.
+        figures: Published ones, by their names.
         rows: As `read` gives them. Of one row's, the last counts.
         digests: As the function of that name gives them.
 
@@ -158,8 +162,9 @@ def with_measured(
             raise UsageError(f"--write: {row['id']} of {row['source']} is neither bundled nor a row with a note")
         if row["id"] in digests and row.get("row") not in digests[row["id"]]:
             raise UsageError(f"--write: {row['id']} of {row['source']} differs from the row that its note is about")
-        if "error" not in row or "total" not in found.get(row["id"], {}):
-            found[row["id"]] = figure(row)
+        name = digests[row["id"]][row["row"]] if row["id"] in digests else row["id"]
+        if "error" not in row or "total" not in found.get(name, {}):
+            found[name] = figure(row)
     for label, some in by_table(found).items():
         ways = sorted({(entry["limit"], entry["seed"]) for entry in some.values() if "total" in entry})
         if len(ways) > 1:
@@ -170,11 +175,11 @@ def with_measured(
 
 def by_table(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
     """Figures by the name of their tables."""
-    bundled = {problem.id for problem in load_problems("bundled")}
-    return {
-        "bundled": {row: entry for row, entry in figures.items() if row in bundled},
-        "cvdp": {row: entry for row, entry in figures.items() if row not in bundled},
-    }
+    bundled, found = {problem.id for problem in load_problems("bundled")}, dict[str, dict[str, dict[str, Any]]]()
+    for name, entry in figures.items():
+        label = "bundled" if name in bundled else f"cvdp {name.partition('@')[2]}".strip()
+        found.setdefault(label, {})[name] = entry
+    return found
 
 
 def page_with(page: str, figures: Mapping[str, dict[str, Any]]) -> str:
@@ -212,9 +217,13 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
 
 def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any]]) -> list[Note]:
     """The notes with the strengths of those rows that have figures."""
+    notes = list(notes)
+    names = digests(notes)
     return [
-        note.model_copy(update={"strength": mutation_score(found)}) if found.get("row") == note.digest else note
-        for note, found in ((note, figures.get(note.id, {})) for note in notes)
+        note.model_copy(update={"strength": mutation_score(found)})
+        if "total" in found and found["row"] == note.digest
+        else note
+        for note, found in ((note, figures.get(names[note.id][note.digest], {})) for note in notes)
     ]
 
 

@@ -84,7 +84,7 @@ def test_new_rows_are_added_to_the_published_ones(mutants: ModuleType, published
 
 def test_the_last_measurement_of_a_row_counts_and_an_error_replaces_none(mutants: ModuleType) -> None:
     rows = [row(DOOR, killed=1), row(DOOR, killed=2), error(DOOR), error(GRAY)]
-    found = mutants.with_measured({}, rows, {DOOR: {"d"}, GRAY: {"d"}})
+    found = mutants.with_measured({}, rows, {DOOR: {"d": DOOR}, GRAY: {"d": GRAY}})
     assert Count.model_validate(found[DOOR]["total"]).killed == 2
     assert found[GRAY] == {"error": "its own tests reject the reference solution"}
     assert "`binary_to_gray_0003`" not in mutants.tables(found)["problems"]
@@ -92,18 +92,33 @@ def test_the_last_measurement_of_a_row_counts_and_an_error_replaces_none(mutants
     notes = [note.model_copy(update=old) for note in read_notes(mutants.NOTES)]
     kept = {note.id: note.strength for note in mutants.with_strengths(notes, found)}
     assert (kept[GRAY], kept[DOOR]) == (MutationScore(killed=1, counted=1), MutationScore(killed=2, counted=3))
-    assert "total" in mutants.with_measured(found, [row(GRAY)], {DOOR: {"d"}, GRAY: {"d"}})[GRAY]
+    assert "total" in mutants.with_measured(found, [row(GRAY)], {DOOR: {"d": DOOR}, GRAY: {"d": GRAY}})[GRAY]
+
+
+def test_releases_of_a_row_have_figures_and_tables_of_their_own(mutants: ModuleType, published: Any) -> None:
+    notes = read_notes(mutants.NOTES)
+    known, limit = mutants.digests(notes), published[DOOR]["limit"]
+    old, new = (
+        next(digest for digest, name in known[DOOR].items() if ("@" in name) is newer) for newer in (False, True)
+    )
+    assert known[DOOR][new] == f"{DOOR}@v1.1.0"
+    found = mutants.with_measured(published, [row(DOOR, killed=2, limit=limit, digest=new)], known)
+    assert found[DOOR] == published[DOOR]
+    assert f"{DOOR}@v1.1.0" in mutants.by_table(found)["cvdp v1.1.0"]
+    strengths = {note.digest: note.strength for note in mutants.with_strengths(notes, found)}
+    assert strengths[new] == MutationScore(killed=2, counted=3)
+    assert strengths[old] == {note.digest: note.strength for note in notes}[old]
 
 
 def test_what_does_not_fit_into_the_tables_is_refused(mutants: ModuleType, published: Any) -> None:
     with pytest.raises(UsageError, match="nothing has been measured"):
         mutants.with_measured(published, [], {})
     with pytest.raises(UsageError, match=r"x_0001 of rows\.jsonl"):
-        mutants.with_measured(published, [row("x_0001")], {DOOR: {"d"}})
+        mutants.with_measured(published, [row("x_0001")], {DOOR: {"d": DOOR}})
     with pytest.raises(UsageError, match="differs from the row that its note is about"):
-        mutants.with_measured(published, [row(DOOR, digest="other")], {DOOR: {"d"}})
+        mutants.with_measured(published, [row(DOOR, digest="other")], {DOOR: {"d": DOOR}})
     with pytest.raises(UsageError, match=r"--limit .*--limit"):
-        mutants.with_measured(published, [row(DOOR, limit=published[DOOR]["limit"] + 1)], {DOOR: {"d"}})
+        mutants.with_measured(published, [row(DOOR, limit=published[DOOR]["limit"] + 1)], {DOOR: {"d": DOOR}})
     with pytest.raises(UsageError, match="rows of bundled were measured"):
         mutants.with_measured(published, [row(ARBITER, source="bundled", limit=published[ARBITER]["limit"] + 1)], {})
 

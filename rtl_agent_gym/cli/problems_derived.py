@@ -327,6 +327,9 @@ def verify_command(
     count: CountOption = None,
     seed: SeedOption = 0,
     mutants: Annotated[int, typer.Option(min=8, max=24, help="The most mutants of a problem.")] = 12,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="Measure the coverage of testbenches, by Verilator (kind stimulus).")
+    ] = False,
     ids: ProblemIdsOption = None,
     categories: CategoriesOption = None,
     difficulties: DifficultiesOption = None,
@@ -338,18 +341,20 @@ def verify_command(
 
     Each problem has been verified: its reference bench accepts the right designs and rejects at least 95 % of the
     mutants, which a simulation told from the right design before. Afterwards 'SOURCE+verify?kind=K&count=N&seed=S'
-    names the same problems for every command, if no option but these and mutants was given.
+    names the same problems for every command, if no option but these, mutants and coverage was given.
     """
     from ..sources.making import VerificationMaker
 
+    if coverage and kind != "stimulus":
+        raise UsageError(f"--coverage is for testbenches: leave out --kind {kind}")
     problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
-    options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants)
+    options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants, coverage=coverage)
 
     def proof(case: Case, known: Findings) -> dict[str, Any]:
         return {
             "mutants": len(known.mutants),
             "right_designs": 1 + known.renamed + bool(known.netlist),
-            "reference": {"passed": True, "strength": known.verified[kind]},
+            "reference": {"passed": True, "strength": known.verified[known.kind(options)]},
         }
 
     _write_made(VerificationMaker, source, problems, options, out, proof, workers, cache)

@@ -21,7 +21,7 @@ from ..evaluation.outcome import STAGES
 from ..evaluation.viewer import command_status, first_lines
 from ..policies import Completion
 from ..scoring import RewardWeights
-from ..scoring.score import Score
+from ..scoring.score import MEASURED_STAGES, Score
 from ..scoring.texts import NOT_OF_TEXTS
 from ..visible import VisibleStream, visible
 
@@ -75,8 +75,10 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
         weight = getattr(weights, name)
         measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
         table.add_row(name, measured, f"{weight:g}" if weight else "–")
-    if score.measures:
-        table.add_row("quality", f"{score.quality:.2f}", "–")
+    for name in MEASURED_STAGES:
+        if name in score.measures:
+            weight = getattr(weights, name, 0.0)
+            table.add_row(name, f"{getattr(score, name):.2f}", f"{weight:g}" if weight else "–")
     table.add_section()
     table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..renderers import Action
 from ..renderers.protocol import Message, reply_texts
 from ..sandboxes import CommandResult
-from ..scoring.score import Score
+from ..scoring.score import MEASURED_STAGES, Score
 from .answers import Answer
 from .submissions import Submission, Submitted
 
@@ -126,7 +126,7 @@ STOP = "stop/"
 
 def score_numbers(score: Score) -> dict[str, float]:
     """The part of `result_numbers` that a grading alone determines; ``reward`` is the score's."""
-    quality = {"quality": score.quality} if score.measures else {}
+    measured = {name: float(getattr(score, name)) for name in MEASURED_STAGES if name in score.measures}
     return {
         "reward": score.reward,
         "format_valid": float(score.format > 0),
@@ -136,7 +136,7 @@ def score_numbers(score: Score) -> dict[str, float]:
         "interface": score.interface,
         "compile": score.compile,
         "violations": float(len(score.violations)),
-        **quality,
+        **measured,
     }
 
 

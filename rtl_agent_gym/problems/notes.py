@@ -1,8 +1,9 @@
-"""What running the rows of CVDP has shown: which can be passed, and what their tests demand or do not see.
+"""What running the rows of CVDP and of other benchmarks has shown: which can be passed, and what their tests demand or
+do not see.
 
 `note_of` gives the note of a problem. A note belongs to the row as it was published: a row with another task, other
 files or other tests has none. ``benchmarks/compatibility.py`` writes ``cvdp_notes.json`` from runs of the real tests,
-and ``benchmarks/mutants.py`` adds what it measured.
+and ``benchmarks/mutants.py`` adds what it measured; ``benchmarks/suites.py`` writes ``suite_notes.json``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.model import Problem
 
 NOTES = Path(__file__).with_name("cvdp_notes.json")
-"""The notes of this package."""
+"""The notes of CVDP's rows."""
+SUITE_NOTES = Path(__file__).with_name("suite_notes.json")
+"""Those of other benchmarks' problems, written by ``benchmarks/suites.py``."""
+TESTBENCH = "src/testbench.sv"
+"""Where a benchmark's own testbench is hidden, if its verdict is what that prints."""
 
 _SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 """Strings and comments. Those that do not end are part of it too, so that the time is linear in any text."""
@@ -37,7 +42,7 @@ RATINGS = {
     "weak": "a right design passes, and so does one that does not do what the task is mainly about",
     "unfair": "a right design passes, but the tests demand what the task does not say",
     "impossible": "no design passes",
-    "unknown": "nothing was run",
+    "unknown": "nothing was run, or the only design that was run fails",
 }
 """The rating of a row in one word, and what it means. The first three are fair."""
 
@@ -124,9 +129,9 @@ class Note(BaseModel):
     id: str
     """The row's id."""
     digest: str
-    """`row_digest` of the row that was run."""
+    """`row_digest` of the row that was run; `digest_of_testbench` for other benchmarks."""
     release: str
-    """Where the row was published, such as ``v1.0.2``."""
+    """Where the row was published, such as ``v1.0.2`` or ``rtllm``."""
     right: Right
     how: str
     """How that was shown, or why it is unknown."""
@@ -188,15 +193,23 @@ def row_digest(problem: Problem) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
+def digest_of_testbench(problem: Problem) -> str:
+    """SHA-256 of the id and the testbench of a benchmark, around which the harness is this package's."""
+    return hashlib.sha256(f"{problem.id}\n{problem.harness[TESTBENCH]}".encode()).hexdigest()
+
+
 def note_of(problem: Problem) -> Note | None:
     """The note of a problem; None without a note, or if another version of the row was run."""
-    return all_notes().get(row_digest(problem)) if problem.id in _noted() else None
+    if problem.id not in _noted():
+        return None
+    digest = digest_of_testbench(problem) if TESTBENCH in problem.harness else row_digest(problem)
+    return all_notes().get(digest)
 
 
 @cache
 def all_notes() -> Mapping[str, Note]:
-    """The notes of this package by `row_digest`: releases share ids."""
-    return {note.digest: note for note in read_notes(NOTES)}
+    """The notes of this package by their digests: releases share ids."""
+    return {note.digest: note for path in (NOTES, SUITE_NOTES) for note in read_notes(path)}
 
 
 @cache
@@ -249,7 +262,7 @@ def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
             note.rating if (note := note_of(problem)) is not None else "without a note" for problem in problems
         )
         told = ", ".join(f"{count} {rating}" for rating, count in ratings.items())
-        where = "CVDP's agentic, no-commercial rows of v1.0.2 and v1.1.0, and the examples of v1.1.0"
+        where = "CVDP's agentic, no-commercial rows of v1.0.2 and v1.1.0, the examples of v1.1.0, VerilogEval and RTLLM"
         hint = f"there are notes of {where}; " if ratings["without a note"] else ""
         raise UsageError(
             f"no selected problem is known to be {rows} ({told}); {hint}choose other problems, or all rows (rows=all, "

@@ -34,15 +34,18 @@ class Grading(Measured):
         done, total = share(self.tests)
         stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
         reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
+        earned = 0.0 if self.violations else self.credit
+        coverage = 0.0 if self.violations else float(self.measures.get("coverage", 0.0))
         return Score(
             **stages,
             tests_passed=0 if self.violations else done,
             tests_total=total,
-            credit=0.0 if self.violations else self.credit,
-            reward=weights.reward(**stages, tests=0.0 if self.violations else self.credit),
+            credit=earned,
+            reward=weights.reward(**stages, tests=earned, coverage=coverage),
             violations=self.violations,
             left_out=[*first_few(submission.left_out), *first_few(self.notes)],
             quality=float(self.measures.get("quality", 0.0)),
+            coverage=coverage,
             measures=self.measures,
             reason=reason,
             seconds=seconds,
@@ -66,7 +69,7 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     earned = ran.earned
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
-    if measures:  # the quality counts if all other services pass
+    if "quality" in measures:  # it counts if all other services pass
         pairs = zip(accounts, run.services, strict=True)
         failed = any(service["code"] != 0 and not found.measures for found, service in pairs)
         credit = 0.0 if violations or failed else float(measures.get("quality", 0.0))

@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import UsageError
 
+MEASURED_STAGES = ("quality", "coverage")
+"""Stages of a score that only some problems measure; then `Measured.measures` has them."""
+
 
 class TestOutcome(BaseModel):
     """One test of the hidden harness and how it ended."""
@@ -44,7 +47,8 @@ class Measured(BaseModel):
     judge: str = ""
     """The judge's name."""
     measures: dict[str, float | str] = {}
-    """Of a design to be made smaller or faster: ``goal``, ``area``, ``flops``, ``delay``, ``equivalence``, ``why``."""
+    """Of a design to be made smaller or faster: ``quality``, ``goal``, ``area``, ``flops``, ``delay``, ``equivalence``,
+    ``why``. Of a testbench, where it is asked for: ``coverage``, ``line_coverage``, ``toggle_coverage``."""
 
 
 class Score(Measured):
@@ -58,6 +62,8 @@ class Score(Measured):
     compared, as `same_as` describes."""
     quality: float = 0.0
     """Of such a design, the share of the reference's gain, 0..1; 0 if a test fails, or without a proof."""
+    coverage: float = 0.0
+    """Of such a testbench, the mean of both coverages, 0..1; 0 if it rejects a right design or does not end."""
     reward: float = 0.0
     """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []
@@ -93,10 +99,13 @@ class RewardWeights(BaseModel):
     """For compiling in the harness."""
     tests: float = Field(default=1.0, ge=0)
     """For the hidden tests."""
+    coverage: float = Field(default=0.0, ge=0)
+    """For a testbench's coverage, in problems that measure it."""
     partial_tests: bool = False
     """Whether some of the tests earn a part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
-    """Whether the hidden tests are run. Without them no container is needed, and `tests` and `compile` earn nothing."""
+    """Whether the hidden tests are run. Without them no container is needed, and `tests`, `compile` and `coverage` earn
+    nothing."""
 
     @classmethod
     def preset(cls, name: str) -> RewardWeights:
@@ -112,8 +121,8 @@ class RewardWeights(BaseModel):
     @property
     def most(self) -> float:
         """The highest possible reward."""
-        tests = self.tests + self.compile if self.simulate else 0.0
-        return self.format + self.syntax + self.interface + tests
+        simulated = self.tests + self.compile + self.coverage if self.simulate else 0.0
+        return self.format + self.syntax + self.interface + simulated
 
     def reward(
         self,
@@ -124,6 +133,7 @@ class RewardWeights(BaseModel):
         interface: float = 0.0,
         compile: float = 0.0,
         tests: float = 0.0,
+        coverage: float = 0.0,
     ) -> float:
         """The weighted sum of the official verdict and the stages' shares, 0..1 each.
 
@@ -132,7 +142,7 @@ class RewardWeights(BaseModel):
         earned = tests if self.partial_tests else float(passed)
         total = self.format * format + self.syntax * syntax + self.interface * interface
         if self.simulate:
-            total += self.compile * compile + self.tests * earned
+            total += self.compile * compile + self.tests * earned + self.coverage * coverage
         return round(total, 9)
 
 

@@ -333,7 +333,8 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
             known = store.get(case.key)
             usable = known.is_usable(options) if known else None
             if known is None or usable is None:
-                words = " ".join(f"--{name} {value}" for name, value in options if value is not None)
+                given = [pair for pair in options if pair[1] is not None and pair[1] is not False]
+                words = " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in given)
                 raise UsageError(
                     f"{source}: {case.label} is not examined yet; do that once with: rtl-agent-gym problems "
                     f"{self.command} '{base}' {words} --out FILE.jsonl"

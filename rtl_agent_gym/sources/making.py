@@ -263,9 +263,10 @@ class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
         )
 
     async def grade(self, problem: Problem) -> float:
-        """The share of the mutants that the reference rejects; 0 if it does not pass."""
+        """The share of the mutants that the reference rejects; 0 if it does not pass, or reaches nothing."""
         score = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
-        return score.tests_passed / score.tests_total if score.passed else 0.0
+        good = score.passed and (score.coverage > 0.0 or verification.COVERAGE not in problem.harness)
+        return score.tests_passed / score.tests_total if good else 0.0
 
 
 async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:

@@ -289,7 +289,7 @@ def test_the_heat_map_shows_the_kl_of_each_token(browser: webdriver.Chrome, tmp_
 def test_the_quality_of_a_design_that_was_to_be_made_smaller_is_a_stage(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
-    measured = score(True, quality=0.85, measures={"goal": "area", "equivalence": "proved"})
+    measured = score(True, quality=0.85, measures={"quality": 0.85, "goal": "area", "equivalence": "proved"})
     for graded, stages in ((measured, ["tests 4/4", "quality 85 %"]), (score(True), ["compile 100 %", "tests 4/4"])):
         page = write_page([record(tmp_path, [final_turn(1, "Done.")], graded=graded)], tmp_path / "page.html")
         open_page(browser, page)

@@ -68,23 +68,27 @@ def test_an_episode_in_the_terminal(tmp_path: Path) -> None:
     assert "secret plan" in printed(path, thinking=True)
 
 
-def test_the_quality_of_a_design_that_was_to_be_made_smaller(tmp_path: Path) -> None:
-    measures = {"goal": "area", "equivalence": "proved"}
-    path = record(
-        tmp_path, [final_turn(1, "Done.")], graded=score(True, quality=0.85, measures=measures), name="a.jsonl"
-    )
-    assert "tests 4/4  quality 0.85" in printed(path)
-    assert "quality" not in printed(record(tmp_path, [final_turn(1, "Done.")], graded=score(True), name="b.jsonl"))
+QUALITY = {"quality": 0.85, "goal": "area", "equivalence": "proved"}
+COVERAGE = {"coverage": 0.85, "line_coverage": 0.9, "toggle_coverage": 0.8}
 
 
-@pytest.mark.parametrize("measures", [{"goal": "area", "equivalence": "proved"}, {}])
-def test_the_score_of_a_command(measures: dict[str, str]) -> None:
+@pytest.mark.parametrize(("name", "measures"), [("quality", QUALITY), ("coverage", COVERAGE)])
+def test_a_stage_that_only_some_problems_measure(name: str, measures: dict[str, float | str], tmp_path: Path) -> None:
+    graded = score(True, measures=measures).model_copy(update={name: 0.85})
+    path = record(tmp_path, [final_turn(1, "Done.")], graded=graded, name="a.jsonl")
+    assert f"tests 4/4  {name} 0.85" in printed(path)
+    assert name not in printed(record(tmp_path, [final_turn(1, "Done.")], graded=score(True), name="b.jsonl"))
+
+
+@pytest.mark.parametrize(("name", "measures"), [("quality", QUALITY), ("coverage", COVERAGE), ("quality", {})])
+def test_the_score_of_a_command(name: str, measures: dict[str, float | str]) -> None:
     console = Console(file=StringIO(), width=110)
-    print_score(console, score(True, quality=0.85, measures=measures), RewardWeights.preset("dense"))
+    graded = score(True, measures=measures).model_copy(update={name: 0.85})
+    print_score(console, graded, RewardWeights(partial_tests=True, coverage=0.25))
     assert isinstance(console.file, StringIO)
     rows = [re.findall(r"[\w./–]+", line) for line in console.file.getvalue().splitlines()]
     assert ["tests", "4/4", "1"] in rows
-    assert (["quality", "0.85", "–"] in rows) == bool(measures)
+    assert ([name, "0.85", "–" if name == "quality" else "0.25"] in rows) == bool(measures)
 
 
 def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +14,15 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import notes as notes_module
 from rtl_agent_gym.problems.notes import (
     NOTES,
+    TESTBENCH,
     MutationScore,
     Note,
     Statement,
     all_notes,
+    digest_of_testbench,
     keep_rows,
     note_of,
     read_notes,
@@ -34,7 +38,8 @@ FIGURES = ROOT / "docs" / "assets" / "mutants.json"
 V102 = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
 V110 = "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl"
 EXAMPLES = "cvdp_v1.1.0_example_*.jsonl"
-OF_V102 = {note.id: note for note in all_notes().values() if note.release != "v1.1.0"}
+OF_CVDP = {note.digest: note for note in read_notes(NOTES)}
+OF_V102 = {note.id: note for note in all_notes().values() if note.release in ("v1.0.2", "v1.1.0 (example)")}
 """And of the examples."""
 WANTS = Statement(name="a", kind="wants", about="value", text="x", shown="run", fails=("t::one", "t::two"), part=True)
 UNSEEN = Statement(name="b", kind="unseen", about="data", text="y", shown="run")
@@ -71,7 +76,9 @@ def test_every_published_row_has_its_note(cvdp_data: Path, rows: list[Problem]) 
     every = [*rows, *examples, *newer]
     assert [problem.id for problem in every if note_of(problem) is None] == []
     assert {note_of(problem) for problem in newer}.isdisjoint(map(note_of, rows))
-    assert len(all_notes()) == 96 + 92
+    assert Counter(note.release for note in all_notes().values()) == {
+        "v1.0.2": 92, "v1.1.0": 92, "v1.1.0 (example)": 4, "verilog-eval": 156, "rtllm": 50
+    }  # fmt: skip
 
 
 def test_releases_share_ids_and_each_row_has_the_note_of_its_own(cvdp_data: Path, rows: list[Problem]) -> None:
@@ -101,6 +108,26 @@ def test_a_changed_row_loses_its_note(rows: list[Problem]) -> None:
         assert note_of(row.model_copy(update=change)) is None, change
     assert note_of(row.model_copy(update={"golden": {"rtl/x.sv": "module x; endmodule\n"}})) is not None
     assert row_digest(row) != row.digest
+
+
+def test_a_note_of_another_benchmark_belongs_to_its_id_and_testbench(
+    rows: list[Problem], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = rows[0].model_copy(update={"id": "adder", "harness": {TESTBENCH: "module tb; endmodule"}})
+    note = Note(id="adder", digest=digest_of_testbench(problem), release="other", right="impossible", how="too long")
+    write_notes(tmp_path / "notes.json", [note])
+    monkeypatch.setattr(notes_module, "SUITE_NOTES", tmp_path / "notes.json")
+    forgotten = (notes_module.all_notes, notes_module._noted)
+    for known in forgotten:
+        known.cache_clear()
+    try:
+        assert note_of(problem) == note
+        assert note_of(problem.model_copy(update={"harness": {**problem.harness, "src/.env": "ours"}})) == note
+        assert note_of(problem.model_copy(update={"harness": {TESTBENCH: "module tb;endmodule"}})) is None
+        assert note_of(problem.model_copy(update={"id": "adder2"})) is None
+    finally:
+        for known in forgotten:
+            known.cache_clear()
 
 
 def test_a_problem_of_ours_has_none() -> None:
@@ -309,7 +336,7 @@ def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType)
     after = {note.digest: note for note in read_notes(mutants.NOTES)}
     assert after[right].strength == MutationScore(killed=3, counted=4)
     assert after[gray].strength is None  # nothing that counts is left
-    assert {digest for digest, note in all_notes().items() if after[digest] != note} == {right, gray}
+    assert {digest for digest, note in OF_CVDP.items() if after[digest] != note} == {right, gray}
     written = json.loads(mutants.ASSET.read_text())
     assert {name for name in written if written[name] != figures.get(name)} == {FIFO, GRAY, BUNDLED, error["id"]}
     assert f"| `{FIFO.removeprefix('cvdp_agentic_')}` | 9 | 3 | 1 | 1 | 1 | 75% |" in mutants.PAGE.read_text()

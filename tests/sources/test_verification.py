@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,9 @@ def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-async def made_of(source: str, kind: str, folder: Path) -> Problem:
+async def made_of(source: str, kind: str, folder: Path, *, coverage: bool = False) -> Problem:
     """The verified problem of a source's first design."""
-    options = VerifyOptions.model_validate({"kind": kind})
+    options = VerifyOptions.model_validate({"kind": kind, "coverage": coverage})
     async with VerificationMaker.open(store=Store(Findings, folder), cache=False) as maker:
         problem, found = await maker.make(next(cases(load_problems(source), options)), options)
     assert problem is not None, found.fault
@@ -167,6 +168,101 @@ async def test_checks_of_the_reset_alone_earn_little(tmp_path: Path, provider: D
     score = await scored(problem, text, provider)
     assert not score.passed
     assert score.credit < 0.6
+
+
+IDLE = """
+module testbench;
+    reg clock = 0;
+    {design} dut ({clock}(clock));
+    initial begin repeat (20) #5 clock = ~clock; $finish; end
+endmodule
+"""
+
+
+@pytest.mark.docker
+async def test_coverage_is_what_a_testbench_reaches(tmp_path: Path, provider: DockerSandboxes) -> None:
+    problem = await made_of(SOURCES["registers"], "stimulus", tmp_path, coverage=True)
+    device = device_of(load_problems(SOURCES["registers"])[0])
+    golden = (problem.golden or {})[problem.targets[0]]
+    idle = IDLE.format(design=device.name, clock=f".{device.clock}")
+    weights = RewardWeights(partial_tests=True, coverage=0.5)
+    async with Scorer(provider, weights=weights) as scorer:
+        right, lazy, wrong = [
+            await scorer.score(problem, {problem.targets[0]: text})
+            for text in (golden, idle, golden.replace("#1 compare;", '#1 $error("no");'))
+        ]
+    assert right.passed
+    assert right.coverage > 0.95
+    assert right.coverage == pytest.approx(
+        (float(right.measures["line_coverage"]) + float(right.measures["toggle_coverage"])) / 2, abs=1e-4
+    )
+    assert right.reward == pytest.approx(1.4 + 0.5 * right.coverage)
+    assert right.tests_passed == right.tests_total  # of mutants alone
+    assert 0 < lazy.coverage < 0.5  # the clock and what it reaches without a reset or an input
+    assert (lazy.tests_passed, lazy.reward) == (0, pytest.approx(0.4 + 0.5 * lazy.coverage))
+    assert (wrong.coverage, wrong.reward) == (0.0, pytest.approx(0.4))
+
+
+COUNTED = """
+module counted (input wire clk, input wire up, input wire [69:0] wide, output reg [1:0] q, output wire any);
+    assign any = ^wide;
+    always @(posedge clk)
+        if (up) q <= q + 1;
+        else q <= 0;
+endmodule
+"""
+PLAYED = """
+import json, sys
+from design_coverage import measure
+settings = {
+    "clock": "clk",
+    "ports": [["clk", "input", 1], ["up", "input", 1], ["wide", "input", 70], ["q", "output", 2], ["any", "output", 1]],
+}
+trace = json.load(open("trace.json"))
+trace = [[time, values.encode()] for time, values in trace]
+print(json.dumps(measure(open("counted.sv").read(), "counted", trace, settings)))
+"""
+
+
+@pytest.mark.slow  # three builds
+@pytest.mark.docker
+async def test_coverage_counts_lines_and_bits_that_rise_and_fall(provider: DockerSandboxes) -> None:
+    def trace(*ups: int, wide: int = 0) -> list[tuple[int, str]]:
+        """A clock cycle for each value of `up`, which changes at the rising edge and so counts at the next one."""
+        events = [(at, at % 2, ups[at // 2], wide if at == 2 else 0) for at in range(1, 2 * len(ups))]
+        return [(at, f"{clk} {up} {value:070b}|xx x") for at, clk, up, value in events]
+
+    cases = {
+        "nothing": trace(0, 0, 0),
+        "counts": trace(0, 1, 1, 1, 1, 1, 0, 0),
+        "wide": trace(0, 0, 0, wide=(1 << 69) | 1),
+    }
+    program = files("rtl_agent_gym.sources.verification") / "harness" / "design_coverage.py"
+    sandbox = await provider.create()
+    found = {}
+    try:
+        common = {"design_coverage.py": program.read_text(), "counted.sv": COUNTED, "play.py": PLAYED}
+        for name, events in cases.items():
+            await sandbox.write_files({**common, "trace.json": json.dumps(events)})
+            done = await sandbox.exec(["python3", "play.py"], timeout=300)
+            found[name] = json.loads(done.output.splitlines()[-1])
+    finally:
+        await sandbox.close()
+    bits = 1 + 1 + 70 + 2 + 1
+    assert found["nothing"]["toggle"] == pytest.approx(1 / bits)  # the clock
+    assert found["counts"]["toggle"] == pytest.approx(4 / bits)  # also up and both bits of q
+    assert found["wide"]["toggle"] == pytest.approx(3 / bits)  # the highest and the lowest bit, whose parity is 0
+    assert found["nothing"]["line"] == found["wide"]["line"] < found["counts"]["line"] == 1.0
+
+
+def test_only_testbenches_have_coverage(user_cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="only testbenches"):
+        load_problems("bundled+verify?kind=checker&coverage=true")
+    with pytest.raises(UsageError, match=r"--kind stimulus .*--coverage --out"):
+        load_problems("bundled+verify?kind=stimulus&coverage=true")
+    options = ("--kind", "checker", "--coverage", "--out", str(tmp_path / "made.jsonl"))
+    result = call("problems", "verify", "bundled", *options)
+    assert (result.returncode, "leave out --kind checker" in result.stderr) == (2, True)
 
 
 @pytest.mark.docker

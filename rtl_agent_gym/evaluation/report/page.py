@@ -48,6 +48,7 @@ CURVES: tuple[tuple[str, str, bool], ...] = (
     ("optim/entropy", "entropy, nats a token", False),
     ("env/all/syntax_valid", "syntax valid", True),
     ("env/all/quality", "quality of results", True),
+    ("env/all/coverage", "coverage of testbenches", True),
     ("env/all/ac_tokens_per_turn", "tokens a turn", False),
     ("time/total", "seconds a step", False),
 )

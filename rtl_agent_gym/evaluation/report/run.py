@@ -184,6 +184,7 @@ SHARES = {
     "env/all/interface": ("interface", True),
     "env/all/tests_share": ("share of tests", True),
     "env/all/quality": ("quality of results", True),
+    "env/all/coverage": ("coverage of testbenches", True),
     "env/all/ac_tokens_per_turn": ("tokens a turn", False),
     "env/all/turns_per_episode": ("turns", False),
     "teacher_kl": ("teacher KL, nats a token", False),

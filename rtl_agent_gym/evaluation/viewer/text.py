@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...renderers import Renderer
+from ...scoring.score import MEASURED_STAGES
 from ...transcripts import CommandRecord, Transcript, TurnRecord
 from ...visible import plural
 from ...visible import visible as safe
@@ -190,8 +191,8 @@ def _score(transcript: Transcript) -> RenderableType:
     score = transcript.score.score
     parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
     parts.append(f"tests {score.get('tests_passed', 0)}/{score.get('tests_total', 0)}")
-    if score.get("measures"):
-        parts.append(f"quality {float(score.get('quality', 0)):.2f}")
+    measured = score.get("measures") or {}
+    parts += [f"{name} {float(score.get(name, 0)):.2f}" for name in MEASURED_STAGES if name in measured]
     found = outcome(transcript)
     lines = [
         Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),

@@ -14,7 +14,9 @@ Settings = dict[str, bool]
 work folder is the problem's."""
 
 
-MEASURES = ("quality", "goal", "equivalence", "area", "flops", "delay", "why")
+MEASURES = (
+    "quality", "goal", "equivalence", "area", "flops", "delay", "why", "coverage", "line_coverage", "toggle_coverage"
+)  # fmt: skip
 """Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
 
 

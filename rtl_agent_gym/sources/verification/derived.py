@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sources.derivation import (
@@ -45,6 +45,8 @@ SHIPPED = Path(__file__).with_name("findings.jsonl")
 """What the package knows of the bundled problems, written by ``benchmarks/verification.py``."""
 TASK = "docs/task.md"
 STIMULI = "verif/stimuli.sv"
+COVERAGE = "src/design_coverage.py"
+"""The program that measures coverage, in problems that ask for it."""
 THRESHOLD = 0.9
 """Share of the mutants that a bench must reject to pass."""
 SIMULATION_SECONDS = 10
@@ -113,11 +115,21 @@ class VerifyOptions(DerivedOptions):
         **DerivedOptions.EXPECTED,
         "kind": f"one of {', '.join(KINDS)}",
         "mutants": "a number from 8 to 24",
+        "coverage": "true or false; only testbenches (kind=stimulus) have a coverage of their own",
     }
 
     kind: Kind = "stimulus"
     mutants: int = Field(default=12, ge=8, le=24)
     """The most mutants of a problem; it has at least 8."""
+    coverage: bool = False
+    """Whether Verilator measures which lines and bits of the right design a testbench reaches."""
+
+    @field_validator("coverage")
+    @classmethod
+    def _of_testbenches(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("kind") != "stimulus":
+            raise ValueError("only testbenches have a coverage of their own")
+        return value
 
 
 class Findings(Known):
@@ -131,12 +143,12 @@ class Findings(Known):
     """Whether they do not tell the design with other inner names from it either, as it should be."""
 
     def kind(self, options: VerifyOptions) -> str:
-        """The kind of problem that is wanted."""
-        return options.kind
+        """The kind of problem that is wanted, and whether with coverage."""
+        return f"{options.kind}, coverage" if options.coverage else options.kind
 
     def reason(self, options: VerifyOptions) -> str:
         """Why no problem is made of it."""
-        strength = self.verified.get(options.kind, 0.0)
+        strength = self.verified.get(self.kind(options), 0.0)
         return self.fault or f"its reference rejects {strength:.0%} of the mutants, {ENOUGH:.0%} are needed"
 
 
@@ -220,6 +232,8 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         "bench": f"/code/{form.path}",
         "top": form.module,
         "module": device.name,
+        "clock": device.clock,
+        "coverage": options.coverage,
         "ports": [[port.name, port.direction, port.width] for port in device.ports],
         "right": list(right),
         "mutants": list(mutants),
@@ -232,6 +246,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         "src/.env": _template("env").replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module),
         "src/judge.json": json.dumps(settings, indent=1) + "\n",
         **{f"src/{name}": _template(name) for name in ("conftest.py", "simulation.py", "test_runner.py")},
+        **({COVERAGE: _template("design_coverage.py")} if options.coverage else {}),
         **{f"src/designs/{name}": with_prefix(text, _HIDDEN) for name, text in {**right, **mutants}.items()},
     }
     if options.kind == "stimulus":
@@ -246,7 +261,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         if options.kind == "checker":
             context[STIMULI] = given_stimuli(case, options, "stimuli", instance, "dut")
     return Problem(
-        id=derived_id(problem, f"verify_{options.kind}_{case.key}"),
+        id=derived_id(problem, f"verify_{options.kind}_{'coverage_' * options.coverage}{case.key}"),
         category=form.category,
         difficulty=problem.difficulty,
         prompt=task_for(case, form),

@@ -172,7 +172,8 @@ class EpisodeView {
     const share = score.tests_total ? score.tests_passed / score.tests_total : Number(score.passed);
     const stages = el("div", "stages", ...["format", "syntax", "interface", "compile"].map((name) => stage(name, score[name], `${Math.round(score[name] * 100)} %`)),
       stage("tests", share, `${score.tests_passed}/${score.tests_total}`));
-    if ((score.measures || {}).goal) stages.append(stage("quality", score.quality, `${Math.round(score.quality * 100)} %`));
+    for (const name of ["quality", "coverage"])
+      if (name in (score.measures || {})) stages.append(stage(name, score[name], `${Math.round(score[name] * 100)} %`));
     const card = el("article", "card score", el("h2", "", "Score"), stages, el("p", "reason", text(score.reason || "")));
     for (const violation of score.violations || []) card.append(el("p", "violation", text("violation: " + violation)));
     if ((score.tests || []).length) card.append(details(`${score.tests.length} tests`, () => el("ul", "tests", ...score.tests.map((test) =>

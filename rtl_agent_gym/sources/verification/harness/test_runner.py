@@ -1,7 +1,7 @@
 """Runs the submitted bench against hidden designs, each in a process of its own, and judges its verdicts.
 
 Each test is a mutant that the bench has to reject. Before that, the bench must accept every right design; otherwise all
-tests fail, and their names say why.
+tests fail, and their names say why. Coverage is measured by a test that is skipped, since it has no verdict.
 """
 
 import json
@@ -160,3 +160,17 @@ def test_rejects(mutant):
     assert found.verdict == "rejected", f"the simulation of the mutant: {found.verdict}"
     differs = first_difference(RIGHT.trace, found.trace, found.time)
     assert differs is not None, "it was rejected before its ports showed a difference"
+
+
+if SETTINGS["coverage"]:
+    from design_coverage import measure
+
+    def test_coverage(record_property):
+        found = {"line": 0.0, "toggle": 0.0}
+        if not FAULT:
+            right = (SRC / "designs" / "right.sv").read_text(encoding="utf-8")
+            found = measure(right, f"{HIDDEN}{SETTINGS['module']}", RIGHT.trace, SETTINGS)
+        for kind, share in found.items():
+            record_property(f"{kind}_coverage", round(share, 4))
+        record_property("coverage", round(sum(found.values()) / len(found), 4))
+        pytest.skip("measured")

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Runs the references of other benchmarks, and writes the notes of their problems.
+
+    .venv/bin/python benchmarks/suites.py verilog-eval:FOLDER rtllm:FOLDER [--write]
+
+A note says whether the reference passes here, and what the tests demand that the task does not say. It belongs to a
+problem's id and testbench, so it holds for every copy of the benchmark that has these.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+
+from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.notes import SUITE_NOTES, Note, Right, Statement, digest_of_testbench, write_notes
+from rtl_agent_gym.scoring import Score, Scorer
+
+DEMANDS = {"sequence_detector": ("rst_n", "reset_n")}
+"""Problems whose testbench connects a port by another name than the task's: both names."""
+
+
+async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
+    """Run the reference, and where a port has two names, the reference with the task's.
+
+    Raises:
+        SandboxError: The machine failed.
+    """
+    score = await scorer.score(problem, problem.golden or {})
+    right, how = verdict(score)
+    statements = []
+    if problem.id in DEMANDS:
+        wanted, told = DEMANDS[problem.id]
+        files = {path: text.replace(wanted, told) for path, text in (problem.golden or {}).items()}
+        other = await scorer.score(problem, files)
+        if not score.passed or other.passed or told not in problem.prompt or wanted in problem.prompt:
+            sys.exit(f"{problem.id}: that {wanted} is demanded instead of {told} is not shown")
+        statements.append(
+            Statement(
+                name="port name",
+                kind="wants",
+                about="name",
+                text=f"a port named `{wanted}`; the task calls it `{told}`",
+                shown="run",
+                lacks=rf"\b{wanted}\b",
+                fails=tuple(test.name for test in other.tests if test.outcome != "passed"),
+            )
+        )
+    return Note(
+        id=problem.id,
+        digest=digest_of_testbench(problem),
+        release=release,
+        right=right,
+        how=how,
+        statements=tuple(statements),
+    )
+
+
+def verdict(score: Score) -> tuple[Right, str]:
+    """What a reference's score says of all designs, and why."""
+    if score.passed:
+        return "passes", "the reference passes"
+    if score.compile < 1:  # its testbench does not, as the reference compiles alone
+        return "impossible", f"the testbench does not compile with its own reference: {score.reason}"
+    if "did not end" in score.reason or "timed out" in score.reason:
+        return "impossible", f"the simulation of the reference is too long: {score.reason}"
+    return "unknown", f"the reference fails: {score.reason}"
+
+
+async def run(sources: list[str]) -> list[Note]:
+    """The notes of all problems that have a reference."""
+    notes = []
+    async with Scorer(waiting=2) as scorer:
+        for source in sources:
+            problems = [problem for problem in load_problems(source) if problem.golden]
+            release = source.partition(":")[0]
+            gate = asyncio.Semaphore(2)
+
+            async def one(problem: Problem, release: str = release, gate: asyncio.Semaphore = gate) -> Note:
+                async with gate:
+                    return await measure(problem, release, scorer)
+
+            found = await asyncio.gather(*(one(problem) for problem in problems))
+            print(f"{source}: {dict(Counter(note.rating for note in found))}", flush=True)
+            for note in found:
+                if note.rating != "sound":
+                    print(f"  {note.id}: {note.rating}: {note.how}", flush=True)
+            notes += found
+    return notes
+
+
+def main() -> None:
+    """Parse, run, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sources", nargs="+", metavar="SOURCE")
+    parser.add_argument("--write", action="store_true", help=f"write {SUITE_NOTES.name}")
+    options = parser.parse_args()
+    notes = asyncio.run(run(options.sources))
+    if options.write:
+        write_notes(SUITE_NOTES, notes)
+
+
+if __name__ == "__main__":
+    main()
