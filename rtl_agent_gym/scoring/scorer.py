@@ -35,6 +35,7 @@ from .score import RewardWeights, Score
 from .static_stages import Build, Demand, demands, is_hdl, judge_interface, judge_syntax
 from .submission import SubmittedFiles, sift
 from .texts import grade_text, text_score
+from .trials import with_trials
 
 _MOST_PROBLEMS = 4096
 """Digests of problems that a scorer remembers."""
@@ -192,7 +193,7 @@ class Scorer:
             sandboxes, images, defences = self._sandboxes(), self._images, self._defences
             async with sandboxes.grading():
                 return await run_harness(
-                    submission,
+                    await with_trials(submission, sandboxes),
                     services,
                     sandboxes,
                     images,
