@@ -21,6 +21,12 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SETTINGS = json.loads((HERE / "judge.json").read_text(encoding="utf-8"))
 HIDDEN, GIVEN = "HIDDEN0_", "given_"
+RIGHT, RIGHT_RUNS = SETTINGS["right"][0], 8
+"""The design that the agent was given, and the runs with right designs in each round: a bench that rejects by chance
+must accept them all.
+"""
+ACCEPTED = [f"{SETTINGS['right'][at % len(SETTINGS['right'])]}#{at}" for at in range(RIGHT_RUNS)]
+"""Their names."""
 ROUNDS = 6
 """Rounds with players. A mutant without a verdict after them is not rejected."""
 MOST_STEPS = 200_000
@@ -136,13 +142,13 @@ def unpacked(text):
     return lines
 
 
-def answers(name, steps):
+def answers(run, steps):
     """The outputs of a hidden design before the first step and after each; None if its simulation does not end."""
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "steps").write_text("\n".join(["z" * size(INPUTS), *steps]) + "\n", encoding="ascii")
         (folder / "driver.sv").write_text(driver(len(steps)), encoding="utf-8")
-        design = HERE / "designs" / name
+        design = HERE / "designs" / run.partition("#")[0]
         build = [*COMPILE, "-s", f"{HIDDEN}driver", "-o", "sim.vvp", "driver.sv", str(design)]
         subprocess.run(build, cwd=folder, check=True, stdin=subprocess.DEVNULL)
         simulated = subprocess.run(
@@ -173,7 +179,7 @@ def played(steps, found):
 
 
 def first_round():
-    given = (HERE / "designs" / SETTINGS["right"][0]).read_text(encoding="utf-8").replace(HIDDEN, GIVEN)
+    given = (HERE / "designs" / RIGHT).read_text(encoding="utf-8").replace(HIDDEN, GIVEN)
     return {"runs": {"recorded": common(f"{recorder()}\n{given}")}, "state": {"round": 0}}
 
 
@@ -199,13 +205,13 @@ def plan(state, steps_of):
     runs, expected, kept = {}, {}, {}
     for name, steps in steps_of.items():
         if (found := answers(name, steps)) is None:
-            if name in SETTINGS["right"]:
+            if name in ACCEPTED:
                 raise Unfit("the simulation of a right design does not end with the inputs of the bench")
             state["verdicts"][name] = "late"
             continue
         key = kept[name] = packed("\n".join(steps))
         if key not in expected:
-            expected[key] = found if name == SETTINGS["right"][0] else answers(SETTINGS["right"][0], steps)
+            expected[key] = answers(RIGHT, steps)
         pairs = enumerate(zip(expected[key] or [], found, strict=False))
         state["differs"][name] = next((at for at, (one, other) in pairs if one != other), None)
         runs[name] = played(steps, found)
@@ -219,11 +225,11 @@ def judged(state, results):
         steps = unpacked(packed_steps)
         verdict, made = told(results[name]) if name in results and not results[name]["late"] else ("late", [])
         left = next((at for at, step in enumerate(made) if at >= len(steps) or step != steps[at]), None)
-        if name == SETTINGS["right"][0] and left is not None:
+        if name.startswith(f"{RIGHT}#") and left is not None:
             raise Unfit("the bench does not drive equal designs equally")
         if left is not None and state["round"] < ROUNDS:
             again[name] = made
-        elif name in SETTINGS["right"]:
+        elif name in ACCEPTED:
             if verdict != "accepted" or left is not None:
                 raise Unfit(FAULTS.get(verdict, FAULTS["late"]))
         else:
@@ -232,7 +238,7 @@ def judged(state, results):
             if left is not None:
                 state["verdicts"][name] = "late"
     if again:
-        again = {name: unpacked(state["steps"][name]) for name in SETTINGS["right"]} | again
+        again = {name: unpacked(state["steps"][name]) for name in ACCEPTED} | again
     return again
 
 
@@ -242,7 +248,7 @@ def next_round(state, results):
         if verdict != "accepted":
             raise Unfit(FAULTS[verdict])
         state |= {"verdicts": {}, "differs": {}}
-        return plan(state, dict.fromkeys(SETTINGS["right"] + SETTINGS["mutants"], steps))
+        return plan(state, dict.fromkeys(ACCEPTED + SETTINGS["mutants"], steps))
     if again := judged(state, results):
         return plan(state, again)
     return {"found": {"fault": "", "verdicts": state["verdicts"]}}
