@@ -48,8 +48,7 @@ class SandboxSpec:
     standby: tuple[str, ...] = ()
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
     for_grading: bool = False
-    """Whether a sandbox of the agent's role counts as one for gradings: with those of agents, a grading that an agent
-    waits for could wait for that agent."""
+    """Whether one in the agent's role takes the room of gradings, since an agent may be waiting for a grading."""
     network: str = ""
     """A Docker network to join, which must exist; empty for no network at all."""
     programs: str = ""

@@ -192,15 +192,9 @@ class Scorer:
         async def run() -> HarnessRun:
             sandboxes, images, defences = self._sandboxes(), self._images, self._defences
             async with sandboxes.grading():
+                tried, network = await with_trials(submission, sandboxes), self._harness.network
                 return await run_harness(
-                    await with_trials(submission, sandboxes),
-                    services,
-                    sandboxes,
-                    images,
-                    timeout=timeout,
-                    defences=defences,
-                    seed=seed,
-                    network=self._harness.network,
+                    tried, services, sandboxes, images, timeout=timeout, defences=defences, seed=seed, network=network
                 )
 
         running = asyncio.ensure_future(retrying(run, retries))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -45,14 +46,7 @@ async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> 
         if "found" in asked:
             harness = {**problem.harness, FOUND: json.dumps(asked["found"])}
             changed = problem.model_copy(update={"harness": harness})
-            return SubmittedFiles(
-                changed,
-                submission.files,
-                submission.violations,
-                submission.fault,
-                submission.ignored,
-                submission.left_out,
-            )
+            return replace(submission, problem=changed)
         runs: dict[str, dict[str, str]] = asked["runs"]
         names, results = sorted(runs), dict[str, dict[str, Any]]()
         Random(secrets.randbits(64)).shuffle(names)

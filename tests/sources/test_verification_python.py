@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pytest
 
 from rtl_agent_gym.errors import HarnessError
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 
 from .verification_attacks import RIGHT, TWINS, WRONG, Control, problem_of
@@ -159,6 +159,21 @@ async def test_a_fault_of_the_hidden_program_is_no_score(provider: DockerSandbox
     async with Scorer(provider, attempts=1) as scorer:
         with pytest.raises(HarnessError, match="ZeroDivisionError"):
             await scorer.score(problem, {"verif/bench.py": HONEST})
+
+
+async def test_its_sandboxes_count_as_those_of_gradings(provider: DockerSandboxes) -> None:
+    """Else a submission that every agent waits for could need the room of those agents."""
+    budget = await provider.budget()
+
+    def used() -> tuple[float, float]:
+        return budget.permits["agent"].usage().used, budget.permits["scoring"].usage().used
+
+    before = used()
+    sandbox = await provider.create(SandboxSpec(for_grading=True))
+    during = used()
+    await sandbox.close()
+    assert (during[0], during[1] > before[1]) == (before[0], True)
+    assert used() == before
 
 
 def test_the_bench_gets_nothing_hidden() -> None:
