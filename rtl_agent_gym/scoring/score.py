@@ -104,7 +104,7 @@ class RewardWeights(BaseModel):
     partial_tests: bool = False
     """Whether some of the tests earn a part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
-    """Whether the hidden tests run. Without them no container is needed; `tests`, `compile`, `coverage` earn nothing."""
+    """Whether the hidden tests run. Without them no container is needed, and `tests`, `compile`, `coverage` earn 0."""
 
     @classmethod
     def preset(cls, name: str) -> RewardWeights:

@@ -25,9 +25,10 @@ FOLDER = "/tmp/trial"
 ROUNDS = 10
 SECONDS = 60.0
 """Wall time of a run. A program that takes longer is at fault, as an agent's command is: nothing else of it is run."""
-_PATIENCE = 900.0
-_LONGEST = 32_000_000
-"""Characters of what a harness's program, or a run, may print."""
+LONGEST = 4_000_000
+"""Characters that a run may print."""
+_PATIENCE, _LONGEST = 900.0, 64_000_000
+"""The same for the harness's program: its wall time, and what it may print."""
 _SPEC = SandboxSpec(for_grading=True)
 
 
@@ -82,9 +83,8 @@ async def _run(submission: SubmittedFiles, provider: SandboxProvider, files: Map
     try:
         await sandbox.write_files(submission.tree)
         await sandbox.write_files({f"{FOLDER[1:]}/{name}": text for name, text in files.items()}, root="/")
-        done = await sandbox.exec(
-            ["/venv/bin/python3", "run.py"], cwd=FOLDER, timeout=SECONDS, max_output=_LONGEST, env={"HOME": FOLDER}
-        )
+        command = f"cd {FOLDER} && /venv/bin/python3 run.py"
+        done = await sandbox.run(command, timeout=SECONDS, max_output=LONGEST)
     except SandboxBroken:
         return {"output": "", "late": False}
     finally:
