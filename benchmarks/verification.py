@@ -8,8 +8,8 @@ The second command measures the references by mutants that they were not chosen 
 of the problem are known to reject, under stimuli of another seed. Mutants that differ only with other parameters than
 the defaults cannot be seen by any bench; those that no stimuli of four seeds tell apart are counted as such.
 
-The third command makes problems of the bundled ones and of every family, of each kind in turn, without anything that
-is known already; it fails if two are alike, or if a reference rejects less than 95 % of the mutants.
+The third command makes problems of the bundled ones and of every family, of each of the ``--kinds`` in turn, without
+anything that is known already; it fails if two are alike, or if a reference rejects less than 95 % of the mutants.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import json
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rtl_agent_gym.problems import Problem, load_problems
@@ -79,7 +80,9 @@ _Made = tuple[str, Kind, Problem, Findings]
 """Where a problem is from, its kind, the problem, and what was found out about the design."""
 
 
-async def make_of(source: str, wanted: int, maker: VerificationMaker, workers: int) -> list[_Made]:
+async def make_of(
+    source: str, wanted: int, maker: VerificationMaker, workers: int, kinds: Sequence[Kind]
+) -> list[_Made]:
     """Problems of one source, of each kind in turn."""
     begun, tried, found = time.monotonic(), 0, list[_Made]()
     # A family has some members more than are wanted, since not every design can be used.
@@ -97,40 +100,41 @@ async def make_of(source: str, wanted: int, maker: VerificationMaker, workers: i
             found.append((source, kind, problem, known))
         return len(found) == wanted
 
-    await in_order(itertools.product(cases(problems, VerifyOptions()), KINDS), work, workers, is_enough)
+    await in_order(itertools.product(cases(problems, VerifyOptions()), kinds), work, workers, is_enough)
     print(f"{source}: {len(found)} of {tried} in {time.monotonic() - begun:.0f} s", flush=True)
     return found
 
 
-async def make(count: int, workers: int, folder: Path) -> list[_Made]:
+async def make(count: int, workers: int, folder: Path, kinds: Sequence[Kind]) -> list[_Made]:
     """Problems of the bundled designs and of each family.
 
     Args:
         count: How many are wanted.
         workers: Designs that are examined at the same time.
         folder: For what is found out about them.
+        kinds: Of problems.
     """
     made, sources = list[_Made](), ["bundled", *(f"family:{name}" for name in FAMILIES)]
     async with VerificationMaker.open(workers=workers, store=Store(Findings, folder), cache=False) as maker:
         for at, source in enumerate(sources):
-            made += await make_of(source, -(-(count - len(made)) // (len(sources) - at)), maker, workers)
+            made += await make_of(source, -(-(count - len(made)) // (len(sources) - at)), maker, workers, kinds)
     return made
 
 
-def make_all(count: int, workers: int, out: Path | None) -> None:
+def make_all(count: int, workers: int, out: Path | None, kinds: Sequence[Kind]) -> None:
     """Make problems, check them and print a table."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        made = asyncio.run(make(count, workers, Path(folder)))
+        made = asyncio.run(make(count, workers, Path(folder), kinds))
     minutes = (time.monotonic() - begun) / 60
     contents = {json.dumps([problem.prompt, problem.context, problem.harness]) for _, _, problem, _ in made}
     assert len(contents) == len({problem.id for _, _, problem, _ in made}) == len(made), "two problems are alike"
     strengths = [known.verified[kind] for _, kind, _, known in made]
     assert min(strengths) >= ENOUGH, "a reference rejects too little"
     numbers = Counter((source, kind) for source, kind, _, _ in made)
-    print("| made of | " + " | ".join(KINDS) + " |\n|---|" + "---|" * len(KINDS))
+    print("| made of | " + " | ".join(kinds) + " |\n|---|" + "---|" * len(kinds))
     for source in dict.fromkeys(source for source, *_ in made):
-        print(f"| {source} | " + " | ".join(str(numbers[source, kind]) for kind in KINDS) + " |")
+        print(f"| {source} | " + " | ".join(str(numbers[source, kind]) for kind in kinds) + " |")
     mutants = sum(len(known.mutants) for _, _, _, known in made)
     rejected = sum(len(known.mutants) * share for (_, _, _, known), share in zip(made, strengths, strict=True))
     print(
@@ -148,6 +152,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--strength", action="store_true")
     parser.add_argument("--make", type=int, metavar="COUNT", help="make so many problems")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS[:3], help="default: those in Verilog")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where they are written")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -157,7 +162,7 @@ def main() -> None:
     if options.strength:
         asyncio.run(strengths())
     if options.make:
-        make_all(options.make, options.workers, options.out)
+        make_all(options.make, options.workers, options.out, options.kinds)
 
 
 if __name__ == "__main__":

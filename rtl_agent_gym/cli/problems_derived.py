@@ -321,7 +321,7 @@ def verify_command(
         Kind,
         typer.Option(
             help="What is to be written: stimulus: a whole testbench; checker: a checker beside given stimuli; "
-            "assertions: immediate assertions for hidden stimuli."
+            "assertions: immediate assertions for hidden stimuli; cocotb: a whole testbench in Python."
         ),
     ] = "stimulus",
     count: CountOption = None,

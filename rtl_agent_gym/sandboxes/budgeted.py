@@ -59,7 +59,8 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     async def create(self, spec: SandboxSpec | None = None) -> MadeT:
         spec = spec or SandboxSpec()
         budget = await self._ready_for(spec)
-        reservation = _Reservation(budget.permits[spec.role], budget.memory(spec))
+        permits = budget.permits["scoring" if spec.for_grading else spec.role]
+        reservation = _Reservation(permits, budget.memory(spec))
         await reservation.permits.take(reservation.memory)
         async with contextlib.AsyncExitStack() as stack:
             if spec.role == "agent":

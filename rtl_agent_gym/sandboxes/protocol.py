@@ -47,6 +47,8 @@ class SandboxSpec:
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
     """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
+    for_grading: bool = False
+    """Whether one in the agent's role takes the room of gradings, since an agent may be waiting for a grading."""
     network: str = ""
     """A Docker network to join, which must exist; empty for no network at all."""
     programs: str = ""

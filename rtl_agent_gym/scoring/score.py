@@ -104,8 +104,7 @@ class RewardWeights(BaseModel):
     partial_tests: bool = False
     """Whether some of the tests earn a part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
-    """Whether the hidden tests are run. Without them no container is needed, and `tests`, `compile` and `coverage` earn
-    nothing."""
+    """Whether the hidden tests run. Without them no container is needed, and `tests`, `compile`, `coverage` earn 0."""
 
     @classmethod
     def preset(cls, name: str) -> RewardWeights:
@@ -121,29 +120,21 @@ class RewardWeights(BaseModel):
     @property
     def most(self) -> float:
         """The highest possible reward."""
-        simulated = self.tests + self.compile + self.coverage if self.simulate else 0.0
-        return self.format + self.syntax + self.interface + simulated
+        return sum(self._earning().values())
 
-    def reward(
-        self,
-        *,
-        passed: bool,
-        format: float,
-        syntax: float,
-        interface: float = 0.0,
-        compile: float = 0.0,
-        tests: float = 0.0,
-        coverage: float = 0.0,
-    ) -> float:
-        """The weighted sum of the official verdict and the stages' shares, 0..1 each.
+    def _earning(self) -> dict[str, float]:
+        names = ("format", "syntax", "interface", *(("compile", "tests", "coverage") if self.simulate else ()))
+        return {name: getattr(self, name) for name in names}
+
+    def reward(self, *, passed: bool, tests: float = 0.0, **shares: float) -> float:
+        """The weighted sum of the official verdict and the stages' shares by name, 0..1 each; 0 for those left out.
 
         `tests`, the partial credit, counts with `partial_tests` only.
         """
-        earned = tests if self.partial_tests else float(passed)
-        total = self.format * format + self.syntax * syntax + self.interface * interface
-        if self.simulate:
-            total += self.compile * compile + self.tests * earned + self.coverage * coverage
-        return round(total, 9)
+        if unknown := shares.keys() - type(self).model_fields.keys():
+            raise TypeError(f"there is no stage {', '.join(sorted(unknown))}")
+        shares["tests"] = tests if self.partial_tests else float(passed)
+        return round(sum(weight * shares.get(name, 0.0) for name, weight in self._earning().items()), 9)
 
 
 PRESETS: dict[str, RewardWeights] = {

@@ -35,6 +35,7 @@ from .score import RewardWeights, Score
 from .static_stages import Build, Demand, demands, is_hdl, judge_interface, judge_syntax
 from .submission import SubmittedFiles, sift
 from .texts import grade_text, text_score
+from .trials import with_trials
 
 _MOST_PROBLEMS = 4096
 """Digests of problems that a scorer remembers."""
@@ -191,15 +192,9 @@ class Scorer:
         async def run() -> HarnessRun:
             sandboxes, images, defences = self._sandboxes(), self._images, self._defences
             async with sandboxes.grading():
+                tried, network = await with_trials(submission, sandboxes), self._harness.network
                 return await run_harness(
-                    submission,
-                    services,
-                    sandboxes,
-                    images,
-                    timeout=timeout,
-                    defences=defences,
-                    seed=seed,
-                    network=self._harness.network,
+                    tried, services, sandboxes, images, timeout=timeout, defences=defences, seed=seed, network=network
                 )
 
         running = asyncio.ensure_future(retrying(run, retries))

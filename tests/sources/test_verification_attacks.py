@@ -4,17 +4,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 
 import pytest
 
-from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
-from rtl_agent_gym.sources.derivation import with_prefix
-from rtl_agent_gym.sources.verification.derived import Findings, Kind, VerifyOptions, cases, verification_problem
 
 from .verification_attacks import (
     ATTACKS,
@@ -28,33 +24,12 @@ from .verification_attacks import (
     Attack,
     Control,
     bench,
+    problem_of,
 )
 
 pytestmark = pytest.mark.docker
 
 TARGET = "verif/testbench.sv"
-
-
-def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus") -> Problem:
-    """A problem with one right design and some others, perhaps without a guard."""
-    [member] = load_problems("family:registers?count=1")
-    harness = {path: text for path, text in member.harness.items() if path != "src/case.json"}
-    top = member.harness["src/.env"].split("TOPLEVEL        = ")[1].split()[0]
-    harness["src/.env"] = harness["src/.env"].replace(top, "counter")
-    base = member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": RIGHT}})
-    options = VerifyOptions(kind=kind)
-    [case] = cases([base], options)
-    made = verification_problem(case, Findings(key=case.key, problem_id=base.id), options)
-    texts = {f"mutant_{number:02}.sv": text for number, text in enumerate(mutants, 1)}
-    files = {path: text for path, text in made.harness.items() if not path.startswith("src/designs/")}
-    settings = json.loads(files["src/judge.json"]) | {"mutants": list(texts), "right": ["right.sv"], "seconds": 2}
-    files["src/judge.json"] = json.dumps(settings)
-    for name, text in {"right.sv": RIGHT, **texts}.items():
-        files[f"src/designs/{name}"] = with_prefix(text, "HIDDEN0_")
-    for path, old, new in control.replaced if control else ():
-        assert old in files[path], old
-        files[path] = files[path].replace(old, new)
-    return made.model_copy(update={"harness": files})
 
 
 async def scored(

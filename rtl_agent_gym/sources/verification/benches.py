@@ -169,6 +169,78 @@ def reference_checker(device: Device, name: str, design: str, *, asserts: bool =
     return f"{with_prefix(design, MODEL)}\n{_checking(device, name, [], compare)}"
 
 
+_IN_PYTHON = '''"""Drives random inputs, and compares the outputs with those of a simulation of the right design."""
+
+import subprocess
+import tempfile
+
+import cocotb
+from cocotb.triggers import ReadOnly, Timer
+
+INPUTS = {inputs}
+OUTPUTS = {outputs}
+MODEL = r"""
+{model}
+"""
+
+
+def expected():
+    """The time, the inputs and the outputs whenever one of them changes."""
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{{folder}}/model.sv", "w") as file:
+            file.write(MODEL)
+        build = ["iverilog", "-g2012", "-s", "stimuli", "-o", "model.vvp", "model.sv"]
+        subprocess.run(build, cwd=folder, check=True)
+        run = subprocess.run(["vvp", "-n", "model.vvp"], cwd=folder, check=True, capture_output=True, text=True)
+    for line in filter(lambda line: line[:1].isdigit(), run.stdout.splitlines()):
+        time, *values = line.split()
+        yield int(time), values[: len(INPUTS)], values[len(INPUTS) :]
+
+
+@cocotb.test()
+async def test_outputs(dut):
+    now, driven = 0, [None] * len(INPUTS)
+    for time, inputs, outputs in expected():
+        if time > now:
+            await Timer(time - now, unit="ns")
+        now = time
+        for name, value, last in zip(INPUTS, inputs, driven):
+            if value != last:
+                getattr(dut, name).value = int(value, 2)
+        driven = inputs
+        await ReadOnly()
+        for name, value in zip(OUTPUTS, outputs):
+            found = str(getattr(dut, name).value).lower()
+            assert "x" in value or found == value, f"{{name}} is {{found}} at {{now}} ns, not {{value}}"
+'''
+
+
+def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) -> str:
+    """A bench for cocotb that drives random inputs, and compares the outputs with those of a simulation of its own.
+
+    Args:
+        device: The design.
+        design: The right design's text, which it simulates.
+        cycles: How many clock cycles it takes, at least.
+        seed: Of the random numbers, from 0 up.
+    """
+    head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
+    inputs = [port.name for port in device.ports if port.direction == "input"]
+    outputs = [port.name for port in device.outputs]
+    values = " ".join("%b" for _ in device.ports)
+    log = [
+        f"module port_log ({head});",
+        "    reg [63:0] last = 0;",
+        f'    task show; $strobe("%0d {values}", $time, {", ".join(inputs + outputs)}); endtask',
+        "    initial show;",
+        f"    always @({' or '.join(inputs + outputs)}) if ($time !== last) begin last = $time; show; end",
+        "endmodule",
+    ]
+    around = stimuli(device, "stimuli", ["port_log port_logged"], cycles=cycles, seed=seed)
+    model = "\n".join([design, _UNIT, *log, around])
+    return _IN_PYTHON.format(inputs=inputs, outputs=outputs, model=model)
+
+
 def comparison(device: Device, design: str, others: Sequence[str], *, cycles: int, seed: int) -> str:
     """A simulation of a right design beside others, which prints ``DIFFERS n`` once for each that is different.
 

@@ -35,10 +35,11 @@ from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
 from rtl_agent_gym.sources.suites.common import harness_file
-from rtl_agent_gym.sources.verification.benches import reference_checker, stimuli
+from rtl_agent_gym.sources.verification.benches import reference_checker, reference_in_python, stimuli
 
-Kind = Literal["stimulus", "checker", "assertions"]
-"""What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli."""
+Kind = Literal["stimulus", "checker", "assertions", "cocotb"]
+"""What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli; a
+whole testbench in Python."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SHIPPED = Path(__file__).with_name("findings.jsonl")
@@ -51,6 +52,8 @@ THRESHOLD = 0.9
 """Share of the mutants that a bench must reject to pass."""
 SIMULATION_SECONDS = 10
 """Processor time of one simulation."""
+PYTHON_SECONDS = 20
+"""Processor time of a run of a bench in Python."""
 CYCLES, FAMILY_CYCLES = 10_000, 2_000
 """Clock cycles of the stimuli; of those for a family."""
 
@@ -96,15 +99,30 @@ FORMS: dict[Kind, Form] = {
         "instantiated beside the design. Hidden stimuli change the inputs at the falling edges of the clock, and the "
         f"reset up to 2 ns later; half a period is 5 ns. {_VERDICT}",
     ),
+    "cocotb": Form(
+        12,
+        "",
+        "verif/bench.py",
+        "Write a testbench for it, as tests of cocotb 2 in `{path}`. They get `{design}` as `dut`, drive its inputs, "
+        "and check what it does. A test that fails rejects a design; tests that all pass accept it. What they do may "
+        "depend on the outputs, and on random numbers with a fixed seed.",
+    ),
 }
 """The forms of the tasks."""
-_RULES = (
+_HIDDEN_DESIGNS = (
     "Your file is run with hidden designs of the same name and ports: right ones, which may be written in another way, "
     f"and ones with a bug. It must accept every right design, whatever its outputs are before the first reset, and "
-    f"reject at least {THRESHOLD:.0%} of the others. It sees a design through its ports only: files, `force`, names "
-    "inside of the design and arguments of the simulator are not available. A simulation has "
+    f"reject at least {THRESHOLD:.0%} of the others."
+)
+_RULES = (
+    f"{_HIDDEN_DESIGNS} It sees a design through its ports only: files, `force`, names inside of the design and "
+    "arguments of the simulator are not available. A simulation has "
     f"{SIMULATION_SECONDS} seconds of processor time in Icarus Verilog (`iverilog -g2012`); running out of it rejects "
     "nothing."
+)
+_PYTHON_RULES = (
+    f"{_HIDDEN_DESIGNS} It sees a design through its ports only; there are no names inside of `dut`. A run has "
+    f"{PYTHON_SECONDS} seconds of processor time with Icarus Verilog; running out of it rejects nothing."
 )
 
 
@@ -237,15 +255,15 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         "ports": [[port.name, port.direction, port.width] for port in device.ports],
         "right": list(right),
         "mutants": list(mutants),
-        "seconds": SIMULATION_SECONDS,
+        "seconds": PYTHON_SECONDS if options.kind == "cocotb" else SIMULATION_SECONDS,
         "threshold": THRESHOLD,
     }
     context = {**specification(problem), **{path: files[path] for path in device.sources}}
     harness = {
         "docker-compose.yml": _template("docker-compose.yml"),
-        "src/.env": _template("env").replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module),
+        "src/.env": _environment(form),
         "src/judge.json": json.dumps(settings, indent=1) + "\n",
-        **{f"src/{name}": _template(name) for name in ("conftest.py", "simulation.py", "test_runner.py")},
+        **{f"src/{name}": _template(template) for name, template in _programs(options.kind).items()},
         **({COVERAGE: _template("design_coverage.py")} if options.coverage else {}),
         **{f"src/designs/{name}": with_prefix(text, _HIDDEN) for name, text in {**right, **mutants}.items()},
     }
@@ -254,6 +272,8 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         golden += "\n" + stimuli(
             device, form.module, ["model_compare compare"], cycles=cycles(problem), seed=options.seed + 1
         )
+    elif options.kind == "cocotb":
+        golden = reference_in_python(device, design, cycles=cycles(problem), seed=options.seed + 1)
     else:
         golden = reference_checker(device, form.module, design, asserts=options.kind == "assertions")
         instance = f"{form.module} {form.module}_instance"
@@ -273,6 +293,20 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     )
 
 
+def _environment(form: Form) -> str:
+    """The variables of the harness. A bench in Python is no source of a compiler's, and has no top module."""
+    lines = _template("env").splitlines(keepends=True)
+    kept = "".join(line for line in lines if form.module or "BENCH_" not in line)
+    return kept.replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module)
+
+
+def _programs(kind: Kind) -> dict[str, str]:
+    """The hidden programs of a kind, and the templates that they come from."""
+    if kind == "cocotb":
+        return {**{name: name for name in ("conftest.py", "run.py", "trials.py")}, "test_runner.py": "test_trials.py"}
+    return {name: name for name in ("conftest.py", "simulation.py", "test_runner.py")}
+
+
 def given_stimuli(case: Case, options: VerifyOptions, top: str, instance: str, dut: str) -> str:
     """The stimuli around a checker or assertions; the same ones have told the mutants from the right design."""
     return stimuli(case.device, top, [instance], cycles=cycles(case.problem), seed=options.seed + 1, dut=dut)
@@ -286,7 +320,8 @@ def cycles(problem: Problem) -> int:
 def task_for(case: Case, form: Form) -> str:
     """The task of writing a bench for a design."""
     task = form.task.format(path=form.path, design=case.device.name)
-    return f"{documented(case.problem, case.device)}\n\n{task}\n\n{_RULES}\n"
+    rules = _PYTHON_RULES if form.path.endswith(".py") else _RULES
+    return f"{documented(case.problem, case.device)}\n\n{task}\n\n{rules}\n"
 
 
 SOURCE = DerivedSource(

@@ -1,0 +1,92 @@
+"""Runs a submitted program, before the hidden tests, where no hidden file is.
+
+A harness asks for that with a program of its own, ``src/trials.py``. It decides which runs are needed, in rounds, and
+at the end what the hidden tests will read of them, as ``src/trials.json``. It runs in sandboxes of its own, without
+submitted files. Each run of the submission has a fresh sandbox, and they come in a random order, so a program that runs
+there knows nothing but the files of its run.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from ..errors import HarnessError, SandboxBroken
+from ..sandboxes import SandboxProvider, SandboxSpec
+from .submission import SubmittedFiles
+
+PROGRAM, FOUND = "src/trials.py", "src/trials.json"
+FOLDER = "/tmp/trial"
+"""Where the files of a run are, and the program that does it, ``run.py``."""
+ROUNDS = 10
+SECONDS = 60.0
+"""Wall time of a run. A program that takes longer is at fault, as an agent's command is: nothing else of it is run."""
+LONGEST = 4_000_000
+"""Characters that a run may print."""
+_PATIENCE, _LONGEST = 900.0, 64_000_000
+"""The same for the harness's program: its wall time, and what it may print."""
+_SPEC = SandboxSpec(for_grading=True)
+
+
+async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> SubmittedFiles:
+    """The submission, with what its runs came to among the hidden files. Itself if its harness asks for no runs.
+
+    Raises:
+        SandboxError: The machine failed, or the harness's program did.
+    """
+    problem = submission.problem
+    if PROGRAM not in problem.harness:
+        return submission
+    known: dict[str, Any] = {"state": None, "results": {}}
+    for _ in range(ROUNDS):
+        asked = await _ask(submission, provider, known)
+        if "found" in asked:
+            harness = {**problem.harness, FOUND: json.dumps(asked["found"])}
+            changed = problem.model_copy(update={"harness": harness})
+            return replace(submission, problem=changed)
+        runs: dict[str, dict[str, str]] = asked["runs"]
+        names, results = sorted(runs), dict[str, dict[str, Any]]()
+        Random(secrets.randbits(64)).shuffle(names)
+        for name in names:
+            if any(result["late"] for result in results.values()):
+                break
+            results[name] = await _run(submission, provider, runs[name])
+        known = {"state": asked["state"], "results": results}
+    raise HarnessError(f"the trials of {problem.id} did not end in {ROUNDS} rounds")
+
+
+async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What the harness's program wants next: ``runs`` by name, each with its files, and ``state``; or ``found``."""
+    hidden = {path: text for path, text in submission.problem.harness.items() if path.startswith("src/")}
+    sandbox = await provider.create(_SPEC)
+    try:
+        await sandbox.write_files({**hidden, "known.json": json.dumps(known)})
+        done = await sandbox.exec(["/venv/bin/python3", PROGRAM, "known.json"], timeout=_PATIENCE, max_output=_LONGEST)
+    except SandboxBroken as error:  # no submitted program has run there
+        raise HarnessError(f"the trials of {submission.problem.id} failed: {error}") from error
+    finally:
+        await sandbox.close()
+    try:
+        asked: dict[str, Any] = json.loads(done.output.strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        raise HarnessError(f"the trials of {submission.problem.id} failed: {done.output[-400:]!r}") from None
+    return asked
+
+
+async def _run(submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]) -> dict[str, Any]:
+    """The last line that a run printed, which the submission may have written, and whether it took too long."""
+    sandbox = await provider.create(_SPEC)
+    try:
+        await sandbox.write_files(submission.tree)
+        await sandbox.write_files({f"{FOLDER[1:]}/{name}": text for name, text in files.items()}, root="/")
+        command = f"cd {FOLDER} && /venv/bin/python3 run.py"
+        done = await sandbox.run(command, timeout=SECONDS, max_output=LONGEST)
+    except SandboxBroken:
+        return {"output": "", "late": False}
+    finally:
+        await sandbox.close()
+    return {"output": (done.output.strip().splitlines() or [""])[-1], "late": done.timed_out}
