@@ -10,6 +10,7 @@ In every round the bench also sees right designs, which it must accept, in a ran
 """
 
 import base64
+import functools
 import json
 import resource
 import subprocess
@@ -140,13 +141,14 @@ def unpacked(text):
     return lines
 
 
-def answers(run, steps):
+@functools.cache
+def answers(name, steps):
     """The outputs of a hidden design before the first step and after each; None if its simulation does not end."""
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "steps").write_text("\n".join(["z" * size(INPUTS), *steps]) + "\n", encoding="ascii")
         (folder / "driver.sv").write_text(driver(len(steps)), encoding="utf-8")
-        design = HERE / "designs" / run.partition("#")[0]
+        design = HERE / "designs" / name
         build = [*COMPILE, "-s", f"{HIDDEN}driver", "-o", "sim.vvp", "driver.sv", str(design)]
         subprocess.run(build, cwd=folder, check=True, stdin=subprocess.DEVNULL)
         simulated = subprocess.run(
@@ -200,17 +202,15 @@ FAULTS = {
 
 def plan(state, steps_of):
     """The next round: each design without a verdict, and the right ones."""
-    runs, expected, kept = {}, {}, {}
+    runs, kept = {}, {}
     for name, steps in steps_of.items():
-        if (found := answers(name, steps)) is None:
+        if (found := answers(name.partition("#")[0], tuple(steps))) is None:
             if name in ACCEPTED:
                 raise Unfit("the simulation of a right design does not end with the inputs of the bench")
             state["verdicts"][name] = "late"
             continue
-        key = kept[name] = packed("\n".join(steps))
-        if key not in expected:
-            expected[key] = answers(RIGHT, steps)
-        pairs = enumerate(zip(expected[key] or [], found, strict=False))
+        kept[name] = packed("\n".join(steps))
+        pairs = enumerate(zip(answers(RIGHT, tuple(steps)) or [], found, strict=False))
         state["differs"][name] = next((at for at, (one, other) in pairs if one != other), None)
         runs[name] = played(steps, found)
     return {"runs": runs, "state": {**state, "steps": kept, "round": state["round"] + 1}}
