@@ -78,7 +78,7 @@ def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("bundled+verify?kind=cocotb", "expected one of stimulus, checker, assertions"),
+        ("bundled+verify?kind=vhdl", "expected one of stimulus, checker, assertions"),
         ("bundled+verify?mutants=7", "expected a number from 8 to 24"),
         ("bundled+verify?colour=red", "unknown option 'colour'"),
         ("bundled+verify+verify", r"leave out one \+verify"),
