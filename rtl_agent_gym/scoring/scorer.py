@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ..errors import ProblemError, UsageError
 from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
@@ -52,9 +53,8 @@ class Scorer:
         weights: Weights of the stages; None for the default.
         cache: Stores gradings; None for no cache, a path for a folder.
         defences: For tests of the defences only.
-        waiting: Number of started, unused sandboxes that are kept ready; each grades one submission and ends. Useful up
-            to the number of simultaneous gradings. Each uses the memory of a Python that has imported pytest. 0 starts
-            each sandbox on demand.
+        waiting: Number of unused sandboxes that are kept ready, each for one submission; useful up to the number of
+            simultaneous gradings. Each is a Python that has imported pytest. 0 starts each sandbox on demand.
         judge: Rates the texts of categories 9 and 10; None if there are none.
         harness: Images and variables for commercial simulators; None for none.
         attempts: How often a grading is tried while the machine fails; None for `retries.GRADING`. 1 for a caller
@@ -189,13 +189,12 @@ class Scorer:
             reason = "; ".join(part for part in ("the hidden tests were not run", static.reason) if part)
             return static.model_copy(update={"reason": reason})
 
-        async def run() -> HarnessRun:
-            sandboxes, images, defences = self._sandboxes(), self._images, self._defences
+        async def run() -> tuple[HarnessRun, bool]:
+            sandboxes, images, network = self._sandboxes(), self._images, self._harness.network
             async with sandboxes.grading():
-                tried, network = await with_trials(submission, sandboxes), self._harness.network
-                return await run_harness(
-                    tried, services, sandboxes, images, timeout=timeout, defences=defences, seed=seed, network=network
-                )
+                tried, late = await with_trials(submission, sandboxes)
+                run_all = partial(run_harness, timeout=timeout, defences=self._defences, seed=seed, network=network)
+                return await run_all(tried, services, sandboxes, images), late
 
         running = asyncio.ensure_future(retrying(run, retries))
         try:
@@ -204,7 +203,7 @@ class Scorer:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
             raise
-        ran = await running
+        ran, late = await running
         GRADING_TIMEOUTS.inc(any(service["code"] is None for service in ran.services))
         GRADING_OOMS.inc(ran.memory.out)
         accounts = [account(service["messages"]) for service in ran.services]
@@ -218,7 +217,8 @@ class Scorer:
             good = sources if all(ok for found in accounts for ok in found.compiled) else []
             if seen != expected or (good and static.syntax < 1.0):
                 static = await retrying(lambda: self._static(submission, services, seen, good), retries)
-        return self._without_secrets(judge_run(static, submission, ran, self._defences))
+        grading = judge_run(static, submission, ran, self._defences)
+        return self._without_secrets(grading.model_copy(update={"repeatable": False}) if late else grading)
 
     def _without_secrets(self, grading: Grading) -> Grading:
         """A grading without the values of the caller's variables, which a test may print."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -23,8 +24,9 @@ PROGRAM, FOUND = "src/trials.py", "src/trials.json"
 FOLDER = "/tmp/trial"
 """Where the files of a run are, and the program that does it, ``run.py``."""
 ROUNDS = 10
-SECONDS = 60.0
-"""Wall time of a run. A program that takes longer is at fault, as an agent's command is: nothing else of it is run."""
+SECONDS, IN_ALL = 60.0, 900.0
+"""Wall time of a run, and of all. A program that takes longer is at fault, as an agent's command is: no more of it is
+run."""
 LONGEST = 4_000_000
 """Characters that a run may print."""
 _PATIENCE, _LONGEST = 900.0, 64_000_000
@@ -32,29 +34,33 @@ _PATIENCE, _LONGEST = 900.0, 64_000_000
 _SPEC = SandboxSpec(for_grading=True)
 
 
-async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> SubmittedFiles:
-    """The submission, with what its runs came to among the hidden files. Itself if its harness asks for no runs.
+async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> tuple[SubmittedFiles, bool]:
+    """The submission, with what its runs came to among the hidden files, and whether the clock ended them.
+
+    If its harness asks for no runs, it is as it was.
 
     Raises:
         SandboxError: The machine failed, or the harness's program did.
     """
     problem = submission.problem
     if PROGRAM not in problem.harness:
-        return submission
+        return submission, False
+    late, end = False, time.monotonic() + IN_ALL
     known: dict[str, Any] = {"state": None, "results": {}}
     for _ in range(ROUNDS):
         asked = await _ask(submission, provider, known)
         if "found" in asked:
             harness = {**problem.harness, FOUND: json.dumps(asked["found"])}
             changed = problem.model_copy(update={"harness": harness})
-            return replace(submission, problem=changed)
+            return replace(submission, problem=changed), late
         runs: dict[str, dict[str, str]] = asked["runs"]
         names, results = sorted(runs), dict[str, dict[str, Any]]()
         Random(secrets.randbits(64)).shuffle(names)
         for name in names:
-            if any(result["late"] for result in results.values()):
+            if late := late or time.monotonic() > end:
                 break
             results[name] = await _run(submission, provider, runs[name])
+            late = results[name]["late"]
         known = {"state": asked["state"], "results": results}
     raise HarnessError(f"the trials of {problem.id} did not end in {ROUNDS} rounds")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
@@ -143,11 +144,15 @@ async def test_an_attack_earns_nothing(name: str, provider: DockerSandboxes) -> 
 
 
 @SLOW
-async def test_who_sleeps_loses_the_rest(provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
+    provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rtl_agent_gym.scoring.trials.SECONDS", 5.0)
-    score = await scored(provider, ASLEEP, [WRONG])
-    assert (score.passed, score.tests_passed, score.retries) == (False, 0, 0)
-    assert "does not end" in score.tests[0].name
+    async with Scorer(provider, cache=tmp_path) as scorer:
+        for _ in range(2):
+            score = await scorer.score(problem_of([WRONG], kind="cocotb"), {"verif/bench.py": ASLEEP})
+            assert (score.passed, score.tests_passed, score.retries, score.cached) == (False, 0, 0, False)
+            assert "does not end" in score.tests[0].name
 
 
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:
