@@ -129,7 +129,7 @@ SPELLED = ModelRecipe(
         "batch_size": 32,
         "group_size": 1,
         "max_concurrent": 32,
-        "num_steps": 100,
+        "num_steps": 130,
         "learning_rate": 1e-3,
         "warmup_steps": 4,
         "lr_schedule": "linear",
