@@ -3,7 +3,7 @@
     python benchmarks/learning.py --runs following --seeds 0        # one run
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
     python benchmarks/learning.py --tables                          # print the tables of what has been run
-    python benchmarks/learning.py --model smollm2                   # a pretrained model: an hour
+    python benchmarks/learning.py --model smollm2                   # a pretrained model: a night
     python benchmarks/learning.py --model spelled                   # a student of its own weights; see spelled.py
     python benchmarks/learning.py --model agent --models FOLDER     # through mini-swe-agent; see through_agent.py
     python benchmarks/learning.py --model benches --models FOLDER   # that writes benches; see writing_benches.py
@@ -123,7 +123,7 @@ MODELS = {
         128,
     ),
     "spelled": (list(SPELLED), [0, 1, 2], 256),
-    "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 32),
+    "smollm2": ([name for name in MEASURES if name.startswith("smollm2-")], [0], 128),
     "agent": (list(AGENTS), [0, 1, 2], 128),
     "benches": (list(BENCHES), [0, 1, 2], 64),
 }
@@ -207,7 +207,7 @@ def main() -> int:
     )
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
-    parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128 or 32")
+    parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128, 256 or 64")
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs that have it"

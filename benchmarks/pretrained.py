@@ -1,58 +1,208 @@
-"""A pretrained model: a warm start on transcripts of a family, then distillation from itself with the reference."""
+"""A pretrained model: supervised training on transcripts, then distillation from itself, or a reward.
+
+``sft`` comes first. ``teacher`` measures what it could learn from: the same weights with the reference solution in the
+prompt. The other runs start from these weights and are compared with them on the same held-out problems.
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from learning_options import SELF, changed, final_weights, summary
+import torch
+from learning_options import NO_TEACHER, SELF, changed, final_weights, summary
 
+from rtl_agent_gym import Problem, evaluate
 from rtl_agent_gym.demo.jobs import train, train_sft
-from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES, demonstrations
+from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, WARM_START_EPISODES, demonstrations
+from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.episodes.prompt import open_prompt
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.evaluation.results import read_results
+from rtl_agent_gym.evaluation.statistics import compare
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.protocol import Completion
+from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
+from rtl_agent_gym.prompts import with_reference
+from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
 WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_schedule": "linear", "resume_every": 30}
+AFTER = {"num_steps": 24}
+"""Of the runs that follow, besides `SMOLLM.defaults`."""
+FOLLOWING: dict[str, dict[str, Any]] = {
+    **{f"self-{rate}": SELF | AFTER | {"learning_rate": rate} for rate in ("2e-5", "5e-5", "1e-4")},
+    "reward": NO_TEACHER | AFTER | {"learning_rate": "5e-5"},
+}
+PRETRAINED = {
+    "sft": "supervised training on transcripts",
+    "teacher": "these weights with the reference solution in the prompt",
+    "self-2e-5": "then distillation from itself with the reference solution in the prompt, rate 2e-5",
+    "self-5e-5": "the same, rate 5e-5",
+    "self-1e-4": "the same, rate 1e-4",
+    "reward": "instead the reward alone, rate 5e-5",
+}
+EPISODE = EpisodeConfig(
+    system_prompt=SYSTEM_PROMPT,
+    max_turns=SMOLLM.defaults["max_turns"],
+    command_timeout=SMOLLM.defaults["timeout_seconds"],
+)
+
+
+class WithReference(TokenSamplerPolicy):
+    """A model that reads the problem's reference solution at the end of its prompt."""
+
+    def __init__(self, policy: TokenSamplerPolicy) -> None:
+        super().__init__(policy.sampler, name=f"{policy.name} with references", options=policy.options)
+
+    def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> TokenSamplerPlayer:
+        """A player of one episode."""
+        opening = open_prompt(problem, EPISODE, renderer)
+        told = with_reference(opening.user, problem.golden or {})
+        return _Told(self, renderer, seed, renderer.initial_ids(opening.system, told))
+
+
+class _Told(TokenSamplerPlayer):
+    def __init__(self, policy: WithReference, renderer: Renderer, seed: int | None, prompt: Sequence[int]) -> None:
+        super().__init__(policy, renderer, seed)
+        self._prompt = prompt
+
+    async def sample(self, tokens: TokenTranscript) -> Completion | None:
+        told = TokenTranscript(self._prompt)
+        for segment in tokens.segments[1:]:
+            (told.add_action if segment.sampled else told.append)(segment.ids)
+        return await super().sample(told)
+
+
+def held_out(seed: int, count: int) -> str:
+    """The held-out problems of a seed."""
+    return f"family:registers?count={count}&seed={seed + 1}&split=combinations"
 
 
 def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Train, or do what is left of it: ``sft`` is the warm start, ``self`` the distillation after it."""
+    """Do a run of `PRETRAINED`, or what is left of it. The others need ``sft`` and do it first."""
     begun, start = time.monotonic(), sizes.folder / f"smollm2-sft-{seed}"
-    folder = sizes.folder / f"smollm2-{name}-{seed}"
+    problems, folder = held_out(seed, sizes.held_out), sizes.folder / f"smollm2-{name}-{seed}"
+    if name == "teacher":
+        pretrained("sft", seed, sizes)
+        results = told(final_weights(start), problems, seed)
+        passed = sum(result.score.passed for result in results if result.score)
+        found = {"seed": seed, "after": passed / len(results), "episodes": float(len(results))}
+        return found | {"seconds": round(time.monotonic() - begun)}
     shared = {option: SMOLLM.defaults[option] for option in ("local_dtype", "local_batch", "local_batch_tokens")}
     shared |= {
         "engine": "local",
         "student_model": SMOLLM.name,
         "seed": seed,
-        "held_out": f"family:registers?count={sizes.held_out}&seed={seed + 1}&split=combinations",
+        "held_out": problems,
         "eval_every": 0,
         "save_every": 0,
         "log_path": str(folder),
     }
     if name == "sft":
         episodes = sizes.folder / f"smollm2-{seed}.jsonl"
-        episodes.parent.mkdir(parents=True, exist_ok=True)
         source = f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train"
-        rows = demonstrations(source, references=REFERENCES, seed=seed)
-        episodes.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write(episodes, source, REFERENCES, seed)
         outcome = train_sft(shared | WARM_START | changed(sizes, SftOptions) | {"episodes": str(episodes)})
     else:
         pretrained("sft", seed, sizes)  # goes on with it, if it is not at its end
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
         options = {"cvdp_jsonl_path": f"family:registers?count=200&seed={seed + 1}&split=train"}
-        outcome = train(shared | options | SELF | changed(sizes) | {"load_checkpoint_path": checkpoint})
-    return summary(outcome, seed) | {
-        "weights": str(final_weights(folder)),
-        "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
-        "seconds": round(time.monotonic() - begun),
-    }
+        outcome = train(shared | options | FOLLOWING[name] | changed(sizes) | {"load_checkpoint_path": checkpoint})
+    against = {} if name == "sft" else paired(start, folder)
+    return (
+        summary(outcome, seed)
+        | against
+        | {
+            "nll": reference_nll(final_weights(folder), problems, sizes.folder / f"smollm2-references-{seed}.jsonl"),
+            "weights": str(final_weights(folder)),
+            "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
+            "seconds": round(time.monotonic() - begun),
+        }
+    )
 
 
-PRETRAINED = {
-    "sft": "a warm start on transcripts",
-    "self": "then distillation from itself with the reference solution in the prompt",
-}
+def write(path: Path, source: str, references: float, seed: int) -> None:
+    """Write the transcripts of a source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = demonstrations(source, references=references, seed=seed)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def told(weights: Path, problems: str, seed: int) -> list[EpisodeResult]:
+    """Play problems with these weights, which read the reference solution of each in the prompt."""
+    options = ModelOptions(
+        max_tokens=SMOLLM.defaults["max_tokens"], max_context=SMOLLM.defaults["max_trajectory_tokens"]
+    )
+    policy = local_policy(str(weights), options)
+    config = EvaluationConfig(
+        problems=problems,
+        renderer=get_renderer(SMOLLM.renderer, policy.tokenizer),
+        keep=False,
+        seed=seed,
+        episode=EPISODE,
+        concurrency=32,
+    )
+
+    async def play() -> list[EpisodeResult]:
+        try:
+            return list((await evaluate(config, WithReference(policy))).results)
+        finally:
+            await policy.close()
+
+    return asyncio.run(play())
+
+
+def paired(start: Path, folder: Path) -> dict[str, Any]:
+    """The difference of a run to the one that it started from, on the same held-out problems, and its p-value."""
+
+    def verdicts(run: Path) -> dict[str, tuple[int, int]]:
+        last = max(path for path in (run / "evaluations").iterdir() if path.name.endswith("-test"))
+        return {one.problem_id: (int(one.score.passed), 1) for one in read_results(last) if one.score is not None}
+
+    found = compare(verdicts(start), verdicts(folder))
+    return {} if found is None else {"gained": found.difference, "p": found.p_value}
+
+
+def reference_nll(weights: Path, source: str, episodes: Path) -> float:
+    """Nats a token of the right episodes of problems, under these weights.
+
+    Args:
+        weights: A folder of transformers.
+        source: The problems.
+        episodes: The file that gets their transcripts.
+
+    Raises:
+        UsageError: A logit is not finite.
+    """
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    write(episodes, source, 0.0, 0)
+    tokenizer = AutoTokenizer.from_pretrained(weights)
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    renderer, total, count = get_renderer(SMOLLM.renderer, tokenizer), 0.0, 0
+    options = SftOptions.build({"episodes": str(episodes)})
+    with torch.inference_mode():
+        for demonstration in read_demonstrations(options, Counter()):
+            episode = encode(demonstration, renderer)
+            assert episode is not None
+            ids, own = torch.tensor([episode.tokens]), torch.tensor(episode.mask[1:], dtype=torch.bool)
+            hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[0, own]
+            losses = torch.nn.functional.cross_entropy(model.lm_head(hidden), ids[0, 1:][own], reduction="sum")
+            total, count = total + float(losses), count + int(own.sum())
+    if not torch.tensor(total).isfinite():
+        raise UsageError(f"{weights}: the model's logits are not finite; are its weights damaged?")
+    return round(total / count, 4)

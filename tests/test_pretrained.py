@@ -1,0 +1,108 @@
+"""``benchmarks/pretrained.py``: what a model reads as its own teacher, and how runs are compared."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtl_agent_gym import load_problems
+from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.episodes.prompt import open_prompt
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.transcript import TokenTranscript
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> Iterator[ModuleType]:
+    folder = str(ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        import pretrained
+
+        yield pretrained
+    finally:
+        sys.path.remove(folder)
+
+
+class Recorder:
+    """A sampler that answers with the same ids, and keeps the prompts."""
+
+    def __init__(self, answer: list[int]) -> None:
+        self.answer, self.prompts = answer, list[list[int]]()
+
+    async def sample(self, prompt: Any, count: int, parameters: Any) -> Any:
+        self.prompts.append(prompt.to_ints())
+        sequence = SimpleNamespace(tokens=self.answer, logprobs=[0.0] * len(self.answer), stop_reason="stop")
+        return SimpleNamespace(sequences=[sequence])
+
+
+def test_a_self_teacher_reads_the_reference_and_what_the_student_read_after_its_prompt(pretrained: ModuleType) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(shipped("student"))
+    renderer = get_renderer("qwen3_instruct", tokenizer)
+    (problem,) = load_problems("family:registers?count=1&seed=5")
+    sampler = Recorder([*tokenizer.encode("Done.", add_special_tokens=False), tokenizer.eos_token_id])
+    policy = TokenSamplerPolicy(sampler, name="fake", tokenizer=tokenizer, options=ModelOptions(max_context=4000))  # type: ignore[arg-type]
+    player = pretrained.WithReference(policy).player(problem, renderer, 0)
+    opening = open_prompt(problem, pretrained.EPISODE, renderer)
+    own = renderer.initial_ids(opening.system, opening.user)
+    tokens = TokenTranscript(own)
+    rest = []
+    for _ in range(2):
+        turn = asyncio.run(player.sample(tokens))
+        assert turn is not None
+        assert turn.token_ids == sampler.answer
+        tokens.add_action(turn.token_ids)
+        after = renderer.observation_ids(["some output\n"], turn.token_ids)
+        tokens.append(after)
+        rest.append([*turn.token_ids, *after])
+    first, second = sampler.prompts
+    (design,) = problem.golden.values()  # type: ignore[union-attr]
+    assert renderer.decode(first).count(design.strip()) == 1
+    assert renderer.decode(own).count(design.strip()) == 0
+    assert second == [*first, *rest[0]]
+    assert tokens.tokens == [*own, *rest[0], *rest[1]]  # the episode's own tokens have no reference
+
+
+def test_nll_of_references_is_that_of_a_softmax_and_refuses_broken_weights(
+    pretrained: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source, folder = "family:registers?count=2&seed=5", shipped("student")
+    monkeypatch.setattr(pretrained, "SMOLLM", SimpleNamespace(renderer="qwen3"))
+    found = pretrained.reference_nll(folder, source, tmp_path / "references.jsonl")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    renderer, losses = get_renderer("qwen3", tokenizer), []
+    for demonstration in pretrained.read_demonstrations(
+        pretrained.SftOptions.build({"episodes": str(tmp_path / "references.jsonl")}), pretrained.Counter()
+    ):
+        episode = pretrained.encode(demonstration, renderer)
+        with torch.inference_mode():
+            logprobs = model(input_ids=torch.tensor([episode.tokens])).logits[0].log_softmax(-1)
+        losses += [
+            -float(logprobs[place - 1, episode.tokens[place]])
+            for place, own in enumerate(episode.mask)
+            if own and place
+        ]
+    assert found == pytest.approx(sum(losses) / len(losses), abs=2e-4)
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    model.save_pretrained(tmp_path / "broken")
+    tokenizer.save_pretrained(tmp_path / "broken")
+    with pytest.raises(UsageError, match="not finite"):
+        pretrained.reference_nll(tmp_path / "broken", source, tmp_path / "references.jsonl")
