@@ -69,7 +69,7 @@ def test_a_self_teacher_reads_the_reference_and_what_the_student_read_after_its_
         tokens.append(after)
         rest.append([*turn.token_ids, *after])
     first, second = sampler.prompts
-    (design,) = problem.golden.values()  # type: ignore[union-attr]
+    (design,) = problem.golden.values()
     assert renderer.decode(first).count(design.strip()) == 1
     assert renderer.decode(own).count(design.strip()) == 0
     assert second == [*first, *rest[0]]
