@@ -41,12 +41,11 @@ from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
 WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_schedule": "linear", "resume_every": 30}
-AFTER = {"num_steps": 24}
-"""Of the runs that follow, besides `SMOLLM.defaults`."""
 FOLLOWING: dict[str, dict[str, Any]] = {
-    **{f"self-{rate}": SELF | AFTER | {"learning_rate": rate} for rate in ("2e-5", "5e-5", "1e-4")},
-    "reward": NO_TEACHER | AFTER | {"learning_rate": "5e-5"},
+    **{f"self-{rate}": SELF | {"learning_rate": rate} for rate in ("2e-5", "5e-5", "1e-4")},
+    "reward": NO_TEACHER | {"learning_rate": "5e-5"},
 }
+"""Options of the runs that start from these weights, besides `SMOLLM.defaults`."""
 PRETRAINED = {
     "sft": "supervised training on transcripts",
     "teacher": "these weights with the reference solution in the prompt",
