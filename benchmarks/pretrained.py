@@ -21,6 +21,7 @@ from learning_options import NO_TEACHER, SELF, changed, final_weights, summary
 from rtl_agent_gym import Problem, evaluate
 from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, WARM_START_EPISODES, demonstrations
+from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import UsageError
@@ -191,7 +192,8 @@ def reference_nll(weights: Path, source: str, episodes: Path) -> float:
 
     write(episodes, source, 0.0, 0)
     tokenizer = AutoTokenizer.from_pretrained(weights)
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
+    with without_progress_bars():
+        model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)
     renderer, total, count = get_renderer(SMOLLM.renderer, tokenizer), 0.0, 0
     options = SftOptions.build({"episodes": str(episodes)})
     with torch.inference_mode():
