@@ -94,14 +94,8 @@ def held_out(seed: int, count: int) -> str:
 
 def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run of `PRETRAINED`, or what is left of it. The others need ``sft`` and do it first."""
-    begun, start = time.monotonic(), sizes.folder / f"smollm2-sft-{seed}"
-    problems, folder = held_out(seed, sizes.held_out), sizes.folder / f"smollm2-{name}-{seed}"
-    if name == "teacher":
-        pretrained("sft", seed, sizes)
-        results = told(final_weights(start), problems, seed)
-        passed = sum(result.score.passed for result in results if result.score)
-        found = {"seed": seed, "after": passed / len(results), "episodes": float(len(results))}
-        return found | {"seconds": round(time.monotonic() - begun)}
+    begun, problems = time.monotonic(), held_out(seed, sizes.held_out)
+    start, folder = sizes.folder / f"smollm2-sft-{seed}", sizes.folder / f"smollm2-{name}-{seed}"
     shared = {option: SMOLLM.defaults[option] for option in ("local_dtype", "local_batch", "local_batch_tokens")}
     shared |= {
         "engine": "local",
@@ -110,24 +104,28 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         "held_out": problems,
         "eval_every": 0,
         "save_every": 0,
-        "log_path": str(folder),
     }
-    if name == "sft":
-        episodes = sizes.folder / f"smollm2-{seed}.jsonl"
-        source = f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train"
-        write(episodes, source, REFERENCES, seed)
-        outcome = train_sft(shared | WARM_START | changed(sizes, SftOptions) | {"episodes": str(episodes)})
-    else:
-        pretrained("sft", seed, sizes)  # goes on with it, if it is not at its end
+    episodes = sizes.folder / f"smollm2-{seed}.jsonl"
+    write(episodes, f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train", REFERENCES, seed)
+    warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
+    outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
+    if name == "teacher":
+        scores = [result.score for result in told(final_weights(start), problems, seed) if result.score is not None]
+        found = {"seed": seed, "after": sum(score.passed for score in scores) / len(scores), "episodes": len(scores)}
+        return found | {"seconds": round(time.monotonic() - begun)}
+    against = {}
+    if name != "sft":
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
         options = {"cvdp_jsonl_path": f"family:registers?count=200&seed={seed + 1}&split=train"}
-        outcome = train(shared | options | FOLLOWING[name] | changed(sizes) | {"load_checkpoint_path": checkpoint})
-    against = {} if name == "sft" else paired(start, folder)
+        options |= {"load_checkpoint_path": checkpoint, "log_path": str(folder)}
+        outcome = train(shared | options | FOLLOWING[name] | changed(sizes))
+        against = paired(start, folder)
+    references = sizes.folder / f"smollm2-references-{seed}.jsonl"
     return (
         summary(outcome, seed)
         | against
         | {
-            "nll": reference_nll(final_weights(folder), problems, sizes.folder / f"smollm2-references-{seed}.jsonl"),
+            "nll": reference_nll(final_weights(folder), problems, references),
             "weights": str(final_weights(folder)),
             "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
             "seconds": round(time.monotonic() - begun),
