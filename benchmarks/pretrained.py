@@ -24,7 +24,7 @@ from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, WARM_START_EPISODES
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.results import read_results
@@ -110,7 +110,10 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
     outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
     if name == "teacher":
-        scores = [result.score for result in told(final_weights(start), problems, seed) if result.score is not None]
+        results = play_with_references(final_weights(start), problems, seed)
+        scores = [result.score for result in results if result.score is not None]
+        if not scores:
+            raise SandboxError("no episode has a verdict; the same command goes on")
         found = {"seed": seed, "after": sum(score.passed for score in scores) / len(scores), "episodes": len(scores)}
         return found | {"seconds": round(time.monotonic() - begun)}
     against = {}
@@ -140,7 +143,7 @@ def write(path: Path, source: str, references: float, seed: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def told(weights: Path, problems: str, seed: int) -> list[EpisodeResult]:
+def play_with_references(weights: Path, problems: str, seed: int) -> list[EpisodeResult]:
     """Play problems with these weights, which read the reference solution of each in the prompt."""
     options = ModelOptions(
         max_tokens=SMOLLM.defaults["max_tokens"], max_context=SMOLLM.defaults["max_trajectory_tokens"]
@@ -176,7 +179,7 @@ def paired(start: Path, folder: Path) -> dict[str, Any]:
 
 
 def reference_nll(weights: Path, source: str, episodes: Path) -> float:
-    """Nats a token of the right episodes of problems, under these weights.
+    """Mean negative log-likelihood, in nats a token, of what the model ought to write in the right episodes.
 
     Args:
         weights: A folder of transformers.
