@@ -179,7 +179,7 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
     def told(kind: str) -> list[str]:
         found: dict[tuple[str, str, str], list[str]] = {}
         for note in rows:
-            for statement in (one for one in note.statements if one.kind == kind):
+            for statement in (other for other in note.statements if other.kind == kind):
                 name = f"{statement.name}{' (core)' if statement.core else ''}"
                 text = f"{marked(statement.text)}{'' if statement.shown == 'run' else ' *(read, not shown)*'}"
                 found.setdefault((note.id, name, text), []).append(note.release)

@@ -99,10 +99,10 @@ def play(policy: str, family: str, split: str, lie: str, options: argparse.Names
 
 def row(name: str, acts: list[Acts]) -> str:
     """A row of the table."""
-    passed, failed = sum(one.passed for one in acts), sum(one.failed for one in acts)
+    passed, failed = sum(act.passed for act in acts), sum(act.failed for act in acts)
     low, high = wilson(passed, len(acts))
-    looked = sum(one.looked for one in acts)
-    repaired = f"{sum(one.repaired for one in acts)} of {failed}"
+    looked = sum(act.looked for act in acts)
+    repaired = f"{sum(act.repaired for act in acts)} of {failed}"
     return f"| {name} | {passed / len(acts):.1%} ({low:.1%} – {high:.1%}) | {looked} of {len(acts)} | {repaired} |"
 
 

@@ -172,7 +172,11 @@ def paired(start: Path, folder: Path) -> dict[str, Any]:
 
     def verdicts(run: Path) -> dict[str, tuple[int, int]]:
         last = max(path for path in (run / "evaluations").iterdir() if path.name.endswith("-test"))
-        return {one.problem_id: (int(one.score.passed), 1) for one in read_results(last) if one.score is not None}
+        return {
+            result.problem_id: (int(result.score.passed), 1)
+            for result in read_results(last)
+            if result.score is not None
+        }
 
     found = compare(verdicts(start), verdicts(folder))
     return {} if found is None else {"gained": found.difference, "p": found.p_value}

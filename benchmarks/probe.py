@@ -62,15 +62,15 @@ class Problems:
         renderer = get_renderer(RENDERER, tokenizer)
         members = draw_members(family, split, count, SEED)
         ids, turns = [], []
-        for one in members:
+        for member in members:
             if isinstance(family, LookingFamily):
-                right = play(family, one, Spelled(forced=0.0), random.Random(0))
+                right = play(family, member, Spelled(forced=0.0), random.Random(0))
                 encoded = Encoder(renderer, tokenizer).encode(right)
                 ids.append(encoded.ids)
                 turns.append(kinds_of(right, encoded.learned))
             else:
-                prompt = prompt_of(tokenizer, renderer, family, one)
-                answer = tokenizer.encode(call(write(family.design(one))), add_special_tokens=False)
+                prompt = prompt_of(tokenizer, renderer, family, member)
+                answer = tokenizer.encode(call(write(family.design(member))), add_special_tokens=False)
                 ids.append([*prompt, *answer, tokenizer.eos_token_id])
                 turns.append([-1] * len(prompt) + [KINDS.index("write")] * (len(answer) + 1))
         return cls(ids, turns)
@@ -136,7 +136,7 @@ def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
                 targets.append(torch.tensor(ids[1:])[own])
                 owners.append(torch.full((int(own.sum()),), number))
                 kinds.append(kind[own])
-    if not all(one.isfinite().all() for one in logits):
+    if not all(chunk.isfinite().all() for chunk in logits):
         raise UsageError("--probe: the model's logits are not finite; are its weights damaged?")
     return Answers(torch.cat(logits).clone(), torch.cat(targets), torch.cat(owners), torch.cat(kinds))
 
@@ -291,8 +291,8 @@ def probe(student: Path, teacher: Path, count: int, name: str = FAMILY) -> dict[
         "turns": held_out.by_kind(),
         "splits": {
             split: [
-                answers(one, Problems.draw(own, family, split, count)).rate()
-                for one, own in ((model, tokenizer), (other, others))
+                answers(probed, Problems.draw(own, family, split, count)).rate()
+                for probed, own in ((model, tokenizer), (other, others))
             ]
             for split in family.splits
             if split not in ("train", SPLIT)

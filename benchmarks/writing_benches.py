@@ -61,8 +61,8 @@ def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         )
     evaluations = sorted((folder / "evaluations").glob("*-test"))
     killed = [
-        [result.score.tests_passed / result.score.tests_total for result in read_results(one) if result.score]
-        for one in (evaluations[0], evaluations[-1])
+        [result.score.tests_passed / result.score.tests_total for result in read_results(evaluation) if result.score]
+        for evaluation in (evaluations[0], evaluations[-1])
     ]
     return summary(outcome, seed) | {
         "killed": [round(sum(shares) / len(shares), 4) for shares in killed],

@@ -86,10 +86,10 @@ def submitted_episode(start: Start, specification: str, designs: Sequence[Design
     A design after the last submission is compiled.
     """
     turns = [Turn(call(start.read), specification)]
-    for number, one in enumerate(designs, 1):
-        turns.append(Turn(call(write(one.files)), NO_OUTPUT, one.learned))
+    for number, design in enumerate(designs, 1):
+        turns.append(Turn(call(write(design.files)), NO_OUTPUT, design.learned))
         if number <= submissions:
-            turns.append(Turn(call(SUBMIT), answer(number, submissions, one.failing)))
+            turns.append(Turn(call(SUBMIT), answer(number, submissions, design.failing)))
     closing = _COMPILING if len(designs) > submissions else _COMPILING[1:]
     return TextEpisode(FEEDBACK_PROMPT, start.user, (*turns, *closing))
 
@@ -99,7 +99,7 @@ def answer(number: int, submissions: int, failing: Sequence[str]) -> str:
     begin = f"submission {number} of {submissions}: "
     if not failing:
         return f"{begin}all checks pass\n"
-    return "\n".join([f"{begin}these checks fail:", *(f"- {one}" for one in failing), "[exit code 1]"])
+    return "\n".join([f"{begin}these checks fail:", *(f"- {check}" for check in failing), "[exit code 1]"])
 
 
 _COMPILING = Turn(call(COMPILE), COMPILED), Turn(DONE, None)

@@ -176,17 +176,19 @@ def check(
     """
     drawn = draw_members(family, split, members, seed, layouts)
     prompts = [
-        prompt_of(tokenizer, renderer, family, one, {"": None, "own": one, "another": drawn[number - 1]}[reference])
-        for number, one in enumerate(drawn)
+        prompt_of(
+            tokenizer, renderer, family, member, {"": None, "own": member, "another": drawn[number - 1]}[reference]
+        )
+        for number, member in enumerate(drawn)
     ]
     texts = sample(model, tokenizer, prompts, seed, temperature)
     slips = []
     right = formed = 0
-    for one, text in zip(drawn, texts, strict=True):
-        wanted = call(write(family.design(one)))
+    for member, text in zip(drawn, texts, strict=True):
+        wanted = call(write(family.design(member)))
         if text == wanted:
             right, formed = right + 1, formed + 1
-        elif text in _habitual(family, one):
+        elif text in _habitual(family, member):
             formed += 1
         else:
             slips.append((_readable(text), _readable(wanted)))
@@ -199,7 +201,7 @@ def draw_members(
     """Members of a split with these layouts."""
     rng = random.Random(f"{seed} {split} check")
     endless = (family.draw(rng, split) for _ in itertools.count())
-    return list(itertools.islice((one for one in endless if one.layout in layouts), members))
+    return list(itertools.islice((member for member in endless if member.layout in layouts), members))
 
 
 def prompt_of(
@@ -232,8 +234,8 @@ def sample(
         for begin in range(0, len(prompts), rows):
             some = prompts[begin : begin + rows]
             width = max(map(len, some))
-            ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(one)) + one for one in some])
-            mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in some])
+            ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(row)) + row for row in some])
+            mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in some])
             found = model.generate(
                 input_ids=ids,
                 attention_mask=mask,

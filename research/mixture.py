@@ -79,7 +79,7 @@ def _with_submissions(
         designs.append(Design(family.design(member, wrong), failing, learned=not forced or bool(designs)))
         if not failing:
             break
-        wrong = [one for one in wrong if rng.random() < 1 - _mend(family, member, one, mix)]
+        wrong = [habit for habit in wrong if rng.random() < 1 - _mend(family, member, habit, mix)]
     return submitted_episode(begin, specification, designs, submissions)
 
 
@@ -112,7 +112,7 @@ def checks(family: Family) -> tuple[str, ...]:
     """The names of a family's hidden tests."""
     if family.name not in _cached_checks:
         problem = family.problem(family.draw(random.Random(0)))
-        tests = [one for text in problem.harness.values() for one in re.findall(r"^async def (test_\w+)", text, re.M)]
+        tests = [test for text in problem.harness.values() for test in re.findall(r"^async def (test_\w+)", text, re.M)]
         roles = () if isinstance(family, Founding) else ("clock", "reset", *family.inputs, *family.outputs)
         _cached_checks[family.name] = (*(f"test_{role}_port" for role in roles), *tests)
     return _cached_checks[family.name]
@@ -123,7 +123,7 @@ def failing_checks(family: Family, member: Parameters, habits: Collection[str]) 
     if not habits:
         return ()
     ports = _ports(family, member, habits)
-    behaviour = [one for one in checks(family) if not one.endswith("_port")]
+    behaviour = [check for check in checks(family) if not check.endswith("_port")]
     if isinstance(family, Founding):
         return (*(["interface"] if ports else []), *behaviour)
     roles = ("clock", "reset", *family.inputs, *family.outputs)
@@ -159,4 +159,4 @@ def _with_reference(user: str, files: dict[str, str]) -> str:
 
 
 def _some(habits: Collection[str], share: float, rng: random.Random) -> list[str]:
-    return [one for one in habits if rng.random() < share]
+    return [habit for habit in habits if rng.random() < share]

@@ -211,7 +211,7 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
             parts.append(turn.text)
             if turn.output is not None:
                 parts.append(f"\n{turn.output}\n")
-        texts = {text for part in parts for one in controls.split(part) for text in one.split("\x00") if text}
+        texts = {text for part in parts for segment in controls.split(part) for text in segment.split("\x00") if text}
         for text in texts:
             count.update(part for part in variable.split(text) if part)
         body = re.sub("|".join(rf"`{name}`|/{name}\." for name in names), "``", specification)
@@ -219,6 +219,6 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
         count.update(word for word in words if not word.islower())
         count.update(f" {word}" for word in words if word[0].isalpha())
     least = max(_AT_LEAST, episodes // 150)
-    fixed = sorted((one for one, often in count.items() if often >= least), key=lambda one: (-len(one), one))
+    fixed = sorted((word for word, often in count.items() if often >= least), key=lambda word: (-len(word), word))
     names = [draw_identifier(rng) for _ in range(30000)]
     return build(fixed, (), [word for name in names for word in re.findall("[a-z]+", name)], range(10), merges, SPELLED)

@@ -35,7 +35,7 @@ _AT_LEAST = 4
 
 def pieces(families: Iterable[Family]) -> list[str]:
     """The pieces of the training split's names; a suffix begins with ``_``."""
-    tails = {f"_{one}" for family in families for role in family.roles for one in _suffixes(family, role)}
+    tails = {f"_{suffix}" for family in families for role in family.roles for suffix in _suffixes(family, role)}
     return [*STEMS, *sorted(tails)]
 
 
@@ -57,7 +57,7 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
     rng = random.Random(seed)
     words = [invented(rng) for _ in range(20000)]
     turns = [text for episode in episodes for turn in episode.turns for text in (turn.text, turn.output or "")]
-    numbers = sorted({int(one) for text in turns for one in re.findall(r"\d{1,5}", text)})
+    numbers = sorted({int(digits) for text in turns for digits in re.findall(r"\d{1,5}", text)})
     return build(fixed, known, words, numbers, merges)
 
 
@@ -66,23 +66,23 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
     count: Counter[str] = Counter(FOUNDING.words * _AT_LEAST if FOUNDING in families else ())
     for family in families:
         count[f"\n{family.heading}\n\n"] += _AT_LEAST
-    stems = [one for one in known if not one.startswith("_")]
-    tails = [one for one in known if one.startswith("_")]
+    stems = [word for word in known if not word.startswith("_")]
+    tails = [word for word in known if word.startswith("_")]
     generated = varying(rf"(?:{'|'.join(stems)})(?:{'|'.join(tails)})?")
     founding = varying("|".join(FOUNDING.words))
-    for one in episodes:
-        is_founding = one.turns[0].text == call(READ)
+    for episode in episodes:
+        is_founding = episode.turns[0].text == call(READ)
         variable = founding if is_founding else generated
-        for text in _texts(one, with_specification=is_founding):
+        for text in _texts(episode, with_specification=is_founding):
             count.update(part for part in variable.split(text) if part)
             if not re.search(r"module|`", text):  # without names: a text that is the same in all episodes
                 count[text] += 1
         if not is_founding:
-            body = (one.turns[0].output or "").split("\n\n", 2)[-1]
+            body = (episode.turns[0].output or "").split("\n\n", 2)[-1]
             words = _WORDS.findall(re.sub(r"`\w+`", "``", body))
             count.update(words)
             count.update(f" {word}" for word in words if word[0].isalpha())
-    return sorted((one for one, often in count.items() if often >= _AT_LEAST), key=lambda one: (-len(one), one))
+    return sorted((word for word, often in count.items() if often >= _AT_LEAST), key=lambda word: (-len(word), word))
 
 
 def varying(names: str) -> re.Pattern[str]:
@@ -137,7 +137,7 @@ def build(
     vocabulary: dict[str, int] = model["vocab"]
     for text in (*known, *map(str, numbers), *fixed):
         vocabulary.setdefault(_in_letters(text), len(vocabulary))
-    merged = [tuple(one) for one in model["merges"]]
+    merged = [tuple(pair) for pair in model["merges"]]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merged, ignore_merges=True))
     tokenizer.pre_tokenizer = split(f"{_any_of(fixed)}|{rest}")
     tokenizer.decoder = decoders.ByteLevel()

@@ -69,9 +69,9 @@ class Trainer:
 
     def __init__(self, model: Any, rows: int = 8) -> None:
         self.model, self.rows = model, rows
-        matrices = [one for name, one in model.named_parameters() if one.ndim == 2]
-        chosen = {id(one) for one in matrices}
-        rest = [one for one in model.parameters() if id(one) not in chosen]
+        matrices = [weight for name, weight in model.named_parameters() if weight.ndim == 2]
+        chosen = {id(weight) for weight in matrices}
+        rest = [weight for weight in model.parameters() if id(weight) not in chosen]
         self.muon = torch.optim.Muon(matrices, lr=1e-3, weight_decay=0.0, momentum=0.95)
         self.adam = torch.optim.Adam(rest, lr=1e-3, betas=(0.9, 0.95))
 
@@ -101,13 +101,13 @@ class Trainer:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned."""
-        for name, one in state.items():
-            getattr(self, name).load_state_dict(one)
+        for name, saved in state.items():
+            getattr(self, name).load_state_dict(saved)
 
     def step(self, episodes: Sequence[TokenEpisode]) -> float:
         """One step; returns the mean loss of its tokens."""
-        rows = sorted(episodes, key=lambda one: len(one.ids))
-        count = sum(sum(one.learned) for one in rows)
+        rows = sorted(episodes, key=lambda episode: len(episode.ids))
+        count = sum(sum(episode.learned) for episode in rows)
         self.model.zero_grad(set_to_none=True)
         total = 0.0
         for begin in range(0, len(rows), self.rows):

@@ -41,7 +41,12 @@ _TAILS = "bus net wire pad gate sig bit val d q x z i o n p w b top main dut mod
 _GLUE = "a an and as at by for has have in is it its of on that the there to which with"
 _HELD_OUT = {
     *HELD_OUT_STEMS,
-    *(one for role in ("module", "clock", "reset", "") for out in (False, True) for one in suffixes(role, True, out)),
+    *(
+        suffix
+        for role in ("module", "clock", "reset", "")
+        for out in (False, True)
+        for suffix in suffixes(role, True, out)
+    ),
 }
 
 
@@ -94,11 +99,11 @@ def _reworded(specification: str, rng: random.Random) -> str:
     heading, body = specification.rstrip("\n").rsplit("\n\n", 1)
     if body.startswith("| "):
         head, rule, *rows = body.split("\n")
-        body = "\n".join([head, rule, *(f"| {_row(one[2:-2], rng)} |" for one in rows)])
+        body = "\n".join([head, rule, *(f"| {_row(row[2:-2], rng)} |" for row in rows)])
     elif body.startswith("- "):
-        body = "\n".join(f"- {_sentence(one[2:], rng)}" for one in body.split("\n"))
+        body = "\n".join(f"- {_sentence(line[2:], rng)}" for line in body.split("\n"))
     else:
-        body = " ".join(_sentence(one, rng) for one in re.split(r"(?<=\.) ", body))
+        body = " ".join(_sentence(sentence, rng) for sentence in re.split(r"(?<=\.) ", body))
     return f"{heading}\n\n{body}\n"
 
 
@@ -128,11 +133,11 @@ def _row(text: str, rng: random.Random) -> str:
 def _changed(words: list[str], rng: random.Random) -> list[str]:
     """The words without some function words, with others among them, or in another order."""
     if rng.random() < 0.5:
-        words = [one for one in words if one.lower() not in _GLUE.split() or rng.random() < 0.5] or words
+        words = [word for word in words if word.lower() not in _GLUE.split() or rng.random() < 0.5] or words
     if rng.random() < 0.5 and len(words) > 1:
         cut = rng.randrange(1, len(words))
         words = [*words[cut:], *words[:cut]]
-        words = [one.lower() if re.fullmatch("[A-Z][a-z]+", one) else one for one in words]
+        words = [word.lower() if re.fullmatch("[A-Z][a-z]+", word) else word for word in words]
     for _ in range(rng.choice((0, 0, 1, 1, 2))):
         other = rng.choice(_GLUE.split()) if rng.random() < 0.6 else invented(rng)
         words = words.copy()

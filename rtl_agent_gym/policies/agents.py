@@ -70,7 +70,7 @@ class Program:
         unknown = found.keys() - {"argv", "env", "files", "stdin", "name"}
         argv, env, files = found.get("argv"), found.get("env", {}), found.get("files", {})
         good = isinstance(argv, (list, tuple)) and bool(argv) and all(isinstance(word, str) for word in argv)
-        maps = all(isinstance(one, Mapping) and all(map(_is_text, one.items())) for one in (env, files))
+        maps = all(isinstance(table, Mapping) and all(map(_is_text, table.items())) for table in (env, files))
         texts = all(isinstance(found.get(name, ""), str) for name in ("stdin", "name"))
         if unknown or not (good and maps and texts):
             raise UsageError(

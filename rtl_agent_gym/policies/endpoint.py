@@ -146,7 +146,7 @@ class ModelEndpoint:
 
     def end(self, line: Line) -> None:
         """Answer no more requests at an episode's address."""
-        self._lines = {secret: one for secret, one in self._lines.items() if one is not line}
+        self._lines = {secret: served for secret, served in self._lines.items() if served is not line}
 
     async def _serve(self, api: Api, reply: _Reply, request: web.Request) -> web.StreamResponse:
         from aiohttp import web

@@ -267,5 +267,7 @@ def _completion(answer: Answer, outputs: tuple[str, ...], *, last: bool = False)
 
 def _outputs(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """What a request says of the calls of the last answer in it."""
-    last = max((place for place, one in enumerate(messages) if one["role"] == "assistant"), default=len(messages))
+    last = max(
+        (place for place, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages)
+    )
     return tuple(text_of(message) for message in messages[last:] if message["role"] == "tool")

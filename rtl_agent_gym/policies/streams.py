@@ -125,7 +125,7 @@ class TokenStreams:
         turn = self.dialect.parse(stream.prompt, stream.turn, tools)
         message = turn.message(f"call_{len(self.streams)}_{self.turns}_")
         stream.messages = [*messages, message]
-        number = next(number for number, one in enumerate(self.streams, 1) if one is stream)
+        number = next(number for number, other in enumerate(self.streams, 1) if other is stream)
         place = InStream(number, stream.reason or "")
         self.last = Answer(message, _finish(turn), prompt_tokens, len(ids), place)
         return self.last

@@ -191,15 +191,15 @@ class ChatDialect:
         if isinstance(value, str):
             return self._characters.protected(value)
         if isinstance(value, Mapping):
-            return {self._protected(key): self._protected(one) for key, one in value.items()}
-        return [self._protected(one) for one in value] if isinstance(value, list) else value
+            return {self._protected(key): self._protected(item) for key, item in value.items()}
+        return [self._protected(item) for item in value] if isinstance(value, list) else value
 
     def _unprotected(self, value: Any) -> Any:
         if isinstance(value, str):
             return self._characters.written(value)
         if isinstance(value, Mapping):
-            return {self._characters.written(key): self._unprotected(one) for key, one in value.items()}
-        return [self._unprotected(one) for one in value] if isinstance(value, list) else value
+            return {self._characters.written(key): self._unprotected(item) for key, item in value.items()}
+        return [self._unprotected(item) for item in value] if isinstance(value, list) else value
 
 
 def check_dialect(name: str) -> None:
@@ -238,7 +238,9 @@ def _made(name: str) -> tuple[Engine, CharacterTokenizer, Family]:
     variant = VARIANTS.get(name)
     family = _OWN.get(name) or (FAMILIES[variant.family] if variant is not None else None)
     if family is None or family.config == "cookbook" or family.name:
-        known = ", ".join(sorted({*_OWN, *(one for one in VARIANTS if FAMILIES[VARIANTS[one].family].name == "")}))
+        known = ", ".join(
+            sorted({*_OWN, *(variant for variant in VARIANTS if FAMILIES[VARIANTS[variant].family].name == "")})
+        )
         raise UsageError(f"renderer {name!r} cannot hold conversations of other agents; choose one of {known}")
     tokenizer = CharacterTokenizer(family.controls, variant.model if variant is not None else "")
     return library_engine(family, variant.options if variant is not None else {}, tokenizer), tokenizer, family

@@ -105,7 +105,7 @@ class Rollout:
         data |= {"turn_rewards": list(self.turn_rewards)}
         return data | {
             "result": self.result.model_dump(mode="json"),
-            "streams": [one.to_json() for one in self.streams],
+            "streams": [stream.to_json() for stream in self.streams],
         }
 
     @classmethod
