@@ -77,7 +77,7 @@ SPELLED = {
     "spelled-following": SpelledRun("distillation from a teacher with other weights", _BUDGET),
     "spelled-self": SpelledRun(
         "distillation from itself with the reference solution in the prompt",
-        {"teacher_model": "self", "teacher_context": "reference", **_BUDGET},
+        {"teacher_model": "self", "teacher_renderer_name": None, "teacher_context": "reference", **_BUDGET},
     ),
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
     "spelled-both": SpelledRun("the reward and the teacher", {**_TESTED, "reward_coef": 1.0, **_BUDGET}),
@@ -95,15 +95,8 @@ SPELLED = {
 
 def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
-    run, begun, folder = SPELLED[name], time.monotonic(), sizes.folder / f"{name}-{seed}"
-    student, teacher = (folder_of(sizes.models, model) for model in ("student", "teacher"))
+    run, begun = SPELLED[name], time.monotonic()
     problems = source(TRAINED, seed, "train")
-    common = {
-        "student_model": student,
-        "seed": seed,
-        "held_out": source(sizes.held_out, seed, "combinations"),
-        "log_path": str(folder),
-    }
     if name == "spelled-sft":
         episodes = sizes.folder / f"{name}-{seed}.jsonl"
         episodes.parent.mkdir(parents=True, exist_ok=True)
@@ -112,17 +105,17 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip"):
             shared.pop(option, None)
         outcome = train_sft(
-            shared | common | {"episodes": str(episodes), "batch_size": 16} | changed(sizes, SftOptions)
+            shared
+            | _common(name, seed, sizes)
+            | {"episodes": str(episodes), "batch_size": 16}
+            | changed(sizes, SftOptions)
         )
         return summary(outcome, seed) | {"seconds": round(time.monotonic() - begun)}
-    fewer = max(1, sizes.held_out // 4)
-    extra = {split: source(fewer, seed, split) for split in SPLITS}
-    extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in LIES}
-    options = OPTIONS | common | {"teacher_model": teacher, "extra_held_out": extra}
-    options |= {"cvdp_jsonl_path": source(TRAINED, seed, "train", run.lie), **run.options, **changed(sizes)}
+    options = options_of(name, seed, sizes)
+    extra = options["extra_held_out"]
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if run.deceived:
-        deceived = reading_something_else(lying_document(problems), teacher)
+        deceived = reading_something_else(lying_document(problems), options["teacher_model"])
     with deceived:
         outcome = train(options)
     first, last = outcome.metrics[0], outcome.metrics[-1]
@@ -133,6 +126,26 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
         "seconds": round(time.monotonic() - begun),
+    }
+
+
+def options_of(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """The options of a run that is not supervised."""
+    run, common = SPELLED[name], _common(name, seed, sizes)
+    fewer = max(1, sizes.held_out // 4)
+    extra = {split: source(fewer, seed, split) for split in SPLITS}
+    extra |= {f"lied-{lie}": source(fewer, seed, "combinations", lie) for lie in LIES}
+    own = {"teacher_model": folder_of(sizes.models, "teacher"), "extra_held_out": extra}
+    own |= {"cvdp_jsonl_path": source(TRAINED, seed, "train", run.lie)}
+    return {**OPTIONS, **common, **own, **run.options, **changed(sizes)}
+
+
+def _common(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "student_model": folder_of(sizes.models, "student"),
+        "seed": seed,
+        "held_out": source(sizes.held_out, seed, "combinations"),
+        "log_path": str(sizes.folder / f"{name}-{seed}"),
     }
 
 

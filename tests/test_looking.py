@@ -10,10 +10,12 @@ from types import ModuleType
 
 import pytest
 
+from rtl_agent_gym.demo import shipped
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sources.families import draw_members
 from rtl_agent_gym.sources.families.looking import RUN_SMOKE
+from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.transcripts.record import CommandRecord, Header, Transcript, TurnRecord
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,3 +108,15 @@ def test_runs_need_models_and_never_train_on_what_they_test(
     ]
     assert len(set.union(*ids)) == 180
     assert "kl_budget" not in spelled.OPTIONS
+
+
+def test_every_run_can_be_planned(
+    benchmarks: tuple[ModuleType, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spelled = benchmarks[1]
+    monkeypatch.setattr(spelled, "TRAINED", 16)
+    sizes = argparse.Namespace(models=shipped.shipped("spelled/student").parent, folder=tmp_path, held_out=8, set=[])
+    for name in set(spelled.SPELLED) - {"spelled-sft"}:
+        plan = plan_run(spelled.options_of(name, 0, sizes))
+        assert plan.options.num_steps == shipped.SPELLED.defaults["num_steps"], name
+        assert plan.options.kl_budget is None or "control" not in spelled.SPELLED[name].what, name
