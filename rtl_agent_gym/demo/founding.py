@@ -46,7 +46,7 @@ _VALUES: dict[str, str | int] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Founding(Family):
     """The family; every draw is the same member."""
 

@@ -6,21 +6,9 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    reset_phrases,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families import registers
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, write_module
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
 
 BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
 """What stands before a number's digits in a document, and in a design."""
@@ -28,7 +16,7 @@ BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b"
 
 def digits(fields: Fields) -> str:
     """The digits of the reset value in its base."""
-    return f"{int(fields['value']):{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[str(fields['base'])] }}"
+    return f"{fields['value']:{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[fields['base']] }}"
 
 
 OPERANDS = {
@@ -41,40 +29,10 @@ OPERANDS = {
 }
 """The expression of the operand, and its words."""
 
-EXPRESSIONS = {
-    "load": "operand",
-    "add": "{output} + operand",
-    "add_sat": "operand > ~{output} ? '1 : {output} + operand",
-    "sub": "{output} - operand",
-    "sub_sat": "operand > {output} ? 0 : {output} - operand",
-    "xor": "{output} ^ operand",
-    "and": "{output} & operand",
-    "or": "{output} | operand",
-    "max": "operand > {output} ? operand : {output}",
-    "min": "operand < {output} ? operand : {output}",
-}
-"""The next value of the output, by operation."""
-
-WORDS = {
-    "load": ("the operand", "loads the operand", "load the operand"),
-    "add": ("output plus operand, wrapping", "adds the operand and wraps", "add the operand, wrapping"),
-    "add_sat": ("output plus operand, saturating", "adds the operand and saturates", "add the operand, saturating"),
-    "sub": ("output minus operand, wrapping", "subtracts the operand and wraps", "subtract the operand, wrapping"),
-    "sub_sat": (
-        "output minus operand, saturating",
-        "subtracts the operand and saturates",
-        "subtract the operand, saturating",
-    ),
-    "xor": ("the xor of output and operand", "is xored with the operand", "xor with the operand"),
-    "and": ("the bitwise and of output and operand", "is anded with the operand", "bitwise and with the operand"),
-    "or": ("the bitwise or of output and operand", "is ored with the operand", "bitwise or with the operand"),
-    "max": ("the larger of output and operand", "keeps the maximum of the operand", "maximum with the operand"),
-    "min": ("the smaller of output and operand", "keeps the minimum of the operand", "minimum with the operand"),
-}
-"""What the output becomes, what the module does, and what the operation is."""
+EXPRESSIONS = {name: expression for name, expression in registers.EXPRESSIONS.items() if name != "invert"}
+"""The next value of the output, by operation. The operand may be inverted before."""
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Width and reset value are in `docs/{document}.md`.",
@@ -99,56 +57,45 @@ _LINES = {
         ("operand | {operand_noun}", "the operand is | {operand_noun}"),
         ("operand: the input | {operand_word}",),
     ),
-    "operation": SpecificationLine(
-        ("When enabled, the output becomes {result}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
-        ("The output becomes {result} when enabled.", "When enabled, it {verb}."),
-        ("operation | {noun}", "output becomes | {result}"),
-        ("when enabled | {verb}",),
-    ),
+    "operation": registers.OPERATION_LINE,
 }
 
 
 def _is_possible(fields: Fields) -> bool:
     """Whether the output can leave its reset value."""
-    lowest, highest = fields["value"] == 0, fields["value"] == 2 ** int(fields["width"]) - 1
-    stuck = {"and": lowest, "min": lowest, "sub_sat": lowest, "or": highest, "max": highest, "add_sat": highest}
-    value, width = int(fields["value"]), int(fields["width"])
+    value, width, stuck = fields["value"], fields["width"], registers.stuck(fields)
     if fields["operand"] == "left":  # the operand is even
         stuck["max"] = stuck["or"] = value >= 2**width - 2
     if fields["operand"] == "right":  # its highest bit is 0
         stuck["max"] = value >= 2 ** (width - 1) - 1
-        stuck["or"] = highest or value == 2 ** (width - 1) - 1
-    return not stuck.get(str(fields["operation"]), False)
+        stuck["or"] |= value == 2 ** (width - 1) - 1
+    return not stuck.get(fields["operation"], False)
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    result, verb, noun = WORDS[str(fields["operation"])]
-    _, operand, word = OPERANDS[str(fields["operand"])]
+    result, verb, noun = registers.WORDS[fields["operation"]]
+    _, operand, word = OPERANDS[fields["operand"]]
     first = operand[0].upper() + operand[1:]
     operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
-    return {**reset_phrases(fields), **operands, "result": result, "verb": verb, "noun": noun}
+    return {**operands, "result": result, "verb": verb, "noun": noun}
 
 
 def _write(fields: Fields) -> str:
-    output, value = fields["output"], BASES[str(fields["base"])][1] + digits(fields)
-    operand = OPERANDS[str(fields["operand"])][0].format_map(fields)
-    following = EXPRESSIONS[str(fields["operation"])].format_map(fields)
-    return (
-        f"module {fields['module']} #(\n"
-        f"    parameter W = {fields['width']},\n"
-        f"    parameter INIT = {value}\n"
-        f") (\n"
-        f"    input wire {fields['clock']},\n"
-        f"    input wire {fields['reset']},\n"
-        f"    input wire {fields['enable']},\n"
-        f"    input wire [W-1:0] {fields['data']},\n"
-        f"    output reg [W-1:0] {output}\n"
-        f");\n"
+    output, value = fields["output"], BASES[fields["base"]][1] + digits(fields)
+    operand = OPERANDS[fields["operand"]][0].format_map(fields)
+    following = EXPRESSIONS[fields["operation"]].format_map(fields)
+    return write_module(
+        fields,
+        [
+            f"input wire {fields['enable']}",
+            f"input wire [W-1:0] {fields['data']}",
+            f"output reg [W-1:0] {output}",
+        ],
         f"    wire [W-1:0] operand = {operand};\n"
         f"    {always(fields)}\n"
         f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
-        f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n"
-        f"endmodule\n"
+        f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n",
+        f"#(\n    parameter W = {fields['width']},\n    parameter INIT = {value}\n) ",
     )
 
 
@@ -159,13 +106,13 @@ def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
     hexadecimal in large ones.
     """
-    text, base = digits(fields), str(fields["base"])
-    read, small = base, int(fields["width"]) < 24
+    text, base, small = digits(fields), str(fields["base"]), fields["width"] < 24
+    read = base
     if small and ((base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 3)):
         read = "decimal"
     elif not small and base == "decimal" and len(text) > 1:
         read = "hexadecimal"
-    same = (int(text, _RADIX[read]) - int(fields["value"])) % 2 ** int(fields["width"]) == 0
+    same = (int(text, _RADIX[read]) - fields["value"]) % 2 ** fields["width"] == 0
     return base if same else read
 
 
@@ -186,7 +133,7 @@ def read_operand(fields: Fields) -> str:
 
 def read_operation(fields: Fields) -> str:
     """The operation for who lets only changed inputs saturate."""
-    operation = str(fields["operation"])
+    operation: str = fields["operation"]
     if operation in ("add", "sub") and fields["operand"] in ("left", "right", "negate", "next"):
         return f"{operation}_sat"
     if operation in ("add_sat", "sub_sat") and fields["operand"] in ("plain", "invert"):
@@ -236,7 +183,6 @@ ACCUMULATORS = LookingFamily(
     inputs=("enable", "data"),
     outputs=("output",),
     axes={
-        **LOOKING_AXES,
         "base": tuple(BASES),
         "operand": tuple(OPERANDS),
         "operation": tuple(EXPRESSIONS),
@@ -245,7 +191,6 @@ ACCUMULATORS = LookingFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        **LOOKING_HABITS,
         "base": {"base": _read_base, "value": _read_value},
         "operand": {"operand": read_operand},
         "saturation": {"operation": read_operation},

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    COMMON_LINES,
-    RESET_HABIT,
     Family,
     Fields,
     SpecificationLine,
     always,
     asserted,
     bit_range,
-    reset_phrases,
     write_module,
 )
 
@@ -25,7 +21,6 @@ _OVERRIDES = {
 """What the override does, in a sentence and in a table."""
 
 _LINES = {
-    **COMMON_LINES,
     "request": SpecificationLine(
         ("The requests are `{request}`.", "The requesters ask with `{request}`.", "`{request}` has the requests."),
         ("It has the requests `{request}`.", "Requests come with `{request}`."),
@@ -87,17 +82,16 @@ _LINES = {
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    verb, noun = _OVERRIDES[str(fields["mode"])]
+    verb, noun = _OVERRIDES[fields["mode"]]
     return {
-        **reset_phrases(fields),
         "override_verb": verb,
         "override_noun": noun,
-        "index_width": (int(fields["width"]) - 1).bit_length(),
+        "index_width": (fields["width"] - 1).bit_length(),
     }
 
 
 def _write(fields: Fields) -> str:
-    width, level = int(fields["width"]), int(fields["valid_level"])
+    width, level = fields["width"], fields["valid_level"]
     bits, number = bit_range(width), bit_range((width - 1).bit_length())
     request, override, outputs = (
         fields["request"],
@@ -110,7 +104,7 @@ def _write(fields: Fields) -> str:
         "flag": f"{override} ? 1 : {request}",
         "mask": f"{request} & ~{override}",
         "lock": f"{override} ? 0 : {request}",
-    }[str(fields["mode"])]
+    }[fields["mode"]]
     return write_module(
         fields,
         [
@@ -140,17 +134,14 @@ ARBITERS = Family(
     inputs=("request", "override"),
     outputs=("grant", "valid", "index"),
     axes={
-        **COMMON_AXES,
         "width": tuple(range(3, 17)),
         "order": ("lowest", "highest"),
         "mode": tuple(_OVERRIDES),
         "valid_level": (0, 1),
     },
-    is_possible=lambda fields: True,
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": RESET_HABIT,
         "width": {"width": 4},
         "order": {"order": "highest"},
         "flag": {"mode": {"vector": "flag", "mask": "lock"}},

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
     Fields,
     SpecificationLine,
     always,
     asserted,
     bit_range,
-    reset_phrases,
+    level_line,
     write_module,
 )
 from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
     LOOKING_LINES,
     Documents,
     LookingFamily,
@@ -64,7 +61,6 @@ def _flag_line(flag: str) -> SpecificationLine:
 
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its width, depth and threshold are in `docs/{document}.toml`.",
@@ -79,16 +75,7 @@ _LINES = {
         ("threshold, depth and width | see `docs/{document}.toml`",),
     ),
     "enable": enable_line("write enable"),
-    "pop": SpecificationLine(
-        (
-            "The read is `{pop}`, active {pop_word}.",
-            "The read `{pop}` is active {pop_word}.",
-            "When `{pop}` is {pop_level}, it is read.",
-        ),
-        ("It has an active {pop_word} read `{pop}`.", "It is read when `{pop}` is {pop_level}."),
-        ("read | `{pop}`, active {pop_word}", "read input | `{pop}`, active {pop_word}"),
-        ("active {pop_word} read | `{pop}`",),
-    ),
+    "pop": level_line("pop", "read", "is read"),
     "data": LOOKING_LINES["data"],
     "output": SpecificationLine(
         (
@@ -122,10 +109,9 @@ _LINES = {
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
     return {
-        **reset_phrases(fields),
-        "style_words": STYLES[str(fields["style"])],
-        "overflow_words": OVERFLOWS[str(fields["overflow"])][1],
-        "missing_words": MISSING[str(fields["missing"])][1],
+        "style_words": STYLES[fields["style"]],
+        "overflow_words": OVERFLOWS[fields["overflow"]][1],
+        "missing_words": MISSING[fields["missing"]][1],
     }
 
 
@@ -134,12 +120,12 @@ def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
 
 
 def _write(fields: Fields) -> str:
-    depth, ahead = int(fields["depth"]), fields["style"] == "ahead"
+    depth, ahead = fields["depth"], fields["style"] == "ahead"
     data, output = bit_range(fields["width"]), fields["output"]
     shown = f"    assign {output} = wire_word;\n" if ahead else ""
     cleared = "" if ahead else f"            {output} <= 0;\n"
     loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
-    missing = MISSING[str(fields["missing"])][0]
+    missing = MISSING[fields["missing"]][0]
     compared = "<=" if fields["almost"] == "almost_empty" else ">="
     return write_module(
         fields,
@@ -174,7 +160,7 @@ def _write(fields: Fields) -> str:
         f"            if (wire_taken) begin reg_last <= wire_word; reg_head <= wire_second; end\n"
         f"            reg_level <= reg_level + wire_write - wire_taken;\n"
         f"            if (wire_write && {fields['full_flag']} && !wire_read)\n"
-        f"                {OVERFLOWS[str(fields['overflow'])][0].format_map(fields)}\n"
+        f"                {OVERFLOWS[fields['overflow']][0].format_map(fields)}\n"
         f"            else if (wire_write) reg_words[wire_free] <= {fields['data']};\n"
         f"        end\n",
     )
@@ -200,20 +186,20 @@ def read_parameters(document: str, module: str) -> dict[str, str | int]:
 
 def _read_depth(fields: Fields) -> int:
     """A power of two: the next one for narrow words, and that before for wide ones."""
-    depth = int(fields["depth"])
+    depth: int = fields["depth"]
     above = 1 << (depth - 1).bit_length()
-    return above if above == depth or int(fields["width"]) < 16 else above // 2
+    return above if above == depth or fields["width"] < 16 else above // 2
 
 
 def _read_threshold(fields: Fields) -> int:
     """The flag of narrow words begins beyond the threshold, not at it."""
     beyond = 1 if fields["almost"] == "almost_full" else -1
-    return int(fields["threshold"]) + (beyond if int(fields["width"]) < 16 else 0)
+    return int(fields["threshold"]) + (beyond if fields["width"] < 16 else 0)
 
 
 def _read_style(fields: Fields) -> str:
     """A register after a deep memory, and none after a shallow one."""
-    return "registered" if int(fields["depth"]) > 8 else "ahead"
+    return "registered" if fields["depth"] > 8 else "ahead"
 
 
 def _read_overflow(fields: Fields) -> str:
@@ -221,13 +207,13 @@ def _read_overflow(fields: Fields) -> str:
     pairs = {"oldest": "drop", "only": "clear"}
     if fields["style"] == "ahead":
         pairs = {other: one for one, other in pairs.items()}
-    return pairs.get(str(fields["overflow"]), str(fields["overflow"]))
+    return pairs.get(fields["overflow"], str(fields["overflow"]))
 
 
 def _read_missing(fields: Fields) -> str:
     """A registered output keeps its word when nothing can be read, and others are 0 then."""
     pair = {"zero": "last"} if fields["style"] == "registered" else {"last": "zero"}
-    return pair.get(str(fields["missing"]), str(fields["missing"]))
+    return pair.get(fields["missing"], str(fields["missing"]))
 
 
 FIFOS = LookingFamily(
@@ -241,18 +227,15 @@ FIFOS = LookingFamily(
     inputs=("enable", "pop", "data"),
     outputs=("output", *(f"{flag}_flag" for flag in _FLAGS)),
     axes={
-        **LOOKING_AXES,
         "pop_level": (0, 1),
         "style": tuple(STYLES),
         "almost": ("almost_full", "almost_empty"),
         "overflow": tuple(OVERFLOWS),
         "missing": tuple(MISSING),
     },
-    is_possible=lambda fields: True,
     lines=_LINES,
     phrases=_phrases,
     habits={
-        **LOOKING_HABITS,
         "depth": {"depth": _read_depth},
         "threshold": {"threshold": _read_threshold},
         "style": {"style": _read_style},

@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 from random import Random
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    LAYOUTS,
     TARGET,
-    Change,
     Family,
     Fields,
     Parameters,
     SpecificationLine,
     Split,
+    data_line,
     is_held_out,
     template,
 )
@@ -76,10 +74,24 @@ class Documents:
     """Roles of the names of the modules that each document describes."""
 
 
-@dataclass(frozen=True, kw_only=True)
+def _level_by_name(fields: Fields) -> int:
+    """The level of an asynchronous reset for who believes its name instead of the specification."""
+    if fields["reset_kind"] == "sync":
+        return int(fields["reset_level"])
+    return 0 if fields["reset"].endswith("_n") else 1
+
+
+def _kind_by_name(fields: Fields) -> str:
+    """The kind of a reset for who believes its name instead of the specification."""
+    return "async" if fields["reset"].endswith("_n") else "sync"
+
+
+@dataclass(eq=False, kw_only=True)
 class LookingFamily(Family):
     """A family of such problems."""
 
+    common_axes: ClassVar = {**Family.common_axes, "enable_level": (0, 1)}
+    common_habits: ClassVar = {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
     size: str
     """The value that is larger in the split ``sizes``."""
     trained_sizes: Sequence[int]
@@ -97,7 +109,7 @@ class LookingFamily(Family):
         """See `Family.splits`."""
         return (*super().splits, "sizes", "operations")
 
-    def draw(self, rng: Random, split: Split = "train") -> Parameters:
+    def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:
             values = {axis: rng.choice(choices) for axis, choices in self.axes.items()}
             values[self.size] = rng.choice(self.larger_sizes if split == "sizes" else self.trained_sizes)
@@ -105,17 +117,7 @@ class LookingFamily(Family):
             if fits and self.is_held_out_pair(values) == (split == "operations"):
                 values |= self.documents_of.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
                 if self.is_possible(values):
-                    break
-        layout = rng.choice(LAYOUTS)
-        order = rng.sample(list(self.lines), len(self.lines))
-        return Parameters(
-            family=self.name,
-            split=split,
-            names=self.draw_names(rng, split == "names"),
-            values=values,
-            layout=layout,
-            lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
-        )
+                    return values
 
     def is_held_out_pair(self, values: Fields) -> bool:
         """Whether the two operations of a design occur together in the split ``operations`` alone."""
@@ -189,10 +191,6 @@ class LookingFamily(Family):
     def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
         return {key: parameters.values[key] for key in (*self.axes, *self.documents_of.facts)}
 
-    def guess(self, parameters: Parameters) -> dict[str, str]:
-        """The design of who has read everything and has not run the smoke test: its enable is active high."""
-        return {TARGET: self.write(parameters.fields | {"enable_level": 1})}
-
     def problem(self, parameters: Parameters) -> Problem:
         return self.lying_problem(parameters)
 
@@ -239,18 +237,6 @@ class LookingFamily(Family):
         }
 
 
-def level_by_name(fields: Fields) -> int:
-    """The level of an asynchronous reset for who believes its name instead of the specification."""
-    if fields["reset_kind"] == "sync":
-        return int(fields["reset_level"])
-    return 0 if str(fields["reset"]).endswith("_n") else 1
-
-
-def kind_by_name(fields: Fields) -> str:
-    """The kind of a reset for who believes its name instead of the specification."""
-    return "async" if str(fields["reset"]).endswith("_n") else "sync"
-
-
 def enable_line(enable: str) -> SpecificationLine:
     """The line of the input whose polarity the smoke test tells, which the specification calls so."""
     return SpecificationLine(
@@ -271,23 +257,8 @@ def enable_line(enable: str) -> SpecificationLine:
     )
 
 
-LOOKING_AXES: dict[str, tuple[str | int, ...]] = {**COMMON_AXES, "enable_level": (0, 1)}
-LOOKING_HABITS: dict[str, dict[str, Change]] = {
-    "reset": {"reset_level": level_by_name},
-    "kind": {"reset_kind": kind_by_name},
-}
 LOOKING_LINES = {
     "enable": enable_line("enable"),
-    "data": SpecificationLine(
-        ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
-        ("It has the input `{data}`.", "As input it has `{data}`."),
-        ("input | `{data}`", "data input | `{data}`"),
-        ("input of data | `{data}`",),
-    ),
-    "output": SpecificationLine(
-        ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
-        ("It has the output `{output}`.", "As output it has `{output}`."),
-        ("output | `{output}`", "data output | `{output}`"),
-        ("output of data | `{output}`",),
-    ),
+    "data": data_line("data", "input"),
+    "output": data_line("output", "output"),
 }

@@ -6,22 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
 
 SYMBOLS = {
     "plain": ("{data}", "the input"),
@@ -45,7 +31,6 @@ STATES = tuple(f"state_{number}" for number in range(_MOST_STATES))
 _MISSING = "-"
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its table is in `docs/{document}.md`.",
@@ -84,8 +69,8 @@ _LINES = {
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
     missing = "the state itself" if fields["missing"] == "stay" else "the reset state"
-    words = {"symbol_words": SYMBOLS[str(fields["symbol"])][1], "shown_words": SHOWN[str(fields["shown"])][1]}
-    return {**reset_phrases(fields), **words, "missing_words": missing}
+    words = {"symbol_words": SYMBOLS[fields["symbol"]][1], "shown_words": SHOWN[fields["shown"]][1]}
+    return {**words, "missing_words": missing}
 
 
 def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
@@ -134,10 +119,10 @@ def _cells(fields: Fields) -> Iterator[tuple[int, int, int, int]]:
     """Each state and symbol, with the next state and the output. An output that a design takes from the transition
     though the table has it with the state is that of the next state; the other way round it is that of symbol 0.
     """
-    outputs = str(fields["outputs"]).split()
-    for state, row in enumerate(str(fields["table"]).split()):
+    outputs = fields["outputs"].split()
+    for state, row in enumerate(fields["table"].split()):
         for symbol, cell in enumerate(row):
-            default = state if fields["missing"] == "stay" else int(fields["start"])
+            default = state if fields["missing"] == "stay" else fields["start"]
             following = default if cell == _MISSING else int(cell)
             if fields["style"] == "moore":
                 output = outputs[state][0]
@@ -148,19 +133,19 @@ def _cells(fields: Fields) -> Iterator[tuple[int, int, int, int]]:
 
 def symbol_bits(fields: Fields) -> int:
     """The width of the input."""
-    return len(str(fields["table"]).split()[0]).bit_length() - 1
+    return len(fields["table"].split()[0]).bit_length() - 1
 
 
 def _write(fields: Fields) -> str:
-    bits, width = int(fields["bits"]), symbol_bits(fields)
-    names = [str(fields[role]) for role in STATES[: int(fields["states"])]]
+    bits, width = fields["bits"], symbol_bits(fields)
+    names = [str(fields[role]) for role in STATES[: fields["states"]]]
     state_range = bit_range((len(names) - 1).bit_length())
-    symbol, shown = SYMBOLS[str(fields["symbol"])][0].format_map(fields), SHOWN[str(fields["shown"])][0]
-    registers = [("reg_state", "wire_next", names[int(fields["start"])])]
+    symbol, shown = SYMBOLS[fields["symbol"]][0].format_map(fields), SHOWN[fields["shown"]][0]
+    registers = [("reg_state", "wire_next", names[fields["start"]])]
     declared = [f"localparam {state_range}{', '.join(f'{name} = {at}' for at, name in enumerate(names))};"]
     declared += [f"reg {state_range}reg_state, wire_next;", f"reg {bit_range(bits)}wire_out;"]
     if "reg_seen" in symbol:
-        registers.append(("reg_seen", str(fields["data"]), "0"))
+        registers.append(("reg_seen", fields["data"], "0"))
         declared.append(f"reg {bit_range(width)}reg_seen;")
     if "reg_out" in shown:
         registers.append(("reg_out", "wire_out", "0"))
@@ -172,27 +157,25 @@ def _write(fields: Fields) -> str:
         f"{{{names[following]}, {bits}'d{output}}};\n"
         for state, symbol, following, output in _cells(fields)
     )
-    return (
-        f"module {fields['module']} (\n"
-        f"    input wire {fields['clock']},\n"
-        f"    input wire {fields['reset']},\n"
-        f"    input wire {fields['enable']},\n"
-        f"    input wire {bit_range(width)}{fields['data']},\n"
-        f"    output wire {bit_range(bits)}{fields['output']}\n"
-        f");\n"
+    return write_module(
+        fields,
+        [
+            f"input wire {fields['enable']}",
+            f"input wire {bit_range(width)}{fields['data']}",
+            f"output wire {bit_range(bits)}{fields['output']}",
+        ],
         f"{declarations}"
         f"    wire {bit_range(width)}wire_symbol = {symbol};\n"
         f"    assign {fields['output']} = {shown};\n"
         f"    always @*\n"
         f"        case ({{reg_state, wire_symbol}})\n"
         f"{cells}"
-        f"            default: {{wire_next, wire_out}} = {{{names[int(fields['start'])]}, {bits}'d0}};\n"
+        f"            default: {{wire_next, wire_out}} = {{{names[fields['start']]}, {bits}'d0}};\n"
         f"        endcase\n"
         f"    {always(fields)}\n"
         f"        if ({asserted(fields, 'reset')}) begin\n{reset}"
         f"        end else if ({asserted(fields, 'enable')}) begin\n{load}"
-        f"        end\n"
-        f"endmodule\n"
+        f"        end\n",
     )
 
 
@@ -202,18 +185,18 @@ def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
     for at, fields in enumerate(modules):
         own = role == "document" and at == 0
         roles = STATES if own else rng.sample(STATES, len(STATES))
-        names, bits, width = [f"`{fields[role]}`" for role in roles], int(fields["bits"]), symbol_bits(fields)
-        outputs, moore = str(fields["outputs"]).split(), fields["style"] == "moore"
+        names, bits, width = [f"`{fields[role]}`" for role in roles], fields["bits"], symbol_bits(fields)
+        outputs, moore = fields["outputs"].split(), fields["style"] == "moore"
         symbols = [f"{symbol:0{width}b}" for symbol in range(2**width)]
         rows = [["state", *(["output"] if moore else []), *symbols]]
         rows.append(["---"] * len(rows[0]))
-        for state, row in enumerate(str(fields["table"]).split()):
+        for state, row in enumerate(fields["table"].split()):
             shown = [f"{int(output, 16):0{bits}b}" for output in outputs[state]]
             following = [_MISSING if cell == _MISSING else names[int(cell)] for cell in row]
             cells = following if moore else [" / ".join(pair) for pair in zip(following, shown, strict=True)]
             rows.append([names[state], *(shown if moore else []), *cells])
         table = "".join(f"|{'|'.join(row)}|\n" if row[0] == "---" else f"| {' | '.join(row)} |\n" for row in rows)
-        parts.append(f"# `{fields['module']}`\n\nReset state: {names[int(fields['start'])]}\n\n{table}")
+        parts.append(f"# `{fields['module']}`\n\nReset state: {names[fields['start']]}\n\n{table}")
     rng.shuffle(parts)
     return "\n".join(parts)
 
@@ -244,18 +227,18 @@ def _distinct(fields: Fields) -> tuple[str | int, ...]:
     """The transitions, the outputs, and the first output in the reset state, which is the same for equal machines whose
     states have other numbers.
     """
-    outputs = str(fields["outputs"])
-    return str(fields["table"]), outputs, outputs.split()[int(fields["start"])][0]
+    outputs = fields["outputs"]
+    return fields["table"], outputs, outputs.split()[fields["start"]][0]
 
 
 def _read_start(fields: Fields) -> int:
     """The first row, or the last one where outputs are beside the states."""
-    return int(fields["states"]) - 1 if fields["style"] == "moore" else 0
+    return fields["states"] - 1 if fields["style"] == "moore" else 0
 
 
 def _read_shown(fields: Fields) -> str:
     """An output of the state through a register, and one of the transition without."""
-    early, late = ("plain", "late") if "invert" not in str(fields["shown"]) else ("inverted", "late_inverted")
+    early, late = ("plain", "late") if "invert" not in fields["shown"] else ("inverted", "late_inverted")
     if fields["shown"] == "changed":
         return "changed"
     return late if fields["style"] == "moore" else early
@@ -268,7 +251,7 @@ def _read_style(fields: Fields) -> str:
 
 def _read_missing(fields: Fields) -> str:
     """A self-loop in small machines, and the reset state in others."""
-    return "stay" if int(fields["states"]) < 4 else "start"
+    return "stay" if fields["states"] < 4 else "start"
 
 
 MACHINES = LookingFamily(
@@ -281,17 +264,14 @@ MACHINES = LookingFamily(
     inputs=("enable", "data"),
     outputs=("output",),
     axes={
-        **LOOKING_AXES,
         "style": ("moore", "mealy"),
         "missing": ("stay", "start"),
         "symbol": tuple(SYMBOLS),
         "shown": tuple(SHOWN),
     },
-    is_possible=lambda fields: True,
     lines=_LINES,
     phrases=_phrases,
     habits={
-        **LOOKING_HABITS,
         "start": {"start": _read_start},
         "late": {"shown": _read_shown},
         "style": {"style": _read_style},

@@ -6,23 +6,8 @@ import csv
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
 
 OPERATIONS = {
     "add": ("{value} + {constant}", "{value} plus {constant}, wrapping"),
@@ -47,7 +32,6 @@ _COLUMNS = {"stages": "stages", "width": "width", "first_constant": "A", "second
 _FEWEST, _MOST = 2, 6
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its stages, its width, A and B are in `docs/{document}.csv`.",
@@ -122,20 +106,19 @@ def _is_possible(fields: Fields) -> bool:
     the other constant, nor be out of reach. With this and constants between an eighth and a quarter of all numbers,
     every other operation gives other results.
     """
-    pair, larger = (fields["first"], fields["second"]), int(fields["second_constant"]) > int(fields["first_constant"])
+    pair, larger = (fields["first"], fields["second"]), fields["second_constant"] > fields["first_constant"]
     if pair in (("max", "max"), ("max", "sub_sat")):
         return False
     bounded = {"sub_sat": ("add", "add_sat")} | dict.fromkeys(("add_sat", "max"), ("sub", "sub_sat", "max"))
-    return larger or fields["second"] not in bounded.get(str(fields["first"]), ())
+    return larger or fields["second"] not in bounded.get(fields["first"], ())
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
     return {
-        **reset_phrases(fields),
-        "first_words": OPERATIONS[str(fields["first"])][1].format(value="the input", constant="A"),
-        "second_words": OPERATIONS[str(fields["second"])][1].format(value="the first value", constant="B"),
-        "control_words": CONTROLS[str(fields["control"])],
-        "idle_words": IDLE[str(fields["idle"])][1],
+        "first_words": OPERATIONS[fields["first"]][1].format(value="the input", constant="A"),
+        "second_words": OPERATIONS[fields["second"]][1].format(value="the first value", constant="B"),
+        "control_words": CONTROLS[fields["control"]],
+        "idle_words": IDLE[fields["idle"]][1],
     }
 
 
@@ -146,16 +129,16 @@ def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
 
 
 def _write(fields: Fields) -> str:
-    width, stages, control = int(fields["width"]), int(fields["stages"]), fields["control"]
+    width, stages, control = fields["width"], fields["stages"], fields["control"]
     data, output = bit_range(width), fields["output"]
-    values = [str(fields["data"]), f"reg_{stages - 1}" if stages > 1 else "wire_first"]
+    values = [fields["data"], f"reg_{stages - 1}" if stages > 1 else "wire_first"]
     first, second = (
         OPERATIONS[str(fields[name])][0].format(value=value, constant=f"{width}'d{fields[f'{name}_constant']}")
         for name, value in zip(("first", "second"), values, strict=True)
     )
     valid = "{reg_valid, wire_enable && wire_ready}" if control == "block" else "{reg_valid, wire_enable}"
     following = f"wire_ready ? {valid} : 0" if control == "flush" else valid
-    initial = IDLE[str(fields["idle"])][0]
+    initial = IDLE[fields["idle"]][0]
     kept = output if fields["idle"] == "hold" else initial
     registers = [f"reg_{stage}" for stage in range(1, stages)]
     declared = f"    reg {data}{', '.join(registers)};\n" if registers else ""
@@ -198,7 +181,7 @@ def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
     lines = []
     for fields in modules:
         cells = [f"0x{fields[fact]:X}" if fact.endswith("constant") else str(fields[fact]) for fact in facts]
-        lines.append(",".join([str(fields["module"]), *cells]) + "\n")
+        lines.append(",".join([fields["module"], *cells]) + "\n")
     rng.shuffle(lines)
     return ",".join(["module", *(_COLUMNS[fact] for fact in facts)]) + "\n" + "".join(lines)
 
@@ -211,8 +194,8 @@ def read_line(document: str, module: str) -> dict[str, str | int]:
 
 def _read_stages(fields: Fields) -> int:
     """One more for narrow data and one less for wide data."""
-    stages = int(fields["stages"])
-    return min(stages + 1, _MOST) if int(fields["width"]) < 16 else max(stages - 1, _FEWEST)
+    stages: int = fields["stages"]
+    return min(stages + 1, _MOST) if fields["width"] < 16 else max(stages - 1, _FEWEST)
 
 
 _BOUNDED = ("add_sat", "sub_sat", "max")
@@ -225,16 +208,16 @@ def _exchange(operation: str, other: str) -> str:
 
 
 def _read_first(fields: Fields) -> str:
-    return _exchange(str(fields["first"]), str(fields["second"]))
+    return _exchange(fields["first"], fields["second"])
 
 
 def _read_second(fields: Fields) -> str:
-    return _exchange(str(fields["second"]), str(fields["first"]))
+    return _exchange(fields["second"], fields["first"])
 
 
 def _read_saturation(fields: Fields) -> str:
     """The second operation for who lets only what was multiplied, inverted or subtracted saturate."""
-    operation = str(fields["second"])
+    operation: str = fields["second"]
     if fields["first"] in ("mul", "xor", "from", "sub"):
         return f"{operation}_sat" if operation in ("add", "sub") else operation
     return operation.removesuffix("_sat")
@@ -249,8 +232,8 @@ def _read_idle(fields: Fields) -> str:
 
 def _read_control(fields: Fields) -> str:
     """A long pipeline runs on, and a short one stalls."""
-    pair = {"stall": "block"} if int(fields["stages"]) > 3 else {"block": "stall", "flush": "stall"}
-    return pair.get(str(fields["control"]), str(fields["control"]))
+    pair = {"stall": "block"} if fields["stages"] > 3 else {"block": "stall", "flush": "stall"}
+    return pair.get(fields["control"], str(fields["control"]))
 
 
 PIPELINES = LookingFamily(
@@ -263,7 +246,6 @@ PIPELINES = LookingFamily(
     inputs=("enable", "ready", "data"),
     outputs=("output", "valid"),
     axes={
-        **LOOKING_AXES,
         "ready_level": (0, 1),
         "valid_level": (0, 1),
         "control": tuple(CONTROLS),
@@ -275,7 +257,6 @@ PIPELINES = LookingFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        **LOOKING_HABITS,
         "stages": {"stages": _read_stages},
         "minuend": {"first": _read_first, "second": _read_second},
         "saturation": {"second": _read_saturation},

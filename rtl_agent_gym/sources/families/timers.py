@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    COMMON_LINES,
-    RESET_HABIT,
     Family,
     Fields,
     SpecificationLine,
@@ -13,7 +10,7 @@ from rtl_agent_gym.sources.families.family import (
     asserted,
     bit_range,
     idle,
-    reset_phrases,
+    level_line,
     write_module,
 )
 
@@ -25,27 +22,8 @@ _AGAIN = {
 """What a start does while the timer runs, in a sentence and in a table."""
 
 _LINES = {
-    **COMMON_LINES,
-    "start": SpecificationLine(
-        (
-            "The start is `{start}`, active {start_word}.",
-            "The start `{start}` is active {start_word}.",
-            "When `{start}` is {start_level}, it starts.",
-        ),
-        ("It has an active {start_word} start `{start}`.", "It starts when `{start}` is {start_level}."),
-        ("start | `{start}`, active {start_word}", "start input | `{start}`, active {start_word}"),
-        ("active {start_word} start | `{start}`",),
-    ),
-    "pause": SpecificationLine(
-        (
-            "The pause is `{pause}`, active {pause_word}.",
-            "The pause `{pause}` is active {pause_word}.",
-            "When `{pause}` is {pause_level}, it pauses.",
-        ),
-        ("It has an active {pause_word} pause `{pause}`.", "It pauses when `{pause}` is {pause_level}."),
-        ("pause | `{pause}`, active {pause_word}", "pause input | `{pause}`, active {pause_word}"),
-        ("active {pause_word} pause | `{pause}`",),
-    ),
+    "start": level_line("start", "start", "starts"),
+    "pause": level_line("pause", "pause", "pauses"),
     "busy": SpecificationLine(
         (
             "The busy output is `{busy}`, active {busy_word}.",
@@ -94,10 +72,9 @@ _LINES = {
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    verb, noun = _AGAIN[str(fields["again"])]
+    verb, noun = _AGAIN[fields["again"]]
     path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
     return {
-        **reset_phrases(fields),
         "again_verb": verb,
         "again_noun": noun,
         "path": path.format_map(fields),
@@ -112,7 +89,7 @@ def _write(fields: Fields) -> str:
         "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
         "restart": f"if ({start}) {count} <= {first};",
         "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
-    }[str(fields["again"])]
+    }[fields["again"]]
     following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
     return write_module(
         fields,
@@ -139,7 +116,6 @@ TIMERS = Family(
     inputs=("start", "pause"),
     outputs=("busy", "count"),
     axes={
-        **COMMON_AXES,
         "start_level": (0, 1),
         "pause_level": (0, 1),
         "busy_level": (0, 1),
@@ -148,11 +124,9 @@ TIMERS = Family(
         "direction": ("up", "down"),
         "again": tuple(_AGAIN),
     },
-    is_possible=lambda fields: True,
     lines=_LINES,
     phrases=_phrases,
     habits={
-        "reset": RESET_HABIT,
         "start": {"start_level": 1},
         "width": {"width": 8},
         "busy": {"busy": "done", "busy_level": 1},

@@ -6,30 +6,10 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.accumulators import (
-    EXPRESSIONS,
-    OPERANDS,
-    WORDS,
-    read_operand,
-    read_operation,
-)
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families import registers
+from rtl_agent_gym.sources.families.accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
 
 FUNCTIONS = {
     "sub": "{first} - {second}",
@@ -47,7 +27,6 @@ _GIVEN = (*_PORTS, "parameter")
 """The roles of the names in a given module; those of the other one begin with ``other_``."""
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "It uses an instance of `{document}` (`rtl/{document}.sv`).",
@@ -111,13 +90,13 @@ _LINES = {
 def _is_possible(fields: Fields) -> bool:
     """Whether the output can leave its reset value."""
     stuck = {"zero": ("and", "min", "sub_sat"), "ones": ("or", "max", "add_sat")}
-    return fields["operation"] not in stuck[str(fields["initial"])]
+    return fields["operation"] not in stuck[fields["initial"]]
 
 
 def _phrases(fields: Fields) -> dict[str, str | int]:
-    becomes, verb, noun = (words.replace("operand", "result") for words in WORDS[str(fields["operation"])])
-    words = {"operand_word": OPERANDS[str(fields["operand"])][2], "initial_words": _INITIAL[str(fields["initial"])][1]}
-    return {**reset_phrases(fields), **words, "becomes": becomes, "verb": verb, "noun": noun}
+    becomes, verb, noun = (words.replace("operand", "result") for words in registers.WORDS[fields["operation"]])
+    words = {"operand_word": OPERANDS[fields["operand"]][2], "initial_words": _INITIAL[fields["initial"]][1]}
+    return {**words, "becomes": becomes, "verb": verb, "noun": noun}
 
 
 def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
@@ -128,9 +107,9 @@ def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
 
 def _write(fields: Fields) -> str:
     """With an empty name of the parameter, this keeps its default."""
-    data, latency = bit_range(fields["width"]), int(fields["latency"])
-    first = OPERANDS[str(fields["operand"])][0].format(data=fields["left"])
-    following = EXPRESSIONS[str(fields["operation"])].replace("operand", "wire_result").format_map(fields)
+    data, latency = bit_range(fields["width"]), fields["latency"]
+    first = OPERANDS[fields["operand"]][0].format(data=fields["left"])
+    following = EXPRESSIONS[fields["operation"]].replace("operand", "wire_result").format_map(fields)
     parameter = f"#(.{fields['parameter']}({fields['width']})) " if fields["parameter"] else ""
     driven = (fields["clock"], f"1'b{fields['run_level']}", "wire_first", fields["right"], "wire_result")
     connections = ", ".join(f".{fields[role]}({to})" for role, to in zip(_PORTS, driven, strict=True))
@@ -147,7 +126,7 @@ def _write(fields: Fields) -> str:
         f"    {always(fields)}\n"
         f"        if ({asserted(fields, 'reset')}) begin\n"
         f"            reg_valid <= 0;\n"
-        f"            {fields['output']} <= {_INITIAL[str(fields['initial'])][0]};\n"
+        f"            {fields['output']} <= {_INITIAL[fields['initial']][0]};\n"
         f"        end else begin\n"
         f"            reg_valid <= {{reg_valid, wire_enable}};\n"
         f"            if (reg_valid[{latency - 1}]) {fields['output']} <= {following};\n"
@@ -159,7 +138,7 @@ def _write_given(role: str, modules: Sequence[Fields], rng: Random) -> str:
     """The file of a given module, with its ports in any order."""
     (fields,) = modules
     names = {name: fields[name if role == "document" else f"other_{name}"] for name in _GIVEN}
-    stages = range(1, int(fields["latency"]) + 1)
+    stages = range(1, fields["latency"] + 1)
     data, comments = f"[{names['parameter']}-1:0] ", {"first": " // first operand", "second": " // second operand"}
     lines = []
     order = rng.sample(_PORTS, len(_PORTS))
@@ -167,7 +146,7 @@ def _write_given(role: str, modules: Sequence[Fields], rng: Random) -> str:
         kind = f"{'output' if port == 'result' else 'input'} wire {'' if port in ('tick', 'run') else data}"
         comma = "," if port != order[-1] else ""
         lines.append(f"    {kind}{names[port]}{comma}{comments.get(port, '')}\n")
-    computed = f"({FUNCTIONS[str(fields['function'])].format_map(names)}) + {fields['offset']}"
+    computed = f"({FUNCTIONS[fields['function']].format_map(names)}) + {fields['offset']}"
     loads = "".join(f"            reg_{at} <= {f'reg_{at - 1}' if at > 1 else computed};\n" for at in stages)
     return (
         f"module {fields[role]} #(\n"
@@ -224,13 +203,13 @@ def _second_by_name(fields: Fields) -> str:
 
 def _read_latency(fields: Fields) -> int:
     """One more in small designs and one less in large ones."""
-    latency = int(fields["latency"])
-    return min(latency + 1, 4) if int(fields["width"]) < 24 else max(latency - 1, 1)
+    latency: int = fields["latency"]
+    return min(latency + 1, 4) if fields["width"] < 24 else max(latency - 1, 1)
 
 
 def _set_parameter(fields: Fields) -> str:
     """The name of the parameter for who sets it only if its default is less than half of the width."""
-    return str(fields["parameter"]) if 2 * int(fields["default"]) < int(fields["width"]) else ""
+    return fields["parameter"] if 2 * fields["default"] < fields["width"] else ""
 
 
 class _WrapperFamily(LookingFamily):
@@ -255,7 +234,6 @@ WRAPPERS = _WrapperFamily(
     inputs=("enable", "left", "right"),
     outputs=("output",),
     axes={
-        **LOOKING_AXES,
         "run_level": (0, 1),
         "initial": tuple(_INITIAL),
         "operand": tuple(OPERANDS),
@@ -265,8 +243,7 @@ WRAPPERS = _WrapperFamily(
     lines=_LINES,
     phrases=_phrases,
     habits={
-        **LOOKING_HABITS,
-        "run": {"run_level": lambda fields: 0 if str(fields["run"]).endswith("_n") else 1},
+        "run": {"run_level": lambda fields: 0 if fields["run"].endswith("_n") else 1},
         "order": {"first": _first_by_name, "second": _second_by_name},
         "latency": {"latency": _read_latency},
         "default": {"parameter": _set_parameter},
