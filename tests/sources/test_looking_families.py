@@ -43,16 +43,16 @@ def words(member: Parameters) -> set[str]:
 
 def told(family: LookingFamily) -> set[str]:
     """What only documents tell."""
-    return {*family.documents_of.tells, *family.documents_of.facts} - ({family.size} - set(family.documents_of.tells))
+    return {*family.tells, *family.facts} - ({family.size} - set(family.tells))
 
 
 def read(family: LookingFamily, member: Parameters, text: str) -> dict[str, str | int]:
     """A member's fields for who reads a document."""
-    return {**member.fields, **family.documents_of.read(text, member.names["module"])}
+    return {**member.fields, **family.read_document(text, member.names["module"])}
 
 
 def differ(family: LookingFamily, one: dict[str, str | int], other: dict[str, str | int]) -> bool:
-    pairs = zip(family.documents_of.distinct(one), family.documents_of.distinct(other), strict=True)
+    pairs = zip(family.distinct(one), family.distinct(other), strict=True)
     return all(mine != yours for mine, yours in pairs)
 
 
@@ -85,7 +85,7 @@ def test_nobody_guesses_the_facts(name: str, most: int) -> None:
     """The most frequent facts and polarity together are rare: at most 1 in 100 or fewer, as docs/families.md says."""
     family = FAMILIES[name]
     assert isinstance(family, LookingFamily)
-    facts = [*sorted(told(family) & set(family.documents_of.facts)), "enable_level"]
+    facts = [*sorted(told(family) & set(family.facts)), "enable_level"]
     found = Counter(tuple(member.values[key] for key in facts) for member in drawn(family, "combinations", 2000))
     assert found.most_common(1)[0][1] <= most
 

@@ -8,7 +8,7 @@ from random import Random
 
 from rtl_agent_gym.sources.families import registers
 from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, write_module
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
 """What stands before a number's digits in a document, and in a design."""
@@ -200,15 +200,13 @@ ACCUMULATORS = LookingFamily(
     trained_sizes=range(4, 41),
     larger_sizes=range(41, 65),
     pair=("operand", "operation"),
-    documents_of=Documents(
-        path="docs/{}.md",
-        tells=("width", "base"),
-        draw_facts=_draw_facts,
-        facts=("width", "value"),
-        distinct=lambda fields: (fields["width"], fields["value"]),
-        write=_write_document,
-        read=read_rows,
-    ),
+    document_path="docs/{}.md",
+    tells=("width", "base"),
+    draw_facts=_draw_facts,
+    facts=("width", "value"),
+    distinct=lambda fields: (fields["width"], fields["value"]),
+    write_document=_write_document,
+    read_document=read_rows,
     smoke_template="smoke.sv",
 )
 """A family of problems whose habits depend on what the specification says, in both directions."""

@@ -15,12 +15,7 @@ from rtl_agent_gym.sources.families.family import (
     level_line,
     write_module,
 )
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-    enable_line,
-)
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily, enable_line
 
 STYLES = {"ahead": "the oldest word, without a read", "registered": "what the last read gave"}
 """What the output is: with or without first-word fall-through."""
@@ -247,15 +242,12 @@ FIFOS = LookingFamily(
     trained_sizes=range(2, 17),
     larger_sizes=range(17, 33),
     pair=("overflow", "missing"),
-    documents_of=Documents(
-        path="docs/{}.toml",
-        tells=("depth", "almost"),
-        draw_facts=_draw_facts,
-        facts=("depth", "width", "threshold"),
-        distinct=lambda fields: (fields["depth"], fields["width"], fields["threshold"]),
-        write=_write_document,
-        read=read_parameters,
-    ),
-    smoke_template="smoke_settled.sv",
+    document_path="docs/{}.toml",
+    tells=("depth", "almost"),
+    draw_facts=_draw_facts,
+    facts=("depth", "width", "threshold"),
+    distinct=lambda fields: (fields["depth"], fields["width"], fields["threshold"]),
+    write_document=_write_document,
+    read_document=read_parameters,
 )
 """A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""

@@ -50,30 +50,6 @@ are copied, as a source that is hidden would count as a testbench.
 """
 
 
-@dataclass(frozen=True)
-class Documents:
-    """What the two documents of a problem are, and what they tell."""
-
-    path: str
-    """Where a document is, with its name as ``{}``."""
-    tells: tuple[str, ...]
-    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
-    draw_facts: Callable[[Random, Fields], dict[str, str | int]]
-    """Draws the other facts that they tell, for a module with these values of the axes."""
-    facts: tuple[str, ...]
-    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
-    distinct: Callable[[Fields], tuple[str | int, ...]]
-    """What two modules must not have in common, so that the facts of one are wrong for the other."""
-    write: Callable[[str, Sequence[Fields], Random], str]
-    """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
-    read: Callable[[str, str], dict[str, str | int]]
-    """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
-    roles: tuple[str, ...] = ()
-    """What else has a name in a design or a document."""
-    described: tuple[str, ...] = ("module", "row_1", "row_2")
-    """Roles of the names of the modules that each document describes."""
-
-
 def _level_by_name(fields: Fields) -> int:
     """The level of an asynchronous reset for who believes its name instead of the specification."""
     if fields["reset_kind"] == "sync":
@@ -98,8 +74,25 @@ class LookingFamily(Family):
     larger_sizes: Sequence[int]
     pair: tuple[str, str]
     """The axes of which the split ``operations`` holds out some pairs of values."""
-    documents_of: Documents
-    smoke_template: str
+    document_path: str
+    """Where a document is, with its name as ``{}``."""
+    tells: tuple[str, ...]
+    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
+    draw_facts: Callable[[Random, Fields], dict[str, str | int]]
+    """Draws the other facts that they tell, for a module with these values of the axes."""
+    facts: tuple[str, ...]
+    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
+    distinct: Callable[[Fields], tuple[str | int, ...]]
+    """What two modules must not have in common, so that the facts of one are wrong for the other."""
+    write_document: Callable[[str, Sequence[Fields], Random], str]
+    """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
+    read_document: Callable[[str, str], dict[str, str | int]]
+    """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
+    document_roles: tuple[str, ...] = ()
+    """What else has a name in a design or a document."""
+    described: tuple[str, ...] = ("module", "row_1", "row_2")
+    """Roles of the names of the modules that each document describes."""
+    smoke_template: str = "smoke_settled.sv"
     """The file of ``harness`` that becomes the smoke test."""
     category: int = 3
     """The benchmark's number."""
@@ -115,7 +108,7 @@ class LookingFamily(Family):
             values[self.size] = rng.choice(self.larger_sizes if split == "sizes" else self.trained_sizes)
             fits = is_held_out(values) == (split == "combinations")
             if fits and self.is_held_out_pair(values) == (split == "operations"):
-                values |= self.documents_of.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
+                values |= self.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
                 if self.is_possible(values):
                     return values
 
@@ -126,8 +119,8 @@ class LookingFamily(Family):
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
         """A name for each role; half of the roles with a polarity end in ``_n``, whatever the polarity."""
         names: dict[str, str] = {}
-        described = (role for role in self.documents_of.described if role != "module")
-        for role in (*self.roles, "document", "other_document", *described, *self.documents_of.roles):
+        described = (role for role in self.described if role != "module")
+        for role in (*self.roles, "document", "other_document", *described, *self.document_roles):
             while not names.get(role) or list(names.values()).count(names[role]) > 1:
                 name = draw_identifier(rng, held_out)
                 names[role] = f"{name}_n" if f"{role}_level" in self.axes and rng.random() < 0.5 else name
@@ -135,7 +128,7 @@ class LookingFamily(Family):
 
     def document(self, parameters: Parameters, role: str = "document") -> str:
         """The path of the document that the prompt names, or with the role ``other_document`` of the other one."""
-        return self.documents_of.path.format(parameters.names[role])
+        return self.document_path.format(parameters.names[role])
 
     def documents(self, parameters: Parameters) -> dict[str, str]:
         """The documents by path. Both have facts for the module; only those of one count."""
@@ -143,21 +136,19 @@ class LookingFamily(Family):
         found = {}
         for role in ("document", "other_document"):
             modules: list[Fields] = []
-            for name in self.documents_of.described:
+            for name in self.described:
                 own = role == "document" and name == "module"
                 facts = {} if own else self._other_facts(rng, fields)
                 modules.append({**fields, **facts, "module": fields[name]})
-            found[self.document(parameters, role)] = self.documents_of.write(role, modules, rng)
+            found[self.document(parameters, role)] = self.write_document(role, modules, rng)
         return dict(sorted(found.items()))
 
     def _other_facts(self, rng: Random, fields: Fields) -> dict[str, str | int]:
         """The facts of another module."""
-        facts, drawn = self.documents_of, dict(fields)
-        while any(one == other for one, other in zip(facts.distinct(drawn), facts.distinct(fields), strict=True)):
-            drawn |= {
-                key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in facts.tells
-            }
-            drawn |= facts.draw_facts(rng, drawn)
+        drawn = dict(fields)
+        while any(one == other for one, other in zip(self.distinct(drawn), self.distinct(fields), strict=True)):
+            drawn |= {key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in self.tells}
+            drawn |= self.draw_facts(rng, drawn)
         return {key: value for key, value in drawn.items() if value != fields[key]}
 
     def task(self, parameters: Parameters) -> str:
@@ -189,7 +180,7 @@ class LookingFamily(Family):
         return f"FAIL: {wrong[0]}\n" if wrong else PASSED
 
     def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
-        return {key: parameters.values[key] for key in (*self.axes, *self.documents_of.facts)}
+        return {key: parameters.values[key] for key in (*self.axes, *self.facts)}
 
     def problem(self, parameters: Parameters) -> Problem:
         return self.lying_problem(parameters)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 SYMBOLS = {
     "plain": ("{data}", "the input"),
@@ -282,16 +282,13 @@ MACHINES = LookingFamily(
     trained_sizes=range(2, 7),
     larger_sizes=range(7, 9),
     pair=("symbol", "shown"),
-    documents_of=Documents(
-        path="docs/{}.md",
-        tells=("states", "style"),
-        draw_facts=_draw_facts,
-        facts=("start", "bits", "table", "outputs"),
-        distinct=_distinct,
-        write=_write_document,
-        read=read_table,
-        roles=STATES,
-    ),
-    smoke_template="smoke_settled.sv",
+    document_path="docs/{}.md",
+    tells=("states", "style"),
+    draw_facts=_draw_facts,
+    facts=("start", "bits", "table", "outputs"),
+    distinct=_distinct,
+    write_document=_write_document,
+    read_document=read_table,
+    document_roles=STATES,
 )
 """A family of problems whose tables cannot be guessed."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 OPERATIONS = {
     "add": ("{value} + {constant}", "{value} plus {constant}, wrapping"),
@@ -207,14 +207,6 @@ def _exchange(operation: str, other: str) -> str:
     return pair.get(operation, operation)
 
 
-def _read_first(fields: Fields) -> str:
-    return _exchange(fields["first"], fields["second"])
-
-
-def _read_second(fields: Fields) -> str:
-    return _exchange(fields["second"], fields["first"])
-
-
 def _read_saturation(fields: Fields) -> str:
     """The second operation for who lets only what was multiplied, inverted or subtracted saturate."""
     operation: str = fields["second"]
@@ -258,7 +250,10 @@ PIPELINES = LookingFamily(
     phrases=_phrases,
     habits={
         "stages": {"stages": _read_stages},
-        "minuend": {"first": _read_first, "second": _read_second},
+        "minuend": {
+            "first": lambda fields: _exchange(fields["first"], fields["second"]),
+            "second": lambda fields: _exchange(fields["second"], fields["first"]),
+        },
         "saturation": {"second": _read_saturation},
         "idle": {"idle": _read_idle},
         "control": {"control": _read_control},
@@ -268,15 +263,12 @@ PIPELINES = LookingFamily(
     trained_sizes=range(8, 25),
     larger_sizes=range(25, 41),
     pair=("first", "second"),
-    documents_of=Documents(
-        path="docs/{}.csv",
-        tells=("width",),
-        draw_facts=_draw_facts,
-        facts=tuple(_COLUMNS),
-        distinct=lambda fields: tuple(fields[fact] for fact in _COLUMNS),
-        write=_write_document,
-        read=read_line,
-    ),
-    smoke_template="smoke_settled.sv",
+    document_path="docs/{}.csv",
+    tells=("width",),
+    draw_facts=_draw_facts,
+    facts=tuple(_COLUMNS),
+    distinct=lambda fields: tuple(fields[fact] for fact in _COLUMNS),
+    write_document=_write_document,
+    read_document=read_line,
 )
 """A family of problems whose operations are composed, with a valid bit that travels with the data."""

@@ -9,7 +9,7 @@ from random import Random
 from rtl_agent_gym.sources.families import registers
 from rtl_agent_gym.sources.families.accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
 from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, Documents, LookingFamily
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 FUNCTIONS = {
     "sub": "{first} - {second}",
@@ -192,15 +192,6 @@ def read_given(text: str, module: str) -> dict[str, str | int]:
     }
 
 
-def _first_by_name(fields: Fields) -> str:
-    """The first operand for who takes the ports in the order of their names."""
-    return min(str(fields["first"]), str(fields["second"]))
-
-
-def _second_by_name(fields: Fields) -> str:
-    return max(str(fields["first"]), str(fields["second"]))
-
-
 def _read_latency(fields: Fields) -> int:
     """One more in small designs and one less in large ones."""
     latency: int = fields["latency"]
@@ -244,7 +235,10 @@ WRAPPERS = _WrapperFamily(
     phrases=_phrases,
     habits={
         "run": {"run_level": lambda fields: 0 if fields["run"].endswith("_n") else 1},
-        "order": {"first": _first_by_name, "second": _second_by_name},
+        "order": {  # of the ports by their names
+            "first": lambda fields: min(fields["first"], fields["second"]),
+            "second": lambda fields: max(fields["first"], fields["second"]),
+        },
         "latency": {"latency": _read_latency},
         "default": {"parameter": _set_parameter},
         "operand": {"operand": read_operand},
@@ -256,17 +250,14 @@ WRAPPERS = _WrapperFamily(
     trained_sizes=range(4, 41),
     larger_sizes=range(41, 65),
     pair=("operand", "operation"),
-    documents_of=Documents(
-        path="rtl/{}.sv",
-        tells=("run_level",),
-        draw_facts=_draw_facts,
-        facts=("width", "function", "latency", "offset"),
-        distinct=lambda fields: (fields["function"], fields["latency"], fields["offset"]),
-        write=_write_given,
-        read=read_given,
-        roles=(*_GIVEN, *(f"other_{role}" for role in _GIVEN)),
-        described=("module",),
-    ),
-    smoke_template="smoke_settled.sv",
+    document_path="rtl/{}.sv",
+    tells=("run_level",),
+    draw_facts=_draw_facts,
+    facts=("width", "function", "latency", "offset"),
+    distinct=lambda fields: (fields["function"], fields["latency"], fields["offset"]),
+    write_document=_write_given,
+    read_document=read_given,
+    document_roles=(*_GIVEN, *(f"other_{role}" for role in _GIVEN)),
+    described=("module",),
 )
 """A family of problems of several modules: who writes cannot know what the given one is without its file."""
