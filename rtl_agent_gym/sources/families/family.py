@@ -273,7 +273,7 @@ class Family:
             context={SPECIFICATION: self.specification(parameters)},
             targets=(TARGET,),
             harness={
-                "docker-compose.yml": template("docker-compose.yml"),
+                "docker-compose.yml": harness_file("docker-compose.yml").replace("-s ", "-s --log-cli-level=INFO "),
                 "src/.env": template("env").replace("TOP_NAME", parameters.names["module"]),
                 "src/case.json": json.dumps(case, indent=1) + "\n",
                 "src/bench.py": template("bench.py"),

@@ -260,7 +260,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     }
     context = {**specification(problem), **{path: files[path] for path in device.sources}}
     harness = {
-        "docker-compose.yml": _template("docker-compose.yml"),
+        "docker-compose.yml": harness_file("docker-compose.yml"),
         "src/.env": _environment(form),
         "src/judge.json": json.dumps(settings, indent=1) + "\n",
         **{f"src/{name}": _template(template) for name, template in _programs(options.kind).items()},
@@ -295,9 +295,9 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
 
 def _environment(form: Form) -> str:
     """The variables of the harness. A bench in Python is no source of a compiler's, and has no top module."""
-    lines = _template("env").splitlines(keepends=True)
-    kept = "".join(line for line in lines if form.module or "BENCH_" not in line)
-    return kept.replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module)
+    lines = harness_file("env").splitlines(keepends=True)
+    kept = [line for line in lines if form.module or not ("DESIGN_FILE" in line or "TOP_NAME" in line)]
+    return "".join(kept).replace("DESIGN_FILE", form.path).replace("TOP_NAME", form.module)
 
 
 def _programs(kind: Kind) -> dict[str, str]:
