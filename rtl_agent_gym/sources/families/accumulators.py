@@ -196,6 +196,7 @@ ACCUMULATORS = LookingFamily(
         "saturation": {"operation": read_operation},
     },
     write=_write,
+    tests="registers",
     size="width",
     trained_sizes=range(4, 41),
     larger_sizes=range(41, 65),

@@ -175,6 +175,9 @@ class Family:
     write: Callable[[Fields], str]
     """The design for some fields, in its canonical form."""
 
+    tests: str = ""
+    """The name of the family whose hidden tests it shares; empty for tests of its own."""
+
     def __post_init__(self) -> None:
         self.axes = {**self.common_axes, **self.axes}
         self.lines = {**_COMMON_LINES, **self.lines}
@@ -277,7 +280,7 @@ class Family:
                 "src/.env": template("env").replace("TOP_NAME", parameters.names["module"]),
                 "src/case.json": json.dumps(case, indent=1) + "\n",
                 "src/bench.py": template("bench.py"),
-                "src/test_design.py": template(f"test_{self.name}.py"),
+                "src/test_design.py": template(f"test_{self.tests or self.name}.py"),
                 "src/test_runner.py": template("test_runner.py"),
             },
             golden=self.design(parameters),

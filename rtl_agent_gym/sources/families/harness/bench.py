@@ -1,4 +1,4 @@
-"""What the tests of all families share: ports by role, reset, and one clock cycle against a model."""
+"""What the tests of families share: ports by role, reset, one clock cycle against a model, and operations."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,34 @@ from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 CASE = json.loads(Path(__file__).with_name("case.json").read_text())
 NAMES, VALUES = CASE["names"], CASE["values"]
+LARGEST = 2 ** VALUES.get("width", 0) - 1
+"""The largest number of the design's width, if it has one."""
+OPERANDS = {
+    "plain": lambda data: data,
+    "invert": lambda data: LARGEST - data,
+    "negate": lambda data: -data & LARGEST,
+    "left": lambda data: data << 1 & LARGEST,
+    "right": lambda data: data >> 1,
+    "next": lambda data: data + 1 & LARGEST,
+}
+OPERATIONS = {
+    "load": lambda value, operand: operand,
+    "invert": lambda value, operand: LARGEST - operand,
+    "add": lambda value, operand: (value + operand) & LARGEST,
+    "add_sat": lambda value, operand: min(value + operand, LARGEST),
+    "sub": lambda value, operand: (value - operand) & LARGEST,
+    "sub_sat": lambda value, operand: max(value - operand, 0),
+    "xor": lambda value, operand: value ^ operand,
+    "and": lambda value, operand: value & operand,
+    "or": lambda value, operand: value | operand,
+    "max": max,
+    "min": min,
+}
+
+
+def numbers(generator):
+    """Numbers to choose from: any, but often a small or a large one."""
+    return 0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1)
 
 
 class Bench:

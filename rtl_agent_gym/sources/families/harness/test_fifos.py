@@ -1,12 +1,11 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, VALUES, Bench, port_tests
 
 WIDTH, DEPTH, THRESHOLD, ACTIVE, READS = (
     VALUES[key] for key in ("width", "depth", "threshold", "enable_level", "pop_level")
 )
-LARGEST = 2**WIDTH - 1
 MISSING = {
     "zero": lambda last: 0,
     "ones": lambda last: LARGEST,

@@ -1,12 +1,11 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, VALUES, Bench, port_tests
 
 WIDTH, STAGES, ACTIVE, READY, VALID = (
     VALUES[key] for key in ("width", "stages", "enable_level", "ready_level", "valid_level")
 )
-LARGEST = 2**WIDTH - 1
 OPERATIONS = {
     "add": lambda value, constant: value + constant & LARGEST,
     "add_sat": lambda value, constant: min(value + constant, LARGEST),

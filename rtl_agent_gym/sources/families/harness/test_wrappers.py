@@ -1,19 +1,10 @@
 import random
 
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, OPERANDS, OPERATIONS, VALUES, Bench, numbers, port_tests
 
 WIDTH, ACTIVE, LATENCY, OFFSET = (VALUES[key] for key in ("width", "enable_level", "latency", "offset"))
-LARGEST = 2**WIDTH - 1
 INITIAL = {"zero": 0, "ones": LARGEST}[VALUES["initial"]]
-OPERANDS = {
-    "plain": lambda data: data,
-    "invert": lambda data: LARGEST - data,
-    "negate": lambda data: -data & LARGEST,
-    "left": lambda data: data << 1 & LARGEST,
-    "right": lambda data: data >> 1,
-    "next": lambda data: data + 1 & LARGEST,
-}
 FUNCTIONS = {
     "sub": lambda first, second: first - second,
     "floor": lambda first, second: max(first - second, 0),
@@ -21,18 +12,6 @@ FUNCTIONS = {
     "or": lambda first, second: first | (LARGEST - second),
     "twice": lambda first, second: first + 2 * second,
     "half": lambda first, second: first ^ (second >> 1),
-}
-OPERATIONS = {
-    "load": lambda value, result: result,
-    "add": lambda value, result: (value + result) & LARGEST,
-    "add_sat": lambda value, result: min(value + result, LARGEST),
-    "sub": lambda value, result: (value - result) & LARGEST,
-    "sub_sat": lambda value, result: max(value - result, 0),
-    "xor": lambda value, result: value ^ result,
-    "and": lambda value, result: value & result,
-    "or": lambda value, result: value | result,
-    "max": max,
-    "min": min,
 }
 
 
@@ -52,9 +31,8 @@ class Model:
 
 
 def some_data(generator):
-    """Any two numbers, but often small or large ones."""
-    numbers = (0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1))
-    return {"left": generator.choice(numbers), "right": generator.choice(numbers)}
+    found = numbers(generator)
+    return {"left": generator.choice(found), "right": generator.choice(found)}
 
 
 async def started(dut):
