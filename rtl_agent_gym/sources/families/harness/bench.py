@@ -1,6 +1,7 @@
 """What the tests of families share: ports by role, reset, one clock cycle against a model, and operations."""
 
 import json
+import random
 from pathlib import Path
 
 import cocotb
@@ -34,16 +35,15 @@ OPERATIONS = {
 }
 
 
-def numbers(generator):
-    """Numbers to choose from: any, but often a small or a large one."""
-    return 0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1)
-
-
 class Bench:
     """The design beside its model, which has `reset`, `step` (inputs by role) and `outputs` (by role)."""
 
-    def __init__(self, dut, model):
-        self.dut, self.model = dut, model
+    def __init__(self, dut, model, seed):
+        self.dut, self.model, self.generator = dut, model, random.Random(seed)
+
+    def numbers(self):
+        """Numbers to choose from: any, but often a small or a large one."""
+        return 0, 1, LARGEST, self.generator.randrange(LARGEST + 1), self.generator.randrange(LARGEST + 1)
 
     def port(self, role):
         return getattr(self.dut, NAMES[role])

@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import LARGEST, VALUES, Bench, port_tests
 
@@ -50,10 +48,6 @@ class Model:
 
 
 class FifoBench(Bench):
-    def __init__(self, dut, seed):
-        super().__init__(dut, Model())
-        self.generator = random.Random(seed)
-
     async def run(self, write=False, read=False, reset=False, cycles=1):
         for _ in range(cycles):
             data = self.generator.choice((0, LARGEST, *(self.generator.randrange(LARGEST + 1) for _ in range(4))))
@@ -62,7 +56,7 @@ class FifoBench(Bench):
 
 
 async def started(dut, seed):
-    bench = FifoBench(dut, seed)
+    bench = FifoBench(dut, Model(), seed)
     await bench.start(enable=ACTIVE, pop=READS, data=LARGEST)
     return bench
 

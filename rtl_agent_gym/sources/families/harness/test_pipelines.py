@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import LARGEST, VALUES, Bench, port_tests
 
@@ -45,10 +43,6 @@ class Model:
 
 
 class PipelineBench(Bench):
-    def __init__(self, dut, seed):
-        super().__init__(dut, Model())
-        self.generator = random.Random(seed)
-
     async def run(self, enable=True, ready=True, reset=False, cycles=1):
         """Any data, but often small or large numbers."""
         for _ in range(cycles):
@@ -58,7 +52,7 @@ class PipelineBench(Bench):
 
 
 async def started(dut, seed):
-    bench = PipelineBench(dut, seed)
+    bench = PipelineBench(dut, Model(), seed)
     await bench.start(enable=ACTIVE, ready=READY, data=LARGEST)
     return bench
 

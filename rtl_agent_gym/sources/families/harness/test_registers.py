@@ -1,7 +1,5 @@
-import random
-
 import cocotb
-from bench import LARGEST, OPERANDS, OPERATIONS, VALUES, Bench, numbers, port_tests
+from bench import LARGEST, OPERANDS, OPERATIONS, VALUES, Bench, port_tests
 
 WIDTH, ACTIVE = VALUES["width"], VALUES["enable_level"]
 OPERAND = OPERANDS[VALUES.get("operand", "plain")]
@@ -19,12 +17,12 @@ class Model:
         return {"output": self.value}
 
 
-def some_data(generator):
-    return generator.choice(numbers(generator))
+def some_data(bench):
+    return bench.generator.choice(bench.numbers())
 
 
-async def started(dut):
-    bench = Bench(dut, Model())
+async def started(dut, seed=0):
+    bench = Bench(dut, Model(), seed)
     await bench.start(enable=ACTIVE, data=LARGEST)
     return bench
 
@@ -42,19 +40,17 @@ async def test_reset(dut):
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
-    bench = await started(dut)
-    generator = random.Random(1)
+    bench = await started(dut, 1)
     while bench.model.value == VALUES["value"]:
-        await bench.cycle(enable=ACTIVE, data=some_data(generator))
+        await bench.cycle(enable=ACTIVE, data=some_data(bench))
     await bench.check_reset_kind()
 
 
 @cocotb.test()
 async def test_enable(dut):
-    bench = await started(dut)
-    generator = random.Random(2)
+    bench = await started(dut, 2)
     for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 4:
-        await bench.cycle(enable=enable, data=some_data(generator))
+        await bench.cycle(enable=enable, data=some_data(bench))
 
 
 @cocotb.test()
@@ -72,17 +68,16 @@ if "operand" in VALUES:
     @cocotb.test()
     async def test_first(dut):
         """Much of the data on the reset value itself, from which some operations lead to a value that never changes."""
-        bench = await started(dut)
-        generator = random.Random(4)
+        bench = await started(dut, 4)
         for _ in range(150):
-            await bench.cycle(enable=ACTIVE, data=some_data(generator))
-            await bench.cycle(True, enable=ACTIVE, data=some_data(generator))
+            await bench.cycle(enable=ACTIVE, data=some_data(bench))
+            await bench.cycle(True, enable=ACTIVE, data=some_data(bench))
 
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for _ in range(300):
-        reset, enable = generator.random() < 0.1, generator.randrange(2)
-        await bench.cycle(reset, enable=enable, data=some_data(generator) >> generator.choice((0, 0, WIDTH // 2)))
+        reset, enable = bench.generator.random() < 0.1, bench.generator.randrange(2)
+        data = some_data(bench) >> bench.generator.choice((0, 0, WIDTH // 2))
+        await bench.cycle(reset, enable=enable, data=data)

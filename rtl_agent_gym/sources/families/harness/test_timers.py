@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import VALUES, Bench, port_tests
 
@@ -37,8 +35,8 @@ def levels(start, pause):
     return {"start": int(start == VALUES["start_level"]), "pause": int(pause == VALUES["pause_level"])}
 
 
-async def started(dut):
-    bench = TimerBench(dut, Model())
+async def started(dut, seed=0):
+    bench = TimerBench(dut, Model(), seed)
     await bench.start(**levels(start=True, pause=False))
     return bench
 
@@ -94,8 +92,7 @@ async def test_pause(dut):
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for _ in range(400):
-        chances = (generator.random() for _ in range(3))
+        chances = (bench.generator.random() for _ in range(3))
         await bench.run(*(chance < limit for chance, limit in zip(chances, (0.08, 0.25, 0.02), strict=True)))
