@@ -215,12 +215,7 @@ async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path) -> N
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
-    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "invalid"}
-    store.add(
-        Verdict.model_validate(
-            {**fields, "design": candidate.design, "mutant": candidate.mutant.digest, "symptom": NO_REFERENCE}
-        )
-    )
+    store.add(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))
     async with mutant_grader(store=store, waiting=False) as grader:
         assert (await grader.grade(candidate)).verdict.outcome == "killed"
     assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
@@ -232,12 +227,7 @@ async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path) -> N
     candidates = mutants_like(problem, "negedge clk", "if (!reset)")
     store = VerdictStore(tmp_path, shipped=False)
     for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
-        store.add(
-            Verdict(
-                design=design, mutant=mutant.digest, operator=mutant.operator, path=mutant.path, line=mutant.line,
-                outcome="survived", image=image,
-            )
-        )  # fmt: skip
+        store.add(Verdict.on(design, mutant, "survived", image=image))
     async with mutant_grader(store=store, waiting=False) as grader:
         found = [graded.verdict.outcome for graded in await grader.grade_all(candidates)]
     assert found == ["killed", "survived"]
@@ -247,8 +237,7 @@ async def test_what_was_proved_is_not_forgotten(tmp_path: Path, monkeypatch: pyt
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
-    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "survived"}
-    store.add(Verdict.model_validate({**fields, "design": candidate.design, "mutant": candidate.mutant.digest}))
+    store.add(Verdict.on(candidate.design, candidate.mutant, "survived"))
     seen = []
     for said in ("unknown", "bounded", "proved", "unknown", "differs", "proved"):
         monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))

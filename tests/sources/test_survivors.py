@@ -84,11 +84,6 @@ async def test_a_verdict_without_steps_says_the_fewest_that_it_can_mean(
     """As the verdicts of versions that did not keep them."""
     store = VerdictStore(tmp_path, shipped=False)
     [mutant] = draw_mutants(problem_mutants(problem), 0)[:1]
-    store.add(
-        Verdict(
-            design=design_key(problem), mutant=mutant.digest, operator=mutant.operator, path=mutant.path,
-            line=mutant.line, outcome="survived", equivalence="bounded",
-        )
-    )  # fmt: skip
+    store.add(Verdict.on(design_key(problem), mutant, "survived", equivalence="bounded"))
     found = await strength(problem, store, Finding("unknown", why="time"), monkeypatch)
     assert "; no difference within 4 steps\n" in printed(found)

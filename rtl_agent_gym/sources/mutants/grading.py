@@ -128,7 +128,7 @@ class MutantGrader:
                 await self.require_reference(problem)
             except UsageError as error:
                 self.rejected[problem.id] = str(error)
-                found = await self._verdict(candidate, "invalid", symptom=NO_REFERENCE)
+                found = Verdict.on(key, mutant, "invalid", symptom=NO_REFERENCE, image=await self._image_digest())
             else:
                 found = await self._grade(candidate)
             if found != verdict:
@@ -164,19 +164,14 @@ class MutantGrader:
         self._known[verdict.design][verdict.mutant] = verdict
 
     async def _grade(self, candidate: Candidate) -> Verdict:
-        problem, _, mutant = candidate
+        problem, key, mutant = candidate
         limit = max(QUICKEST, SLOWEST * await self.reference_seconds(problem))
         score = await self._score(self._scorer, problem, mutant.files(problem.golden or {}), limit)
         outcome: Outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
         failed = dict.fromkeys(_short(test.name) for test in score.tests if test.outcome in ("failed", "error"))
         symptom = "" if score.passed else _FIRST.sub("", score.reason)
-        return await self._verdict(candidate, outcome, failed=tuple(failed), symptom=symptom)
-
-    async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
-        _, key, mutant = candidate
-        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
         image = await self._image_digest()
-        return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
+        return Verdict.on(key, mutant, outcome, failed=tuple(failed), symptom=symptom, image=image)
 
     async def _time_reference(self, problem: Problem) -> float:
         score = await self.require_reference(problem)

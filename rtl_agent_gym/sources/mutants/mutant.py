@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -153,6 +153,12 @@ class Verdict(BaseModel):
     """For ``bounded``: the steps within which there is no difference; 0 if that was not kept."""
     image: str = ""
     """The digest of the simulation image in which it was graded."""
+
+    @classmethod
+    def on(cls, design: str, mutant: Mutant, outcome: Outcome, **fields: Any) -> Verdict:
+        """The verdict on a mutant of the design with this `design_key`; `fields` are the others."""
+        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
+        return cls(design=design, mutant=mutant.digest, outcome=outcome, **place, **fields)
 
 
 def design_key(problem: Problem) -> str:
