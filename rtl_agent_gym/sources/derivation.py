@@ -58,17 +58,13 @@ class Device:
     @property
     def inputs(self) -> tuple[DesignPort, ...]:
         """The inputs that are driven at random: without clock and reset."""
-        return tuple(port for port in self.ports if port.direction == "input" and port.name not in self.special)
+        special = (self.clock, self.reset)
+        return tuple(port for port in self.ports if port.direction == "input" and port.name not in special)
 
     @property
     def outputs(self) -> tuple[DesignPort, ...]:
         """The outputs."""
         return tuple(port for port in self.ports if port.direction == "output")
-
-    @property
-    def special(self) -> tuple[str, ...]:
-        """Clock and reset."""
-        return (self.clock, self.reset) if self.reset else (self.clock,)
 
     def text(self, files: Mapping[str, str]) -> str:
         """The design as one file."""

@@ -35,9 +35,8 @@ async def strength(
     monkeypatch.setattr(grading, "compare", AsyncMock(return_value=finding))
     scorer: Any = AsyncMock()
     scorer.score.return_value = PASSED
-    provider: Any = AsyncMock()
-    provider.image_digest.return_value = "sha256:0"
-    return await measure_strength(problem, MutantGrader(provider, scorer, scorer, store, 1), limit=1)
+    grader = MutantGrader(AsyncMock(), scorer, scorer, store, 1, "sha256:0")
+    return await measure_strength(problem, grader, limit=1)
 
 
 def printed(found: Strength) -> str:

@@ -141,7 +141,7 @@ def read_operation(fields: Fields) -> str:
     return operation
 
 
-def _draw_value(rng: Random, values: Fields) -> int:
+def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
     """A reset value that fits the width, of some digits in its base."""
     top = 2 ** int(values["width"])
     first, last = {
@@ -150,11 +150,7 @@ def _draw_value(rng: Random, values: Fields) -> int:
         "binary": (2, 15),
     }[str(values["base"])]
     last = min(last, top - 1)
-    return rng.randint(min(first, last), last)
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    return {"value": _draw_value(rng, values)}
+    return {"value": rng.randint(min(first, last), last)}
 
 
 def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:

@@ -153,6 +153,8 @@ class Family:
         "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
     }
     """The textbook's reset."""
+    splits: ClassVar[tuple[Split, ...]] = ("train", "combinations", "wordings", "names")
+    """The splits that it has."""
 
     name: str
     heading: str
@@ -182,11 +184,6 @@ class Family:
         self.axes = {**self.common_axes, **self.axes}
         self.lines = {**_COMMON_LINES, **self.lines}
         self.habits = {**self.common_habits, **self.habits}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """The splits that it has."""
-        return ("train", "combinations", "wordings", "names")
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -68,6 +68,8 @@ class LookingFamily(Family):
 
     common_axes: ClassVar = {**Family.common_axes, "enable_level": (0, 1)}
     common_habits: ClassVar = {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
+    splits: ClassVar = (*Family.splits, "sizes", "operations")
+
     size: str
     """The value that is larger in the split ``sizes``."""
     trained_sizes: Sequence[int]
@@ -96,11 +98,6 @@ class LookingFamily(Family):
     """The file of ``harness`` that becomes the smoke test."""
     category: int = 3
     """The benchmark's number."""
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """See `Family.splits`."""
-        return (*super().splits, "sizes", "operations")
 
     def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:

@@ -168,21 +168,16 @@ def design_key(problem: Problem) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def default_folder() -> Path:
-    """The folder of verdicts: ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``."""
-    return cache_folder("mutants")
-
-
 class VerdictStore:
     """Verdicts in a folder, a file for each design, over those of the package.
 
     Args:
-        folder: Created if missing; None for `default_folder`.
+        folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``.
         shipped: Whether the package's verdicts count.
     """
 
     def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
-        self.folder = folder if folder is not None else default_folder()
+        self.folder = folder or cache_folder("mutants")
         self._shipped = shipped
 
     def of(self, design: str) -> dict[str, Verdict]:

@@ -77,7 +77,7 @@ def _verilog_eval_problem(prompt: Path) -> Problem:
     task = _read_task(prompt, name)
     if interface.is_file() and f"module {TOP}" not in task:
         task = f"{task.strip()}\n\n{_read_text(interface, name).strip()}"
-    return testbench_problem(
+    return _testbench_problem(
         name,
         prompt=task,
         top=TOP,
@@ -133,7 +133,7 @@ def _rtllm_problem(folder: Path) -> Problem:
         got = ", ".join(kinds) or "none"
         raise ProblemError(f"expected one module from outside, the design, got {got}", source=where, problem_id=name)
     top = kinds[0]
-    return testbench_problem(
+    return _testbench_problem(
         name,
         prompt=task,
         top=top,
@@ -237,7 +237,7 @@ def _read_task(path: Path, problem_id: str) -> str:
     return text
 
 
-def testbench_problem(
+def _testbench_problem(
     problem_id: str,
     *,
     prompt: str,
@@ -252,17 +252,8 @@ def testbench_problem(
 ) -> Problem:
     """A problem whose hidden test is a testbench in Verilog that prints its verdict.
 
-    Args:
-        problem_id: Its id.
-        prompt: The task, without the sentence that says where the answer goes.
-        top: The module to write.
-        target: The file to write it to.
-        testbench: The testbench's text.
-        testbench_top: The testbench's module that is simulated.
-        verdict: How it tells its verdict.
-        hidden: More sources that are compiled after the testbench, by file name.
-        golden: The reference as the text of `target`; None if there is none.
-        data: Files that the testbench reads, by the name that it gives them.
+    The prompt is without the sentence that says where the answer goes, `testbench_top` the module that is simulated,
+    `hidden` are more sources that are compiled after the testbench, by file name, and `data` the files that it reads.
 
     Raises:
         ProblemError: The id has other characters than a row's, or the testbench prints nothing.
