@@ -24,7 +24,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.accumulators import digits, read_rows
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, digits
 from rtl_agent_gym.sources.families.family import is_held_out, template
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
@@ -188,7 +188,7 @@ def test_digits_are_those_of_the_base() -> None:
     written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
     assert written == ["63", "3F", "111111"]
     with pytest.raises(KeyError):
-        read_rows("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
+        ACCUMULATORS.read_document("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
 
 
 def test_only_accumulators_have_scripted_episodes() -> None:

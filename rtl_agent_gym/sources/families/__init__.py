@@ -15,20 +15,21 @@ from rtl_agent_gym.errors import UsageError, near_matches
 from rtl_agent_gym.problems.registry import Located, read_query
 from rtl_agent_gym.problems.rows import Place
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
-from rtl_agent_gym.sources.families.arbiters import ARBITERS
+from rtl_agent_gym.sources.families.arbiters import Arbiters
 from rtl_agent_gym.sources.families.family import SPECIFICATION, SPLITS, TARGET, Family, Parameters, Split
-from rtl_agent_gym.sources.families.fifos import FIFOS
+from rtl_agent_gym.sources.families.fifos import Fifos
 from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
-from rtl_agent_gym.sources.families.machines import MACHINES
-from rtl_agent_gym.sources.families.pipelines import PIPELINES
-from rtl_agent_gym.sources.families.registers import REGISTERS
-from rtl_agent_gym.sources.families.timers import TIMERS
-from rtl_agent_gym.sources.families.wrappers import WRAPPERS
+from rtl_agent_gym.sources.families.machines import Machines
+from rtl_agent_gym.sources.families.pipelines import Pipelines
+from rtl_agent_gym.sources.families.registers import Registers
+from rtl_agent_gym.sources.families.timers import Timers
+from rtl_agent_gym.sources.families.wrappers import Wrappers
 
 __all__ = ["FAMILIES", "SPECIFICATION", "SPLITS", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 
 FAMILIES: dict[str, Family] = {
-    family.name: family for family in (REGISTERS, ARBITERS, TIMERS, ACCUMULATORS, MACHINES, WRAPPERS, FIFOS, PIPELINES)
+    family.name: family
+    for family in (Registers(), Arbiters(), Timers(), ACCUMULATORS, Machines(), Wrappers(), Fifos(), Pipelines())
 }
 """All families by name."""
 

@@ -10,13 +10,13 @@ from rtl_agent_gym.sources.families import registers
 from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, write_module
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
-BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
-"""What stands before a number's digits in a document, and in a design."""
+BASES = {"decimal": ("", "", "d", 10), "hexadecimal": ("0x", "'h", "X", 16), "binary": ("0b", "'b", "b", 2)}
+"""What stands before a number's digits in a document, and in a design; their format; and the base as a number."""
 
 
 def digits(fields: Fields) -> str:
     """The digits of the reset value in its base."""
-    return f"{fields['value']:{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[fields['base']] }}"
+    return format(fields["value"], BASES[fields["base"]][2])
 
 
 OPERANDS = {
@@ -61,47 +61,6 @@ _LINES = {
 }
 
 
-def _is_possible(fields: Fields) -> bool:
-    """Whether the output can leave its reset value."""
-    value, width, stuck = fields["value"], fields["width"], registers.stuck(fields)
-    if fields["operand"] == "left":  # the operand is even
-        stuck["max"] = stuck["or"] = value >= 2**width - 2
-    if fields["operand"] == "right":  # its highest bit is 0
-        stuck["max"] = value >= 2 ** (width - 1) - 1
-        stuck["or"] |= value == 2 ** (width - 1) - 1
-    return not stuck.get(fields["operation"], False)
-
-
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    result, verb, noun = registers.WORDS[fields["operation"]]
-    _, operand, word = OPERANDS[fields["operand"]]
-    first = operand[0].upper() + operand[1:]
-    operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
-    return {**operands, "result": result, "verb": verb, "noun": noun}
-
-
-def _write(fields: Fields) -> str:
-    output, value = fields["output"], BASES[fields["base"]][1] + digits(fields)
-    operand = OPERANDS[fields["operand"]][0].format_map(fields)
-    following = EXPRESSIONS[fields["operation"]].format_map(fields)
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['enable']}",
-            f"input wire [W-1:0] {fields['data']}",
-            f"output reg [W-1:0] {output}",
-        ],
-        f"    wire [W-1:0] operand = {operand};\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
-        f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n",
-        f"#(\n    parameter W = {fields['width']},\n    parameter INIT = {value}\n) ",
-    )
-
-
-_RADIX = {"decimal": 10, "hexadecimal": 16, "binary": 2}
-
-
 def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
     hexadecimal in large ones.
@@ -112,13 +71,13 @@ def _read_base(fields: Fields) -> str:
         read = "decimal"
     elif not small and base == "decimal" and len(text) > 1:
         read = "hexadecimal"
-    same = (int(text, _RADIX[read]) - fields["value"]) % 2 ** fields["width"] == 0
+    same = (int(text, BASES[read][3]) - fields["value"]) % 2 ** fields["width"] == 0
     return base if same else read
 
 
 def _read_value(fields: Fields) -> int:
     """The value of the same digits in that base."""
-    return int(digits(fields), _RADIX[_read_base(fields)])
+    return int(digits(fields), BASES[_read_base(fields)][3])
 
 
 def read_operand(fields: Fields) -> str:
@@ -141,69 +100,100 @@ def read_operation(fields: Fields) -> str:
     return operation
 
 
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    """A reset value that fits the width, of some digits in its base."""
-    top = 2 ** int(values["width"])
-    first, last = {
-        "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
-        "hexadecimal": (16, 255),
-        "binary": (2, 15),
-    }[str(values["base"])]
-    last = min(last, top - 1)
-    return {"value": rng.randint(min(first, last), last)}
+class Accumulators(LookingFamily):
+    """A family of problems whose habits depend on what the specification says, in both directions."""
 
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    rows = []
-    for one in modules:
-        rows.append(f"| `{one['module']}` | width | {one['width']} |\n")
-        rows.append(f"| `{one['module']}` | reset value | {BASES[str(one['base'])][0]}{digits(one)} |\n")
-    rng.shuffle(rows)
-    return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
-
-
-def read_rows(document: str, module: str) -> dict[str, str | int]:
-    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
-    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
-    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
-    if width is None or value is None:
-        raise KeyError(module)
-    prefix, number = value.groups()
-    base = next(name for name, (before, _) in BASES.items() if before == (prefix or ""))
-    return {"width": int(width[1]), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
-
-
-ACCUMULATORS = LookingFamily(
-    name="accumulators",
-    heading="Reset wins over enable. Without enable the output keeps its value. Data is unsigned.",
-    inputs=("enable", "data"),
-    outputs=("output",),
-    axes={
+    name = "accumulators"
+    heading = "Reset wins over enable. Without enable the output keeps its value. Data is unsigned."
+    inputs = ("enable", "data")
+    outputs = ("output",)
+    axes = LookingFamily.axes | {
         "base": tuple(BASES),
         "operand": tuple(OPERANDS),
         "operation": tuple(EXPRESSIONS),
-    },
-    is_possible=_is_possible,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "base": {"base": _read_base, "value": _read_value},
         "operand": {"operand": read_operand},
         "saturation": {"operation": read_operation},
-    },
-    write=_write,
-    tests="registers",
-    size="width",
-    trained_sizes=range(4, 41),
-    larger_sizes=range(41, 65),
-    pair=("operand", "operation"),
-    document_path="docs/{}.md",
-    tells=("width", "base"),
-    draw_facts=_draw_facts,
-    facts=("width", "value"),
-    distinct=lambda fields: (fields["width"], fields["value"]),
-    write_document=_write_document,
-    read_document=read_rows,
-    smoke_template="smoke.sv",
-)
-"""A family of problems whose habits depend on what the specification says, in both directions."""
+    }
+    tests = "registers"
+    size = "width"
+    trained_sizes = range(4, 41)
+    larger_sizes = range(41, 65)
+    pair = ("operand", "operation")
+    document_path = "docs/{}.md"
+    tells = ("width", "base")
+    facts = ("width", "value")
+    smoke_template = "smoke.sv"
+
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether the output can leave its reset value."""
+        value, width, stuck = fields["value"], fields["width"], registers.stuck(fields)
+        if fields["operand"] == "left":  # the operand is even
+            stuck["max"] = stuck["or"] = value >= 2**width - 2
+        if fields["operand"] == "right":  # its highest bit is 0
+            stuck["max"] = value >= 2 ** (width - 1) - 1
+            stuck["or"] |= value == 2 ** (width - 1) - 1
+        return not stuck.get(fields["operation"], False)
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        result, verb, noun = registers.WORDS[fields["operation"]]
+        _, operand, word = OPERANDS[fields["operand"]]
+        first = operand[0].upper() + operand[1:]
+        operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
+        return {**operands, "result": result, "verb": verb, "noun": noun}
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        """A reset value that fits the width, of some digits in its base."""
+        top = 2 ** values["width"]
+        first, last = {
+            "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
+            "hexadecimal": (16, 255),
+            "binary": (2, 15),
+        }[values["base"]]
+        last = min(last, top - 1)
+        return {"value": rng.randint(min(first, last), last)}
+
+    def write(self, fields: Fields) -> str:
+        output, value = fields["output"], BASES[fields["base"]][1] + digits(fields)
+        operand = OPERANDS[fields["operand"]][0].format_map(fields)
+        following = EXPRESSIONS[fields["operation"]].format_map(fields)
+        return write_module(
+            fields,
+            [
+                f"input wire {fields['enable']}",
+                f"input wire [W-1:0] {fields['data']}",
+                f"output reg [W-1:0] {output}",
+            ],
+            f"    wire [W-1:0] operand = {operand};\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
+            f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n",
+            f"#(\n    parameter W = {fields['width']},\n    parameter INIT = {value}\n) ",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        rows = []
+        for one in modules:
+            rows.append(f"| `{one['module']}` | width | {one['width']} |\n")
+            rows.append(f"| `{one['module']}` | reset value | {BASES[one['base']][0]}{digits(one)} |\n")
+        rng.shuffle(rows)
+        return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+        width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
+        value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
+        if width is None or value is None:
+            raise KeyError(module)
+        prefix, number = value.groups()
+        base = next(name for name, (before, *_) in BASES.items() if before == (prefix or ""))
+        return {"width": int(width[1]), "base": base, "value": int(number, BASES[base][3])}
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return (fields["width"], fields["value"])
+
+
+ACCUMULATORS = Accumulators()

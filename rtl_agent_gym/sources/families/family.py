@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -141,21 +142,11 @@ _COMMON_LINES = {
 }
 
 
-@dataclass(eq=False, kw_only=True)
-class Family:
-    """A family of problems. Axes, lines and habits are beside those that all families of its class have."""
+class Family(ABC):
+    """A family of problems. Each adds its own axes, lines and habits to those that all have."""
 
-    common_axes: ClassVar[Mapping[str, tuple[str | int, ...]]] = {
-        "reset_level": (0, 1),
-        "reset_kind": ("sync", "async"),
-    }
-    common_habits: ClassVar[Mapping[str, Mapping[str, Change]]] = {
-        "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
-    }
-    """The textbook's reset."""
     splits: ClassVar[tuple[Split, ...]] = ("train", "combinations", "wordings", "names")
     """The splits that it has."""
-
     name: str
     heading: str
     """The specification's first lines, the same for every member."""
@@ -163,27 +154,29 @@ class Family:
     """The roles of the input ports, beside clock and reset."""
     outputs: tuple[str, ...]
     """The roles of the output ports."""
-    axes: Mapping[str, tuple[str | int, ...]]
+    axes: ClassVar[dict[str, tuple[str | int, ...]]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
     """The values of each axis."""
-    is_possible: Callable[[Fields], bool] = lambda fields: True
-    """Whether a combination of values makes sense: every part of it can be seen from outside."""
-    lines: Mapping[str, SpecificationLine]
-    phrases: Callable[[Fields], dict[str, str | int]]
-    """The words for a member's values, which the lines use beside its fields. Words for the reset are always there, and
-    for each axis ``x_level`` there is ``x_word``, which is ``low`` or ``high``.
-    """
-    habits: Mapping[str, Mapping[str, Change]]
+    lines = _COMMON_LINES
+    habits: ClassVar[dict[str, Mapping[str, Change]]] = {
+        "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
+    }
     """For each textbook habit, what it writes in place of what the specification says."""
-    write: Callable[[Fields], str]
-    """The design for some fields, in its canonical form."""
-
-    tests: str = ""
+    tests = ""
     """The name of the family whose hidden tests it shares; empty for tests of its own."""
 
-    def __post_init__(self) -> None:
-        self.axes = {**self.common_axes, **self.axes}
-        self.lines = {**_COMMON_LINES, **self.lines}
-        self.habits = {**self.common_habits, **self.habits}
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether a combination of values makes sense: every part of it can be seen from outside."""
+        return True
+
+    @abstractmethod
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        """The words for a member's values, which the lines use beside its fields. Words for the reset are always there,
+        and for each axis ``x_level`` there is ``x_word``, which is ``low`` or ``high``.
+        """
+
+    @abstractmethod
+    def write(self, fields: Fields) -> str:
+        """The design for some fields, in its canonical form."""
 
     @property
     def roles(self) -> tuple[str, ...]:

@@ -102,83 +102,6 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    return {
-        "style_words": STYLES[fields["style"]],
-        "overflow_words": OVERFLOWS[fields["overflow"]][1],
-        "missing_words": MISSING[fields["missing"]][1],
-    }
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    return {"width": rng.randint(2, 32), "threshold": rng.randrange(1, int(values["depth"]))}
-
-
-def _write(fields: Fields) -> str:
-    depth, ahead = fields["depth"], fields["style"] == "ahead"
-    data, output = bit_range(fields["width"]), fields["output"]
-    shown = f"    assign {output} = wire_word;\n" if ahead else ""
-    cleared = "" if ahead else f"            {output} <= 0;\n"
-    loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
-    missing = MISSING[fields["missing"]][0]
-    compared = "<=" if fields["almost"] == "almost_empty" else ">="
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['enable']}",
-            f"input wire {fields['pop']}",
-            f"input wire {data}{fields['data']}",
-            f"output {'wire' if ahead else 'reg'} {data}{output}",
-            *(f"output wire {fields[f'{flag}_flag']}" for flag in _FLAGS),
-        ],
-        f"    reg {data}reg_words [0:{depth - 1}];\n"
-        f"    reg {data}reg_last;\n"
-        f"    reg {bit_range((depth - 1).bit_length())}reg_head;\n"
-        f"    reg {bit_range(depth.bit_length())}reg_level;\n"
-        f"    wire wire_write = ({asserted(fields, 'enable')});\n"
-        f"    wire wire_read = ({asserted(fields, 'pop')});\n"
-        f"    wire wire_taken = wire_read && !{fields['empty_flag']};\n"
-        f"    wire [31:0] wire_free = (reg_head + reg_level) % {depth}, wire_second = (reg_head + 1) % {depth};\n"
-        f"    wire {data}wire_word = {fields['empty_flag']} ? {missing} : reg_words[reg_head];\n"
-        f"{shown}"
-        f"    assign {fields['full_flag']} = reg_level == {depth};\n"
-        f"    assign {fields['empty_flag']} = reg_level == 0;\n"
-        f"    assign {fields['almost_flag']} = reg_level {compared} {fields['threshold']};\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) begin\n"
-        f"            reg_head <= 0;\n"
-        f"            reg_level <= 0;\n"
-        f"            reg_last <= 0;\n"
-        f"{cleared}"
-        f"        end else begin\n"
-        f"{loaded}"
-        f"            if (wire_taken) begin reg_last <= wire_word; reg_head <= wire_second; end\n"
-        f"            reg_level <= reg_level + wire_write - wire_taken;\n"
-        f"            if (wire_write && {fields['full_flag']} && !wire_read)\n"
-        f"                {OVERFLOWS[fields['overflow']][0].format_map(fields)}\n"
-        f"            else if (wire_write) reg_words[wire_free] <= {fields['data']};\n"
-        f"        end\n",
-    )
-
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    """A table for each module; the tables and their keys are in any order."""
-    tables = []
-    for fields in modules:
-        rows = [("width", "width"), ("depth", "depth"), (fields["almost"], "threshold")]
-        lines = [f"{key} = {fields[fact]}\n" for key, fact in rng.sample(rows, len(rows))]
-        tables.append(f"[{fields['module']}]\n{''.join(lines)}")
-    rng.shuffle(tables)
-    return "\n".join(tables)
-
-
-def read_parameters(document: str, module: str) -> dict[str, str | int]:
-    """The facts in a module's table. Raises `KeyError` if they are not there."""
-    table = tomllib.loads(document)[module]
-    almost = next(key for key in ("almost_empty", "almost_full") if key in table or key == "almost_full")
-    return {"width": table["width"], "depth": table["depth"], "almost": almost, "threshold": table[almost]}
-
-
 def _read_depth(fields: Fields) -> int:
     """A power of two: the next one for narrow words, and that before for wide ones."""
     depth: int = fields["depth"]
@@ -211,43 +134,112 @@ def _read_missing(fields: Fields) -> str:
     return pair.get(fields["missing"], str(fields["missing"]))
 
 
-FIFOS = LookingFamily(
-    name="fifos",
-    heading=(
+class Fifos(LookingFamily):
+    """A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""
+
+    name = "fifos"
+    heading = (
         "A synchronous FIFO. It is read before it is written, so it can be both at one edge when full. A read gives\n"
         "and removes the oldest word. In an empty one, the missing word stands for it, and is no word that was read.\n"
         "Almost full is from the threshold up, almost empty from the threshold down. Flags are active high. Reset\n"
         "wins, empties it, and makes the word read last and what the last read gave 0. Data is unsigned."
-    ),
-    inputs=("enable", "pop", "data"),
-    outputs=("output", *(f"{flag}_flag" for flag in _FLAGS)),
-    axes={
+    )
+    inputs = ("enable", "pop", "data")
+    outputs = ("output", *(f"{flag}_flag" for flag in _FLAGS))
+    axes = LookingFamily.axes | {
         "pop_level": (0, 1),
         "style": tuple(STYLES),
         "almost": ("almost_full", "almost_empty"),
         "overflow": tuple(OVERFLOWS),
         "missing": tuple(MISSING),
-    },
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "depth": {"depth": _read_depth},
         "threshold": {"threshold": _read_threshold},
         "style": {"style": _read_style},
         "overflow": {"overflow": _read_overflow},
         "missing": {"missing": _read_missing},
-    },
-    write=_write,
-    size="depth",
-    trained_sizes=range(2, 17),
-    larger_sizes=range(17, 33),
-    pair=("overflow", "missing"),
-    document_path="docs/{}.toml",
-    tells=("depth", "almost"),
-    draw_facts=_draw_facts,
-    facts=("depth", "width", "threshold"),
-    distinct=lambda fields: (fields["depth"], fields["width"], fields["threshold"]),
-    write_document=_write_document,
-    read_document=read_parameters,
-)
-"""A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""
+    }
+    size = "depth"
+    trained_sizes = range(2, 17)
+    larger_sizes = range(17, 33)
+    pair = ("overflow", "missing")
+    document_path = "docs/{}.toml"
+    tells = ("depth", "almost")
+    facts = ("depth", "width", "threshold")
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        return {
+            "style_words": STYLES[fields["style"]],
+            "overflow_words": OVERFLOWS[fields["overflow"]][1],
+            "missing_words": MISSING[fields["missing"]][1],
+        }
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        return {"width": rng.randint(2, 32), "threshold": rng.randrange(1, values["depth"])}
+
+    def write(self, fields: Fields) -> str:
+        depth, ahead = fields["depth"], fields["style"] == "ahead"
+        data, output = bit_range(fields["width"]), fields["output"]
+        shown = f"    assign {output} = wire_word;\n" if ahead else ""
+        cleared = "" if ahead else f"            {output} <= 0;\n"
+        loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
+        missing = MISSING[fields["missing"]][0]
+        compared = "<=" if fields["almost"] == "almost_empty" else ">="
+        return write_module(
+            fields,
+            [
+                f"input wire {fields['enable']}",
+                f"input wire {fields['pop']}",
+                f"input wire {data}{fields['data']}",
+                f"output {'wire' if ahead else 'reg'} {data}{output}",
+                *(f"output wire {fields[f'{flag}_flag']}" for flag in _FLAGS),
+            ],
+            f"    reg {data}reg_words [0:{depth - 1}];\n"
+            f"    reg {data}reg_last;\n"
+            f"    reg {bit_range((depth - 1).bit_length())}reg_head;\n"
+            f"    reg {bit_range(depth.bit_length())}reg_level;\n"
+            f"    wire wire_write = ({asserted(fields, 'enable')});\n"
+            f"    wire wire_read = ({asserted(fields, 'pop')});\n"
+            f"    wire wire_taken = wire_read && !{fields['empty_flag']};\n"
+            f"    wire [31:0] wire_free = (reg_head + reg_level) % {depth}, wire_second = (reg_head + 1) % {depth};\n"
+            f"    wire {data}wire_word = {fields['empty_flag']} ? {missing} : reg_words[reg_head];\n"
+            f"{shown}"
+            f"    assign {fields['full_flag']} = reg_level == {depth};\n"
+            f"    assign {fields['empty_flag']} = reg_level == 0;\n"
+            f"    assign {fields['almost_flag']} = reg_level {compared} {fields['threshold']};\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) begin\n"
+            f"            reg_head <= 0;\n"
+            f"            reg_level <= 0;\n"
+            f"            reg_last <= 0;\n"
+            f"{cleared}"
+            f"        end else begin\n"
+            f"{loaded}"
+            f"            if (wire_taken) begin reg_last <= wire_word; reg_head <= wire_second; end\n"
+            f"            reg_level <= reg_level + wire_write - wire_taken;\n"
+            f"            if (wire_write && {fields['full_flag']} && !wire_read)\n"
+            f"                {OVERFLOWS[fields['overflow']][0].format_map(fields)}\n"
+            f"            else if (wire_write) reg_words[wire_free] <= {fields['data']};\n"
+            f"        end\n",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """A table for each module; the tables and their keys are in any order."""
+        tables = []
+        for fields in modules:
+            rows = [("width", "width"), ("depth", "depth"), (fields["almost"], "threshold")]
+            lines = [f"{key} = {fields[fact]}\n" for key, fact in rng.sample(rows, len(rows))]
+            tables.append(f"[{fields['module']}]\n{''.join(lines)}")
+        rng.shuffle(tables)
+        return "\n".join(tables)
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The facts in a module's table. Raises `KeyError` if they are not there."""
+        table = tomllib.loads(document)[module]
+        almost = next(key for key in ("almost_empty", "almost_full") if key in table or key == "almost_full")
+        return {"width": table["width"], "depth": table["depth"], "almost": almost, "threshold": table[almost]}
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return (fields["depth"], fields["width"], fields["threshold"])

@@ -7,12 +7,12 @@ can run, tells whether the design has it right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import PurePosixPath
 from random import Random
-from typing import ClassVar, Literal
+from typing import Literal
 
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sources.families.family import (
@@ -62,14 +62,12 @@ def _kind_by_name(fields: Fields) -> str:
     return "async" if fields["reset"].endswith("_n") else "sync"
 
 
-@dataclass(eq=False, kw_only=True)
 class LookingFamily(Family):
     """A family of such problems."""
 
-    common_axes: ClassVar = {**Family.common_axes, "enable_level": (0, 1)}
-    common_habits: ClassVar = {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
-    splits: ClassVar = (*Family.splits, "sizes", "operations")
-
+    splits = (*Family.splits, "sizes", "operations")
+    axes = Family.axes | {"enable_level": (0, 1)}
+    habits = Family.habits | {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
     size: str
     """The value that is larger in the split ``sizes``."""
     trained_sizes: Sequence[int]
@@ -80,24 +78,32 @@ class LookingFamily(Family):
     """Where a document is, with its name as ``{}``."""
     tells: tuple[str, ...]
     """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
-    draw_facts: Callable[[Random, Fields], dict[str, str | int]]
-    """Draws the other facts that they tell, for a module with these values of the axes."""
     facts: tuple[str, ...]
     """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
-    distinct: Callable[[Fields], tuple[str | int, ...]]
-    """What two modules must not have in common, so that the facts of one are wrong for the other."""
-    write_document: Callable[[str, Sequence[Fields], Random], str]
-    """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
-    read_document: Callable[[str, str], dict[str, str | int]]
-    """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
     document_roles: tuple[str, ...] = ()
     """What else has a name in a design or a document."""
     described: tuple[str, ...] = ("module", "row_1", "row_2")
     """Roles of the names of the modules that each document describes."""
-    smoke_template: str = "smoke_settled.sv"
+    smoke_template = "smoke_settled.sv"
     """The file of ``harness`` that becomes the smoke test."""
-    category: int = 3
+    category = 3
     """The benchmark's number."""
+
+    @abstractmethod
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        """Draw the other facts that documents tell, for a module with these values of the axes."""
+
+    @abstractmethod
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        """What two modules must not have in common, so that the facts of one are wrong for the other."""
+
+    @abstractmethod
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
+
+    @abstractmethod
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
 
     def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:

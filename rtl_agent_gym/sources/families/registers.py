@@ -80,53 +80,48 @@ def stuck(fields: Fields) -> dict[str, bool]:
     return {"and": lowest, "min": lowest, "sub_sat": lowest, "or": highest, "max": highest, "add_sat": highest}
 
 
-def _is_possible(fields: Fields) -> bool:
-    """Whether the output can leave its reset value."""
-    return not stuck(fields).get(fields["operation"], False)
+class Registers(Family):
+    """The family of registers."""
 
-
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    result, verb, noun = (words.replace("operand", "input") for words in WORDS[fields["operation"]])
-    return {"result": result, "verb": verb, "noun": noun}
-
-
-def _write(fields: Fields) -> str:
-    bits, output = bit_range(fields["width"]), fields["output"]
-    expression = EXPRESSIONS[fields["operation"]].replace("operand", "{data}")
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['enable']}",
-            f"input wire {bits}{fields['data']}",
-            f"output reg {bits}{output}",
-        ],
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {output} <= {fields['value']};\n"
-        f"        else if ({asserted(fields, 'enable')}) {output} <= "
-        f"{expression.format_map(fields)};\n",
-    )
-
-
-REGISTERS = Family(
-    name="registers",
-    heading="# Register\n\nReset wins over enable. Without enable the output keeps its value. Data is unsigned.",
-    inputs=("enable", "data"),
-    outputs=("output",),
-    axes={
+    name = "registers"
+    heading = "# Register\n\nReset wins over enable. Without enable the output keeps its value. Data is unsigned."
+    inputs = ("enable", "data")
+    outputs = ("output",)
+    axes = Family.axes | {
         "value": tuple(range(16)),
         "enable_level": (0, 1),
         "width": tuple(range(4, 17)),
         "operation": tuple(EXPRESSIONS),
-    },
-    is_possible=_is_possible,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
+    }
+    lines = Family.lines | _LINES
+    habits = Family.habits | {
         "value": {"value": 0},
         "enable": {"enable_level": 1},
         "width": {"width": 8},
         "output": {"output": "q"},
         "wrap": {"operation": {"add_sat": "add", "sub_sat": "sub"}},
-    },
-    write=_write,
-)
+    }
+
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether the output can leave its reset value."""
+        return not stuck(fields).get(fields["operation"], False)
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        result, verb, noun = (words.replace("operand", "input") for words in WORDS[fields["operation"]])
+        return {"result": result, "verb": verb, "noun": noun}
+
+    def write(self, fields: Fields) -> str:
+        bits, output = bit_range(fields["width"]), fields["output"]
+        expression = EXPRESSIONS[fields["operation"]].replace("operand", "{data}")
+        return write_module(
+            fields,
+            [
+                f"input wire {fields['enable']}",
+                f"input wire {bits}{fields['data']}",
+                f"output reg {bits}{output}",
+            ],
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {output} <= {fields['value']};\n"
+            f"        else if ({asserted(fields, 'enable')}) {output} <= "
+            f"{expression.format_map(fields)};\n",
+        )

@@ -71,51 +71,17 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    verb, noun = _AGAIN[fields["again"]]
-    path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
-    return {
-        "again_verb": verb,
-        "again_noun": noun,
-        "path": path.format_map(fields),
-    }
+class Timers(Family):
+    """The family of timers."""
 
-
-def _write(fields: Fields) -> str:
-    count, period, start = fields["count"], fields["period"], asserted(fields, "start")
-    down = fields["direction"] == "down"
-    first = period if down else 1
-    started = {
-        "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
-        "restart": f"if ({start}) {count} <= {first};",
-        "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
-    }[fields["again"]]
-    following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['start']}",
-            f"input wire {fields['pause']}",
-            f"output wire {fields['busy']}",
-            f"output reg {bit_range(fields['width'])}{count}",
-        ],
-        f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"
-        f"        else {started}\n"
-        f"        else if ({idle(fields, 'pause')} && {count} != 0) {count} <= {following};\n",
-    )
-
-
-TIMERS = Family(
-    name="timers",
-    heading=(
+    name = "timers"
+    heading = (
         "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then "
         "to 0. Reset wins over start, start over pause. In a pause the count stays."
-    ),
-    inputs=("start", "pause"),
-    outputs=("busy", "count"),
-    axes={
+    )
+    inputs = ("start", "pause")
+    outputs = ("busy", "count")
+    axes = Family.axes | {
         "start_level": (0, 1),
         "pause_level": (0, 1),
         "busy_level": (0, 1),
@@ -123,15 +89,46 @@ TIMERS = Family(
         "period": tuple(range(3, 31)),
         "direction": ("up", "down"),
         "again": tuple(_AGAIN),
-    },
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
+    }
+    lines = Family.lines | _LINES
+    habits = Family.habits | {
         "start": {"start_level": 1},
         "width": {"width": 8},
         "busy": {"busy": "done", "busy_level": 1},
         "direction": {"direction": "down"},
         "again": {"again": "restart"},
-    },
-    write=_write,
-)
+    }
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        verb, noun = _AGAIN[fields["again"]]
+        path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
+        return {
+            "again_verb": verb,
+            "again_noun": noun,
+            "path": path.format_map(fields),
+        }
+
+    def write(self, fields: Fields) -> str:
+        count, period, start = fields["count"], fields["period"], asserted(fields, "start")
+        down = fields["direction"] == "down"
+        first = period if down else 1
+        started = {
+            "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
+            "restart": f"if ({start}) {count} <= {first};",
+            "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
+        }[fields["again"]]
+        following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
+        return write_module(
+            fields,
+            [
+                f"input wire {fields['start']}",
+                f"input wire {fields['pause']}",
+                f"output wire {fields['busy']}",
+                f"output reg {bit_range(fields['width'])}{count}",
+            ],
+            f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"
+            f"        else {started}\n"
+            f"        else if ({idle(fields, 'pause')} && {count} != 0) {count} <= {following};\n",
+        )
