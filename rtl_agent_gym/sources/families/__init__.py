@@ -87,6 +87,6 @@ def read_source(source: str) -> Iterator[Located]:
     family, options = read_options(source)
     for number, parameters in enumerate(draw_members(source), 1):
         if isinstance(family, LookingFamily):
-            yield family.lying_problem(parameters, options.lie), Place(source, number)
+            yield family.problem(parameters, options.lie), Place(source, number)
         else:
             yield family.problem(parameters), Place(source, number)

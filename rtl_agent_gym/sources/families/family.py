@@ -258,6 +258,7 @@ class Family(ABC):
             "names": {role: parameters.names[role] for role in self.roles},
             "values": self.tested_values(parameters),
         }
+        environment = harness_file("env").replace("DESIGN_FILE", TARGET).replace("TOP_NAME", parameters.names["module"])
         return Problem(
             id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
             category=3,
@@ -267,7 +268,7 @@ class Family(ABC):
             targets=(TARGET,),
             harness={
                 "docker-compose.yml": harness_file("docker-compose.yml").replace("-s ", "-s --log-cli-level=INFO "),
-                "src/.env": template("env").replace("TOP_NAME", parameters.names["module"]),
+                "src/.env": environment + "MODULE          = test_design\n",
                 "src/case.json": json.dumps(case, indent=1) + "\n",
                 "src/bench.py": template("bench.py"),
                 "src/test_design.py": template(f"test_{self.tests or self.name}.py"),

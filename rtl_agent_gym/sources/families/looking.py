@@ -39,15 +39,6 @@ Lie = Literal["documents", "smoke"]
 
 _PAIRS_HELD_OUT = 5
 """One in so many pairs of operations belongs to the split ``operations``."""
-_COMPILED = 'verilog_sources = os.environ["VERILOG_SOURCES"].split()\n'
-_OWN_COPIES = """verilog_sources = []
-for path in os.environ["VERILOG_SOURCES"].split():
-    own = os.path.join(os.path.dirname(__file__), os.path.basename(path))
-    verilog_sources.append(shutil.copy(own, ".") if os.path.exists(own) else path)
-"""
-"""What the runner of hidden tests compiles: given modules as they are beside it, whatever became of the agent's. They
-are copied, as a source that is hidden would count as a testbench.
-"""
 
 
 def _level_by_name(fields: Fields) -> int:
@@ -185,11 +176,8 @@ class LookingFamily(Family):
     def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
         return {key: parameters.values[key] for key in (*self.axes, *self.facts)}
 
-    def problem(self, parameters: Parameters) -> Problem:
-        return self.lying_problem(parameters)
-
-    def lying_problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
-        """The member as a problem with files that do not tell the truth; the hidden tests stay those of the member.
+    def problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
+        """The member as a problem, or one with files that do not tell the truth; the hidden tests stay the member's.
 
         Args:
             parameters: The member.
@@ -206,29 +194,20 @@ class LookingFamily(Family):
             levels = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
             told = parameters.model_copy(update={"values": {**parameters.values, **levels}})
         problem = super().problem(parameters)
+        # The hidden tests have copies of documents that are modules, of which nothing can be changed.
+        modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
+        copies = {f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()}
+        sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
+        environment = problem.harness["src/.env"].replace(f"/code/{TARGET}", sources)
         return problem.model_copy(
             update={
                 "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
                 "category": self.category,
                 "prompt": self.task(parameters),
                 "context": {**self.documents(told), SMOKE: self.smoke(told)},
-                "harness": problem.harness | self._own_copies(parameters),
+                "harness": problem.harness | {"src/.env": environment, **copies},
             }
         )
-
-    def _own_copies(self, parameters: Parameters) -> dict[str, str]:
-        """What the hidden tests have of documents that are modules: copies, of which nothing can be changed."""
-        modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
-        if not modules:
-            return {}
-        runner = template("test_runner.py").replace("import os\n", "import os\nimport shutil\n")
-        environment = template("env").replace("TOP_NAME", parameters.names["module"])
-        sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
-        return {
-            "src/.env": environment.replace(f"/code/{TARGET}", sources),
-            "src/test_runner.py": runner.replace(_COMPILED, _OWN_COPIES),
-            **{f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()},
-        }
 
 
 def enable_line(enable: str) -> SpecificationLine:
