@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from random import Random
 
 from rtl_agent_gym.sources.families import registers
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, write_module
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 BASES = {"decimal": ("", "", "d", 10), "hexadecimal": ("0x", "'h", "X", 16), "binary": ("0b", "'b", "b", 2)}
@@ -160,13 +160,9 @@ class Accumulators(LookingFamily):
         output, value = fields["output"], BASES[fields["base"]][1] + digits(fields)
         operand = OPERANDS[fields["operand"]][0].format_map(fields)
         following = EXPRESSIONS[fields["operation"]].format_map(fields)
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['enable']}",
-                f"input wire [W-1:0] {fields['data']}",
-                f"output reg [W-1:0] {output}",
-            ],
+            {"data": "[W-1:0] ", "output": "reg [W-1:0] "},
             f"    wire [W-1:0] operand = {operand};\n"
             f"    {always(fields)}\n"
             f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.sources.families.family import (
-    Family,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    write_module,
-)
+from rtl_agent_gym.sources.families.family import Family, Fields, SpecificationLine, always, asserted, bit_range
 
 _OVERRIDES = {
     "vector": ("is a vector that replaces the requests when it is not 0", "a vector; replaces the requests when not 0"),
@@ -128,15 +120,15 @@ class Arbiters(Family):
             "mask": f"{request} & ~{override}",
             "lock": f"{override} ? 0 : {request}",
         }[fields["mode"]]
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {bits}{request}",
-                f"input wire {bits if fields['mode'] in ('vector', 'mask') else ''}{override}",
-                f"output reg {bits}{fields['grant']}",
-                f"output reg {fields['valid']}",
-                f"output reg {number}{fields['index']}",
-            ],
+            {
+                "request": bits,
+                "override": bits if fields["mode"] in ("vector", "mask") else "",
+                "grant": f"reg {bits}",
+                "valid": "reg ",
+                "index": f"reg {number}",
+            },
             f"    wire {bits}active = {active};\n"
             f"    {always(fields)}\n"
             f"        if ({asserted(fields, 'reset')}) {outputs} <= {1 - level};\n"

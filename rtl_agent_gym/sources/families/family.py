@@ -178,6 +178,20 @@ class Family(ABC):
     def write(self, fields: Fields) -> str:
         """The design for some fields, in its canonical form."""
 
+    def module(self, fields: Fields, ranges: Mapping[str, str], body: str, parameters: str = "") -> str:
+        """A module with the family's ports.
+
+        Args:
+            fields: The member's.
+            ranges: What precedes the names of ports: for an input its range, for an output also ``reg`` or ``wire``,
+                with a space at the end. Other ports are wires of one bit.
+            body: What follows the ports.
+            parameters: ``#(…) `` or nothing.
+        """
+        ports = [f"input wire {ranges.get(role, '')}{fields[role]}" for role in ("clock", "reset", *self.inputs)]
+        ports += [f"output {ranges.get(role, 'wire ')}{fields[role]}" for role in self.outputs]
+        return f"module {fields['module']} {parameters}(\n    " + ",\n    ".join(ports) + f"\n);\n{body}endmodule\n"
+
     @property
     def roles(self) -> tuple[str, ...]:
         """Everything that has a name."""
@@ -346,9 +360,3 @@ def always(fields: Fields) -> str:
 def bit_range(width: int) -> str:
     """A range of some width, with the space after it."""
     return f"[{width - 1}:0] "
-
-
-def write_module(fields: Fields, ports: list[str], body: str, parameters: str = "") -> str:
-    """A module with clock, reset and some more ports, and with ``#(…) `` if it has parameters."""
-    header = [f"input wire {fields['clock']}", f"input wire {fields['reset']}", *ports]
-    return f"module {fields['module']} {parameters}(\n    " + ",\n    ".join(header) + f"\n);\n{body}endmodule\n"

@@ -6,15 +6,7 @@ import tomllib
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    level_line,
-    write_module,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, level_line
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily, enable_line
 
 STYLES = {"ahead": "the oldest word, without a read", "registered": "what the last read gave"}
@@ -187,15 +179,9 @@ class Fifos(LookingFamily):
         loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
         missing = MISSING[fields["missing"]][0]
         compared = "<=" if fields["almost"] == "almost_empty" else ">="
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['enable']}",
-                f"input wire {fields['pop']}",
-                f"input wire {data}{fields['data']}",
-                f"output {'wire' if ahead else 'reg'} {data}{output}",
-                *(f"output wire {fields[f'{flag}_flag']}" for flag in _FLAGS),
-            ],
+            {"data": data, "output": f"{'wire' if ahead else 'reg'} {data}"},
             f"    reg {data}reg_words [0:{depth - 1}];\n"
             f"    reg {data}reg_last;\n"
             f"    reg {bit_range((depth - 1).bit_length())}reg_head;\n"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 SYMBOLS = {
@@ -211,13 +211,9 @@ class Machines(LookingFamily):
             f"{{{names[following]}, {bits}'d{output}}};\n"
             for state, symbol, following, output in _cells(fields)
         )
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['enable']}",
-                f"input wire {bit_range(width)}{fields['data']}",
-                f"output wire {bit_range(bits)}{fields['output']}",
-            ],
+            {"data": bit_range(width), "output": f"wire {bit_range(bits)}"},
             f"{declarations}"
             f"    wire {bit_range(width)}wire_symbol = {symbol};\n"
             f"    assign {fields['output']} = {shown};\n"

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 OPERATIONS = {
@@ -217,15 +217,9 @@ class Pipelines(LookingFamily):
             f"            {register} <= {value};\n"
             for register, value in zip(registers, ["wire_first", *registers], strict=False)
         )
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['enable']}",
-                f"input wire {fields['ready']}",
-                f"input wire {data}{fields['data']}",
-                f"output reg {data}{output}",
-                f"output wire {fields['valid']}",
-            ],
+            {"data": data, "output": f"reg {data}"},
             f"{declared}"
             f"    reg {bit_range(stages)}reg_valid;\n"
             f"    wire wire_enable = ({asserted(fields, 'enable')});\n"

@@ -11,7 +11,6 @@ from rtl_agent_gym.sources.families.family import (
     bit_range,
     data_line,
     level_line,
-    write_module,
 )
 
 EXPRESSIONS = {
@@ -113,13 +112,9 @@ class Registers(Family):
     def write(self, fields: Fields) -> str:
         bits, output = bit_range(fields["width"]), fields["output"]
         expression = EXPRESSIONS[fields["operation"]].replace("operand", "{data}")
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['enable']}",
-                f"input wire {bits}{fields['data']}",
-                f"output reg {bits}{output}",
-            ],
+            {"data": bits, "output": f"reg {bits}"},
             f"    {always(fields)}\n"
             f"        if ({asserted(fields, 'reset')}) {output} <= {fields['value']};\n"
             f"        else if ({asserted(fields, 'enable')}) {output} <= "

@@ -11,7 +11,6 @@ from rtl_agent_gym.sources.families.family import (
     bit_range,
     idle,
     level_line,
-    write_module,
 )
 
 _AGAIN = {
@@ -118,14 +117,9 @@ class Timers(Family):
             "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
         }[fields["again"]]
         following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
-        return write_module(
+        return self.module(
             fields,
-            [
-                f"input wire {fields['start']}",
-                f"input wire {fields['pause']}",
-                f"output wire {fields['busy']}",
-                f"output reg {bit_range(fields['width'])}{count}",
-            ],
+            {"count": f"reg {bit_range(fields['width'])}"},
             f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
             f"    {always(fields)}\n"
             f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"

@@ -8,7 +8,7 @@ from random import Random
 
 from rtl_agent_gym.sources.families import registers
 from rtl_agent_gym.sources.families.accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, write_module
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
 from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 FUNCTIONS = {
@@ -170,11 +170,9 @@ class Wrappers(LookingFamily):
         parameter = f"#(.{fields['parameter']}({fields['width']})) " if fields["parameter"] else ""
         driven = (fields["clock"], f"1'b{fields['run_level']}", "wire_first", fields["right"], "wire_result")
         connections = ", ".join(f".{fields[role]}({to})" for role, to in zip(_PORTS, driven, strict=True))
-        ports = [f"input wire {fields['enable']}", f"input wire {data}{fields['left']}"]
-        ports += [f"input wire {data}{fields['right']}", f"output reg {data}{fields['output']}"]
-        return write_module(
+        return self.module(
             fields,
-            ports,
+            {"left": data, "right": data, "output": f"reg {data}"},
             f"    wire {data}wire_first = {first};\n"
             f"    wire {data}wire_result;\n"
             f"    wire wire_enable = ({asserted(fields, 'enable')});\n"
