@@ -58,7 +58,7 @@ class Bench:
         self.port("reset").value = VALUES["reset_level"] if active else 1 - VALUES["reset_level"]
 
     async def start(self, **inputs):
-        """Two cycles in reset, with these inputs; ends after a falling edge."""
+        """Two cycles in reset, with these inputs; ends after a falling edge, and returns the bench."""
         self.port("clock").value = 0
         self.set_reset(True)
         self.drive(inputs)
@@ -69,6 +69,7 @@ class Bench:
         self.model.reset()
         self.check("in reset")
         self.set_reset(False)
+        return self
 
     def drive(self, inputs):
         for role, value in inputs.items():

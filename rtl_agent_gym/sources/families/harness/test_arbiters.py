@@ -42,9 +42,7 @@ class ArbiterBench(Bench):
 
 
 async def started(dut, seed=0):
-    bench = ArbiterBench(dut, Model(), seed)
-    await bench.start(request=ALL, override=0)
-    return bench
+    return await ArbiterBench(dut, Model(), seed).start(request=ALL, override=0)
 
 
 globals().update(

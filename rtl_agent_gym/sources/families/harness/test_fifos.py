@@ -56,9 +56,7 @@ class FifoBench(Bench):
 
 
 async def started(dut, seed):
-    bench = FifoBench(dut, Model(), seed)
-    await bench.start(enable=ACTIVE, pop=READS, data=LARGEST)
-    return bench
+    return await FifoBench(dut, Model(), seed).start(enable=ACTIVE, pop=READS, data=LARGEST)
 
 
 globals().update(

@@ -48,9 +48,7 @@ class Model:
 
 
 async def started(dut, seed=0):
-    bench = Bench(dut, Model(dut), seed)
-    await bench.start(enable=ACTIVE, data=SYMBOLS[-1])
-    return bench
+    return await Bench(dut, Model(dut), seed).start(enable=ACTIVE, data=SYMBOLS[-1])
 
 
 def way_to(steps, state, seen):

@@ -52,9 +52,7 @@ class PipelineBench(Bench):
 
 
 async def started(dut, seed):
-    bench = PipelineBench(dut, Model(), seed)
-    await bench.start(enable=ACTIVE, ready=READY, data=LARGEST)
-    return bench
+    return await PipelineBench(dut, Model(), seed).start(enable=ACTIVE, ready=READY, data=LARGEST)
 
 
 globals().update(port_tests(enable=1, ready=1, data=WIDTH, output=WIDTH, valid=1))

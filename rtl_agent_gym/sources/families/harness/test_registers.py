@@ -22,9 +22,7 @@ def some_data(bench):
 
 
 async def started(dut, seed=0):
-    bench = Bench(dut, Model(), seed)
-    await bench.start(enable=ACTIVE, data=LARGEST)
-    return bench
+    return await Bench(dut, Model(), seed).start(enable=ACTIVE, data=LARGEST)
 
 
 globals().update(port_tests(enable=1, data=WIDTH, output=WIDTH))

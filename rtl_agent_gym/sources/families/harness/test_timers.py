@@ -36,9 +36,7 @@ def levels(start, pause):
 
 
 async def started(dut, seed=0):
-    bench = TimerBench(dut, Model(), seed)
-    await bench.start(**levels(start=True, pause=False))
-    return bench
+    return await TimerBench(dut, Model(), seed).start(**levels(start=True, pause=False))
 
 
 globals().update(port_tests(start=1, pause=1, busy=1, count=VALUES["width"]))

@@ -34,9 +34,7 @@ def some_data(bench):
 
 
 async def started(dut, seed=0):
-    bench = Bench(dut, Model(), seed)
-    await bench.start(enable=ACTIVE, left=LARGEST, right=1)
-    return bench
+    return await Bench(dut, Model(), seed).start(enable=ACTIVE, left=LARGEST, right=1)
 
 
 globals().update(port_tests(enable=1, left=WIDTH, right=WIDTH, output=WIDTH))
