@@ -267,19 +267,19 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         **({COVERAGE: _template("design_coverage.py")} if options.coverage else {}),
         **{f"src/designs/{name}": with_prefix(text, _HIDDEN) for name, text in {**right, **mutants}.items()},
     }
+    drive = partial(stimuli, device, cycles=cycles(problem), seed=options.seed + 1)
     if options.kind == "stimulus":
         golden = reference_checker(device, "model_compare", design)
-        golden += "\n" + stimuli(
-            device, form.module, ["model_compare compare"], cycles=cycles(problem), seed=options.seed + 1
-        )
+        golden += "\n" + drive(form.module, ["model_compare compare"])
     elif options.kind == "cocotb":
         golden = reference_in_python(device, design, cycles=cycles(problem), seed=options.seed + 1)
     else:
         golden = reference_checker(device, form.module, design, asserts=options.kind == "assertions")
-        instance = f"{form.module} {form.module}_instance"
-        harness["src/stimuli.sv"] = given_stimuli(case, options, f"{_HIDDEN}stimuli", instance, f"{_HIDDEN}dut")
+        instances = [f"{form.module} {form.module}_instance"]
+        # The same stimuli have told the mutants from the right design.
+        harness["src/stimuli.sv"] = drive(f"{_HIDDEN}stimuli", instances, dut=f"{_HIDDEN}dut")
         if options.kind == "checker":
-            context[STIMULI] = given_stimuli(case, options, "stimuli", instance, "dut")
+            context[STIMULI] = drive("stimuli", instances)
     return Problem(
         id=derived_id(problem, f"verify_{options.kind}_{'coverage_' * options.coverage}{case.key}"),
         category=form.category,
@@ -305,11 +305,6 @@ def _programs(kind: Kind) -> dict[str, str]:
     if kind == "cocotb":
         return {**{name: name for name in ("conftest.py", "run.py", "trials.py")}, "test_runner.py": "test_trials.py"}
     return {name: name for name in ("conftest.py", "simulation.py", "test_runner.py")}
-
-
-def given_stimuli(case: Case, options: VerifyOptions, top: str, instance: str, dut: str) -> str:
-    """The stimuli around a checker or assertions; the same ones have told the mutants from the right design."""
-    return stimuli(case.device, top, [instance], cycles=cycles(case.problem), seed=options.seed + 1, dut=dut)
 
 
 def cycles(problem: Problem) -> int:
