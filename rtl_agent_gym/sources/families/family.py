@@ -47,7 +47,6 @@ def suffixes(role: str, held_out: bool, is_output: bool) -> tuple[str, ...]:
 Split = Literal["train", "combinations", "wordings", "names", "sizes", "operations"]
 """``train``; the others have what ``train`` never has: a combination of values, wordings, parts of names, larger
 widths, or a pair of operations. Not every family has the last two."""
-SPLITS: tuple[Split, ...] = get_args(Split)
 Layout = Literal["list", "prose", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -129,13 +129,6 @@ _PYTHON_RULES = (
 class VerifyOptions(DerivedOptions):
     """What may follow the question mark; the seed is that of the draw of mutants, and of the reference's stimuli."""
 
-    EXPECTED: ClassVar = {
-        **DerivedOptions.EXPECTED,
-        "kind": f"one of {', '.join(KINDS)}",
-        "mutants": "a number from 8 to 24",
-        "coverage": "true or false; only testbenches (kind=stimulus) have a coverage of their own",
-    }
-
     kind: Kind = "stimulus"
     mutants: int = Field(default=12, ge=8, le=24)
     """The most mutants of a problem; it has at least 8."""
@@ -146,7 +139,7 @@ class VerifyOptions(DerivedOptions):
     @classmethod
     def _of_testbenches(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("kind") != "stimulus":
-            raise ValueError("only testbenches have a coverage of their own")
+            raise ValueError("only testbenches (kind=stimulus) have a coverage of their own")
         return value
 
 
