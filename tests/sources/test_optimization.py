@@ -46,14 +46,11 @@ def case_of() -> WastefulCase:
     return WastefulCase(problem, device_of(problem), "0" * 12, "wide_counter", PATH, DESIGN)
 
 
-def timer(goal: Goal = "area", **guards: bool) -> Problem:
-    """The problem of making `DESIGN` smaller; with other guards than all if any are given."""
+def timer(goal: Goal = "area") -> Problem:
+    """The problem of making `DESIGN` smaller."""
     case = case_of()
     known = Measured(key=case.key, problem_id=case.problem.id, original=ORIGINAL, reference=REFERENCE)
-    problem = optimization_problem(case, known, OptimizeOptions(goal=goal))
-    settings = json.loads(problem.harness["src/quality.json"])
-    settings["guards"] |= guards
-    return problem.model_copy(update={"harness": {**problem.harness, "src/quality.json": json.dumps(settings)}})
+    return optimization_problem(case, known, OptimizeOptions(goal=goal))
 
 
 async def scored(problem: Problem, text: str, provider: DockerSandboxes) -> Score:
@@ -186,7 +183,12 @@ async def test_goals_and_proofs(provider: DockerSandboxes) -> None:
     assert (await scored(timer("flops"), half, provider)).quality == 0.5
     wrong = LEAN.replace("q <= 8", "q <= 9")
     assert (await scored(timer(), wrong, provider)).quality == 0.0
-    forged = await scored(timer(proof=False), ATTACKS["wrong in rare cases"], provider)
+    problem, proof = timer(), "        proof = prove("
+    text = problem.harness["src/test_quality.py"]
+    assert proof in text
+    text = text.replace(proof, "        from netlists import Proof\n        proof = Proof('proved', '') or prove(")
+    unguarded = problem.model_copy(update={"harness": {**problem.harness, "src/test_quality.py": text}})
+    forged = await scored(unguarded, ATTACKS["wrong in rare cases"], provider)
     assert (forged.quality, forged.passed) == (1.0, True), "without the proof it succeeds"
 
 

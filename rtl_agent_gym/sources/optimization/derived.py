@@ -175,7 +175,6 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
         "original": known.original,
         "reference": known.reference,
         "threshold": THRESHOLD,
-        "guards": {"proof": True},
     }
     compose = yaml.safe_load(problem.harness[COMPOSE_FILE])
     compose["services"]["quality"] = yaml.safe_load(template("service.yml"))
