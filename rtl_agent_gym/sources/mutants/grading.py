@@ -205,7 +205,7 @@ def _short(name: str) -> str:
 
 @asynccontextmanager
 async def mutant_grader(
-    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True, waiting: bool = True
+    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True
 ) -> AsyncIterator[MutantGrader]:
     """A grader with sandboxes and a scorer, which are closed at the end.
 
@@ -213,11 +213,10 @@ async def mutant_grader(
         workers: How many mutants are graded at the same time.
         store: Verdicts; None for those of the package and the user's cache.
         cache: Whether gradings are taken from the cache on disk.
-        waiting: Whether sandboxes are started ahead.
     """
     async with (
         make_provider() as provider,
-        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers if waiting else 0) as scorer,
+        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
         Scorer(provider, cache=None, waiting=0) as timer,
     ):
         image = await provider.image_digest()
