@@ -20,7 +20,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
-from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, read_rows
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily
@@ -94,7 +94,7 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
     if member.layout == "list" and rng.random() < doing.astray:
         read = next(iter(documents)).removeprefix("docs/").removesuffix(".md")
         if read != names["document"]:
-            design |= read_rows(documents[f"docs/{read}.md"], names["module"])
+            design |= family.read_document(documents[f"docs/{read}.md"], names["module"])
     if rng.random() < doing.hasty:
         design["width"] = int(re.findall(r"\| width \| (\d+)", documents[f"docs/{read}.md"])[0])
     for habit in family.habits:

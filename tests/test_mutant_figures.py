@@ -136,19 +136,13 @@ class LosesMutants:
         return Score(passed=True, tests_passed=1, tests_total=1, format=1, syntax=1, interface=1, compile=1, reward=1)
 
 
-class Provider:
-    async def image_digest(self) -> str:
-        return "sha256:0"
-
-
 async def test_a_lost_container_leaves_out_a_row_and_is_no_traceback(
     mutants: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @asynccontextmanager
     async def losing(**options: Any) -> AsyncIterator[MutantGrader]:
         faulty: Any = LosesMutants()
-        provider: Any = Provider()
-        yield MutantGrader(provider, faulty, faulty, VerdictStore(tmp_path, shipped=False), 2)
+        yield MutantGrader(faulty, faulty, faulty, VerdictStore(tmp_path, shipped=False), 2, "sha256:0")
 
     monkeypatch.setattr(mutants, "mutant_grader", losing)
     results = tmp_path / "results.jsonl"

@@ -10,15 +10,14 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
 from random import Random
 
 from ..evaluation.results import read_results
 from ..problems import Problem, load_problems
-from ..sources.families import FAMILIES
-from ..sources.families.family import SPECIFICATION, Family, Parameters, Split
+from ..sources.families.arbiters import Arbiters
+from ..sources.families.family import SPECIFICATION, Parameters, Split
 from ..transcripts import read_transcript
 
 PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -46,9 +45,10 @@ _VALUES: dict[str, str | int] = {
 }
 
 
-@dataclass(frozen=True)
-class Founding(Family):
+class Founding(Arbiters):
     """The family; every draw is the same member."""
+
+    name = "founding"
 
     @cached_property
     def member(self) -> Parameters:
@@ -82,8 +82,7 @@ def _bundled() -> Problem:
     return problem
 
 
-_ARBITERS = FAMILIES["arbiters"]
-FOUNDING = Founding(**{field.name: getattr(_ARBITERS, field.name) for field in fields(Family)} | {"name": "founding"})
+FOUNDING = Founding()
 """The bundled arbiter."""
 
 HABITS = {

@@ -11,7 +11,7 @@ packages add plug-ins as entry points, which are loaded when a source names them
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -93,14 +93,13 @@ def _find(name: str) -> EntryPoint | None:
 _Options = TypeVar("_Options", bound=BaseModel)
 
 
-def read_query(model: type[_Options], source: str, query: str, expected: Mapping[str, str]) -> _Options:
+def read_query(model: type[_Options], source: str, query: str) -> _Options:
     """The options that a query gives.
 
     Args:
         model: Has a field for each option.
         source: The source's whole name, for messages.
         query: What follows the question mark.
-        expected: For each option what a value must be, for messages.
 
     Raises:
         UsageError: An option is unknown, repeated, or has a wrong value.
@@ -113,7 +112,20 @@ def read_query(model: type[_Options], source: str, query: str, expected: Mapping
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        key = str(error.errors()[0]["loc"][0])
+        first = error.errors()[0]
+        key = str(first["loc"][0])
     if key not in model.model_fields:
         raise UsageError(f"unknown option {key!r} in {source!r}; {near_matches(key, model.model_fields)}")
-    raise UsageError(f"{key} is {given[key]!r} in {source!r}; expected {expected[key]}")
+    expected = first["ctx"]["error"] if first["type"] == "value_error" else f"expected {_values(model, key)}"
+    raise UsageError(f"{key} is {given[key]!r} in {source!r}; {expected}")
+
+
+def _values(model: type[BaseModel], key: str) -> str:
+    """What a value of an option must be."""
+    schema = model.model_json_schema()["properties"][key]
+    schema = schema.get("anyOf", [schema])[0]  # the other one is None
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    if schema["type"] == "boolean":
+        return "true or false"
+    return f"a number from {schema['minimum']} " + (f"to {schema['maximum']}" if "maximum" in schema else "up")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -58,17 +58,13 @@ class Device:
     @property
     def inputs(self) -> tuple[DesignPort, ...]:
         """The inputs that are driven at random: without clock and reset."""
-        return tuple(port for port in self.ports if port.direction == "input" and port.name not in self.special)
+        special = (self.clock, self.reset)
+        return tuple(port for port in self.ports if port.direction == "input" and port.name not in special)
 
     @property
     def outputs(self) -> tuple[DesignPort, ...]:
         """The outputs."""
         return tuple(port for port in self.ports if port.direction == "output")
-
-    @property
-    def special(self) -> tuple[str, ...]:
-        """Clock and reset."""
-        return (self.clock, self.reset) if self.reset else (self.clock,)
 
     def text(self, files: Mapping[str, str]) -> str:
         """The design as one file."""
@@ -171,9 +167,6 @@ class DerivedOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    EXPECTED: ClassVar[Mapping[str, str]] = {"count": "a number from 1 to 1000000", "seed": "a number from 0 up"}
-    """For each option what a value must be, for messages."""
-
     count: int | None = Field(default=None, ge=1, le=1_000_000)
     """How many problems; None for all that can be made."""
     seed: int = Field(default=0, ge=0)
@@ -193,7 +186,7 @@ def parse_derived(source: str, model: type[Options]) -> tuple[str, Options]:
     base, (suffix, _, query) = name.prefix + name.inner, name.derived.partition("?")
     if split_source(base).derived.partition("?")[0] == suffix:
         raise UsageError(f"{source}: such problems are not made of each other; leave out one {suffix}")
-    return base, read_query(model, source, query, model.EXPECTED)
+    return base, read_query(model, source, query)
 
 
 class Known(BaseModel, ABC):

@@ -60,19 +60,20 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
         scorer: Grades the problems.
         store: What is known, and where more goes; None for the source's.
         workers: How many designs are examined at the same time.
+        image: The digest of the provider's image.
     """
 
     source: DerivedSource[CaseT, Options, KnownT]
     """Set by each subclass."""
 
     def __init__(
-        self, provider: SandboxProvider, scorer: Scorer, store: Store[KnownT] | None = None, workers: int = 2
+        self, provider: SandboxProvider, scorer: Scorer, store: Store[KnownT] | None, workers: int, image: str
     ) -> None:
         self.scorer = scorer
         self._provider, self._store = provider, store or self.source.store()
         self._turn = asyncio.Semaphore(workers)
         self._free: list[Sandbox] = []
-        self._image = ""
+        self._image = image
 
     @classmethod
     @asynccontextmanager
@@ -90,7 +91,7 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
             make_provider() as provider,
             Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
         ):
-            maker = cls(provider, scorer, store, workers)
+            maker = cls(provider, scorer, store, workers, await provider.image_digest())
             try:
                 yield maker
             finally:
@@ -113,7 +114,6 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
             SandboxError: The machine failed.
         """
         async with self._turn:
-            self._image = self._image or await self._provider.image_digest()
             known = self._store.get(case.key)
             if known is None or known.image != self._image:
                 known = await self._examined(case, options)

@@ -41,7 +41,7 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
     if isinstance(family, LookingFamily):
         other = family.documents(member)[family.document(member, "other_document")]
         changes = _FACTS[family.name](member.fields)
-        changes["the other document"] = family.documents_of.read(other, member.names["module"])
+        changes["the other document"] = family.read_document(other, member.names["module"])
         found |= {name: {TARGET: family.write({**member.fields, **change})} for name, change in changes.items()}
     return found
 
@@ -117,18 +117,20 @@ def copies(member: Parameters) -> dict[str, dict[str, str]]:
     """
     family = FAMILIES[member.family]
     assert isinstance(family, LookingFamily)
-    fields, texts, facts = member.fields, family.documents(member), family.documents_of
+    fields, texts = member.fields, family.documents(member)
     given: dict[str, dict[str, str | int]] = {
         "reference": {},
         "another function": {"function": next(name for name in FUNCTIONS if name != fields["function"])},
         "another constant": {"offset": int(fields["offset"]) ^ 1},
         "another latency": {"latency": int(fields["latency"]) % 4 + 1},
     }
-    written = {name: facts.write("document", [{**fields, **change}], Random(0)) for name, change in given.items()}
+    written = {
+        name: family.write_document("document", [{**fields, **change}], Random(0)) for name, change in given.items()
+    }
     written["the other module"] = texts[family.document(member, "other_document")]
     found = {}
     for name, text in written.items():
-        read = {**fields, **facts.read(text, "")}
+        read = {**fields, **family.read_document(text, "")}
         inside = text.replace(f"module {read['document']} ", "module own_copy ")
         found[name] = {TARGET: f"{family.write({**read, 'document': 'own_copy'})}{inside}"}
     return found

@@ -42,9 +42,10 @@ async def grade_many(
     ]
 
 
+@pytest.mark.parametrize("count", [5, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_references_pass_and_habits_fail(family: str, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members(family, 5), designs) == []
+async def test_references_pass_and_habits_fail(family: str, count: int, provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members(family, count), designs) == []
 
 
 def unsaid(member: Parameters) -> dict[str, dict[str, str]]:
@@ -79,13 +80,6 @@ async def test_what_a_specification_does_not_say_is_not_tested(
 @pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, provider: DockerSandboxes) -> None:
     assert await grade_many(provider, members("wrappers", count), copies) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("family", FAMILIES)
-async def test_references_pass_and_habits_fail_for_many(family: str, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members(family, 200), designs) == []
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.accumulators import digits, read_rows
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, digits
 from rtl_agent_gym.sources.families.family import is_held_out, template
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
@@ -43,16 +43,16 @@ def words(member: Parameters) -> set[str]:
 
 def told(family: LookingFamily) -> set[str]:
     """What only documents tell."""
-    return {*family.documents_of.tells, *family.documents_of.facts} - ({family.size} - set(family.documents_of.tells))
+    return {*family.tells, *family.facts} - ({family.size} - set(family.tells))
 
 
 def read(family: LookingFamily, member: Parameters, text: str) -> dict[str, str | int]:
     """A member's fields for who reads a document."""
-    return {**member.fields, **family.documents_of.read(text, member.names["module"])}
+    return {**member.fields, **family.read_document(text, member.names["module"])}
 
 
 def differ(family: LookingFamily, one: dict[str, str | int], other: dict[str, str | int]) -> bool:
-    pairs = zip(family.documents_of.distinct(one), family.documents_of.distinct(other), strict=True)
+    pairs = zip(family.distinct(one), family.distinct(other), strict=True)
     return all(mine != yours for mine, yours in pairs)
 
 
@@ -85,7 +85,7 @@ def test_nobody_guesses_the_facts(name: str, most: int) -> None:
     """The most frequent facts and polarity together are rare: at most 1 in 100 or fewer, as docs/families.md says."""
     family = FAMILIES[name]
     assert isinstance(family, LookingFamily)
-    facts = [*sorted(told(family) & set(family.documents_of.facts)), "enable_level"]
+    facts = [*sorted(told(family) & set(family.facts)), "enable_level"]
     found = Counter(tuple(member.values[key] for key in facts) for member in drawn(family, "combinations", 2000))
     assert found.most_common(1)[0][1] <= most
 
@@ -188,7 +188,7 @@ def test_digits_are_those_of_the_base() -> None:
     written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
     assert written == ["63", "3F", "111111"]
     with pytest.raises(KeyError):
-        read_rows("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
+        ACCUMULATORS.read_document("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
 
 
 def test_only_accumulators_have_scripted_episodes() -> None:

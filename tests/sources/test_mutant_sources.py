@@ -12,26 +12,23 @@ from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.scoring.harness import default_seed
 from rtl_agent_gym.sources.mutants.derived import candidates
-from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Verdict, VerdictStore, design_key
+from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Outcome, Verdict, VerdictStore, design_key
 
 FAMILY = "family:registers?count=2&seed=3"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> VerdictStore:
+def store(user_cache: Path) -> VerdictStore:
     """The user's store, empty."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     return VerdictStore()
 
 
 def grade(store: VerdictStore, source: str, outcomes: str, seed: int = 0) -> None:
     """Store a verdict for the first mutants of a source: a letter each (k, s or i)."""
-    names = {"k": "killed", "s": "survived", "i": "invalid"}
+    names: dict[str, Outcome] = {"k": "killed", "s": "survived", "i": "invalid"}
     for letter, one in zip(outcomes, candidates(load_problems(source), seed), strict=False):
-        place: dict[str, object] = {"design": one.design, "mutant": one.mutant.digest, "operator": one.mutant.operator}
-        place |= {"path": one.mutant.path, "line": one.mutant.line, "outcome": names[letter]}
-        found = {"failed": ["test_it.loads"], "symptom": "2 of 3 tests failed"} if letter == "k" else {}
-        store.add(Verdict.model_validate(place | found))
+        found = {"failed": ("test_it.loads",), "symptom": "2 of 3 tests failed"} if letter == "k" else {}
+        store.add(Verdict.on(one.design, one.mutant, names[letter], **found))
 
 
 def test_the_packages_own_need_no_grading(store: VerdictStore) -> None:

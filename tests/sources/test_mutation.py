@@ -188,7 +188,7 @@ async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path) -> None:
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
-    async with mutant_grader(store=store, waiting=False) as grader:
+    async with mutant_grader(store=store) as grader:
         verdict = (await grader.grade(candidate)).verdict
     assert (verdict.outcome, verdict.operator) == ("killed", "edge")
     assert verdict.failed
@@ -201,7 +201,7 @@ async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path)
     [problem] = load_problems("bundled", ids=ARBITER)
     [path] = problem.golden or {}
     wrong = problem.model_copy(update={"golden": {path: (problem.golden or {})[path].replace("posedge", "negedge")}})
-    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False)) as grader:
         with pytest.raises(UsageError, match="reject the reference solution"):
             await measure_strength(wrong, grader)
         [candidate, *_] = mutants_like(wrong, "posedge")
@@ -215,13 +215,8 @@ async def test_a_reference_that_failed_once_is_graded_again(tmp_path: Path) -> N
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
-    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "invalid"}
-    store.add(
-        Verdict.model_validate(
-            {**fields, "design": candidate.design, "mutant": candidate.mutant.digest, "symptom": NO_REFERENCE}
-        )
-    )
-    async with mutant_grader(store=store, waiting=False) as grader:
+    store.add(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))
+    async with mutant_grader(store=store) as grader:
         assert (await grader.grade(candidate)).verdict.outcome == "killed"
     assert store.of(candidate.design)[candidate.mutant.digest].outcome == "killed"
 
@@ -232,13 +227,8 @@ async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path) -> N
     candidates = mutants_like(problem, "negedge clk", "if (!reset)")
     store = VerdictStore(tmp_path, shipped=False)
     for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
-        store.add(
-            Verdict(
-                design=design, mutant=mutant.digest, operator=mutant.operator, path=mutant.path, line=mutant.line,
-                outcome="survived", image=image,
-            )
-        )  # fmt: skip
-    async with mutant_grader(store=store, waiting=False) as grader:
+        store.add(Verdict.on(design, mutant, "survived", image=image))
+    async with mutant_grader(store=store) as grader:
         found = [graded.verdict.outcome for graded in await grader.grade_all(candidates)]
     assert found == ["killed", "survived"]
 
@@ -247,12 +237,11 @@ async def test_what_was_proved_is_not_forgotten(tmp_path: Path, monkeypatch: pyt
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
-    fields = {"operator": "edge", "path": candidate.mutant.path, "line": 1, "outcome": "survived"}
-    store.add(Verdict.model_validate({**fields, "design": candidate.design, "mutant": candidate.mutant.digest}))
+    store.add(Verdict.on(candidate.design, candidate.mutant, "survived"))
     seen = []
     for said in ("unknown", "bounded", "proved", "unknown", "differs", "proved"):
         monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))
-        async with mutant_grader(store=store, waiting=False) as grader:
+        async with mutant_grader(store=store) as grader:
             seen.append((await grader.grade(candidate, prove=True)).verdict.equivalence)
     assert seen == ["unknown", "bounded", "proved", "proved", "differs", "differs"]
     assert store.of(candidate.design)[candidate.mutant.digest].equivalence == "differs"
@@ -272,9 +261,9 @@ async def test_the_time_of_a_mutant_depends_on_a_run_of_the_reference(
 
     monkeypatch.setattr(Scorer, "score", noted)
     [problem] = load_problems("bundled", ids=ARBITER)
-    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False)) as grader:
         assert (await grader.require_reference(problem)).passed
-    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False), waiting=False) as grader:
+    async with mutant_grader(store=VerdictStore(tmp_path, shipped=False)) as grader:
         assert (await grader.require_reference(problem)).cached
         assert await grader.reference_seconds(problem) == scores[-1].seconds
     assert [score.cached for score in scores] == [False, True, False]

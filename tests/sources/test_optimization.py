@@ -13,7 +13,7 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
 from rtl_agent_gym.sources import families
 from rtl_agent_gym.sources.derivation import device_of, renamed_inside, right_files
@@ -46,14 +46,11 @@ def case_of() -> WastefulCase:
     return WastefulCase(problem, device_of(problem), "0" * 12, "wide_counter", PATH, DESIGN)
 
 
-def timer(goal: Goal = "area", **guards: bool) -> Problem:
-    """The problem of making `DESIGN` smaller; with other guards than all if any are given."""
+def timer(goal: Goal = "area") -> Problem:
+    """The problem of making `DESIGN` smaller."""
     case = case_of()
     known = Measured(key=case.key, problem_id=case.problem.id, original=ORIGINAL, reference=REFERENCE)
-    problem = optimization_problem(case, known, OptimizeOptions(goal=goal))
-    settings = json.loads(problem.harness["src/quality.json"])
-    settings["guards"] |= guards
-    return problem.model_copy(update={"harness": {**problem.harness, "src/quality.json": json.dumps(settings)}})
+    return optimization_problem(case, known, OptimizeOptions(goal=goal))
 
 
 async def scored(problem: Problem, text: str, provider: DockerSandboxes) -> Score:
@@ -65,13 +62,6 @@ def hidden_tests_pass(score: Score) -> bool:
     """Whether the tests of the design itself pass, whatever its quality."""
     tests = [test for test in score.tests if "quality" not in test.name]
     return bool(tests) and all(test.outcome == "passed" for test in tests)
-
-
-@pytest.fixture
-def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache, empty."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path
 
 
 def test_every_waste_is_tried_on_some_design(user_cache: Path) -> None:
@@ -193,37 +183,34 @@ async def test_goals_and_proofs(provider: DockerSandboxes) -> None:
     assert (await scored(timer("flops"), half, provider)).quality == 0.5
     wrong = LEAN.replace("q <= 8", "q <= 9")
     assert (await scored(timer(), wrong, provider)).quality == 0.0
-    forged = await scored(timer(proof=False), ATTACKS["wrong in rare cases"], provider)
+    problem, proof = timer(), "        proof = prove("
+    text = problem.harness["src/test_quality.py"]
+    assert proof in text
+    text = text.replace(proof, "        from netlists import Proof\n        proof = Proof('proved', '') or prove(")
+    unguarded = problem.model_copy(update={"harness": {**problem.harness, "src/test_quality.py": text}})
+    forged = await scored(unguarded, ATTACKS["wrong in rare cases"], provider)
     assert (forged.quality, forged.passed) == (1.0, True), "without the proof it succeeds"
 
 
 @pytest.mark.docker
-async def test_the_figures_are_what_synthesis_says(provider: DockerSandboxes) -> None:
-    sandbox = await provider.create()
-    try:
-        found = await OptimizationMaker.examine(case_of(), OptimizeOptions(), sandbox)
-    finally:
-        await sandbox.close()
+async def test_the_figures_are_what_synthesis_says(sandbox: DockerSandbox) -> None:
+    found = await OptimizationMaker.examine(case_of(), OptimizeOptions(), sandbox)
     assert (found.fault, found.reference) == ("", REFERENCE)
     assert found.original == ORIGINAL
 
 
 @pytest.mark.docker
-async def test_a_case_of_constants_costs_cells_and_is_compared(provider: DockerSandboxes, user_cache: Path) -> None:
+async def test_a_case_of_constants_costs_cells_and_is_compared(sandbox: DockerSandbox, user_cache: Path) -> None:
     """The state machines of the family `machines` are such tables. Of two that differ, nothing is proved."""
     case = next(cases(load_problems("family:machines?count=1&seed=7"), OptimizeOptions()))
     entry = re.search(r"(\{\w+, \d+'d\d+\}: .* = \{\w+, \d+'d)(\d+)\};", case.text)
     assert entry is not None
     wrong = case.text.replace(entry[0], f"{entry[1]}{int(entry[2]) ^ 1}}};")
-    sandbox = await provider.create()
-    try:
-        found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
-        assert found.fault == ""
-        assert all(found.original[goal] >= found.reference[goal] > 0 for goal in ("area", "flops", "delay"))
-        refused = await OptimizationMaker.examine(replace(case, text=wrong), OptimizeOptions(), sandbox)
-        assert "differs" in refused.fault
-    finally:
-        await sandbox.close()
+    found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
+    assert found.fault == ""
+    assert all(found.original[goal] >= found.reference[goal] > 0 for goal in ("area", "flops", "delay"))
+    refused = await OptimizationMaker.examine(replace(case, text=wrong), OptimizeOptions(), sandbox)
+    assert "differs" in refused.fault
 
 
 @pytest.fixture(scope="module")
@@ -243,14 +230,10 @@ def unproven() -> Iterator[tuple[str, ...]]:
 @pytest.mark.slow  # examines a design of each family, which takes half a minute for a memory
 @pytest.mark.parametrize("name", families.FAMILIES)
 async def test_nothing_is_made_of_families_whose_reset_leaves_data_as_it_is(
-    name: str, unproven: tuple[str, ...], provider: DockerSandboxes, user_cache: Path
+    name: str, unproven: tuple[str, ...], sandbox: DockerSandbox, user_cache: Path
 ) -> None:
     case = next(cases(load_problems(f"family:{name}?count=1&seed=7"), OptimizeOptions()))
-    sandbox = await provider.create()
-    try:
-        found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
-    finally:
-        await sandbox.close()
+    found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
     assert (found.fault == "its reset leaves a flip-flop as it is, so that proofs would not be complete") == (
         name in unproven
     )
@@ -275,18 +258,14 @@ _NAIVE = (
 @pytest.mark.docker
 @pytest.mark.slow  # synthesises each attack
 @pytest.mark.parametrize("name", sorted(FORGING))
-async def test_without_guards_an_attack_looks_small(name: str, provider: DockerSandboxes) -> None:
+async def test_without_guards_an_attack_looks_small(name: str, sandbox: DockerSandbox) -> None:
     """Yosys alone reads the text, and what is in the top module is counted; a latch of this library has no area."""
     areas = {"$_DFF_P_": 96.0}
     for line in template("cells.genlib").splitlines():
         if line.startswith("GATE"):
             areas[line.split()[1]] = float(line.split()[2])
-    sandbox = await provider.create()
-    try:
-        await sandbox.write_files({"design.sv": ATTACKS[name], "cells.genlib": template("cells.genlib")})
-        done = await sandbox.exec(["sh", "-c", f"yosys -q -p '{_NAIVE}' >&2 && cat netlist.json"], timeout=120)
-    finally:
-        await sandbox.close()
+    await sandbox.write_files({"design.sv": ATTACKS[name], "cells.genlib": template("cells.genlib")})
+    done = await sandbox.exec(["sh", "-c", f"yosys -q -p '{_NAIVE}' >&2 && cat netlist.json"], timeout=120)
     found = json.loads(done.output[done.output.index("{") :])["modules"]["maple"]["cells"].values()
     area = sum(areas.get(cell["type"], 0.0) for cell in found)
     assert (ORIGINAL["area"] - area) / (ORIGINAL["area"] - REFERENCE["area"]) >= 1.0

@@ -35,9 +35,8 @@ async def strength(
     monkeypatch.setattr(grading, "compare", AsyncMock(return_value=finding))
     scorer: Any = AsyncMock()
     scorer.score.return_value = PASSED
-    provider: Any = AsyncMock()
-    provider.image_digest.return_value = "sha256:0"
-    return await measure_strength(problem, MutantGrader(provider, scorer, scorer, store, 1), limit=1)
+    grader = MutantGrader(AsyncMock(), scorer, scorer, store, 1, "sha256:0")
+    return await measure_strength(problem, grader, limit=1)
 
 
 def printed(found: Strength) -> str:
@@ -84,11 +83,6 @@ async def test_a_verdict_without_steps_says_the_fewest_that_it_can_mean(
     """As the verdicts of versions that did not keep them."""
     store = VerdictStore(tmp_path, shipped=False)
     [mutant] = draw_mutants(problem_mutants(problem), 0)[:1]
-    store.add(
-        Verdict(
-            design=design_key(problem), mutant=mutant.digest, operator=mutant.operator, path=mutant.path,
-            line=mutant.line, outcome="survived", equivalence="bounded",
-        )
-    )  # fmt: skip
+    store.add(Verdict.on(design_key(problem), mutant, "survived", equivalence="bounded"))
     found = await strength(problem, store, Finding("unknown", why="time"), monkeypatch)
     assert "; no difference within 4 steps\n" in printed(found)

@@ -11,7 +11,7 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.sources.derivation import Store, device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.families import FAMILIES
@@ -21,13 +21,6 @@ from rtl_agent_gym.sources.verification.derived import KINDS, Findings, VerifyOp
 from tests.cli.in_process import call
 
 SOURCES = {name: f"family:{name}?count=1&seed=4" for name in FAMILIES}
-
-
-@pytest.fixture
-def user_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's cache, empty."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path
 
 
 IN_PYTHON = 'assert "x" in value or found == value'
@@ -230,7 +223,7 @@ print(json.dumps(measure(open("counted.sv").read(), "counted", trace, settings))
 
 @pytest.mark.slow  # three builds
 @pytest.mark.docker
-async def test_coverage_counts_lines_and_bits_that_rise_and_fall(provider: DockerSandboxes) -> None:
+async def test_coverage_counts_lines_and_bits_that_rise_and_fall(sandbox: DockerSandbox) -> None:
     def trace(*ups: int, wide: int = 0) -> list[tuple[int, str]]:
         """A clock cycle for each value of `up`, which changes at the rising edge and so counts at the next one."""
         events = [(at, at % 2, ups[at // 2], wide if at == 2 else 0) for at in range(1, 2 * len(ups))]
@@ -242,16 +235,12 @@ async def test_coverage_counts_lines_and_bits_that_rise_and_fall(provider: Docke
         "wide": trace(0, 0, 0, wide=(1 << 69) | 1),
     }
     program = files("rtl_agent_gym.sources.verification") / "harness" / "design_coverage.py"
-    sandbox = await provider.create()
     found = {}
-    try:
-        common = {"design_coverage.py": program.read_text(), "counted.sv": COUNTED, "play.py": PLAYED}
-        for name, events in cases.items():
-            await sandbox.write_files({**common, "trace.json": json.dumps(events)})
-            done = await sandbox.exec(["python3", "play.py"], timeout=300)
-            found[name] = json.loads(done.output.splitlines()[-1])
-    finally:
-        await sandbox.close()
+    common = {"design_coverage.py": program.read_text(), "counted.sv": COUNTED, "play.py": PLAYED}
+    for name, events in cases.items():
+        await sandbox.write_files({**common, "trace.json": json.dumps(events)})
+        done = await sandbox.exec(["python3", "play.py"], timeout=300)
+        found[name] = json.loads(done.output.splitlines()[-1])
     bits = 1 + 1 + 70 + 2 + 1
     assert found["nothing"]["toggle"] == pytest.approx(1 / bits)  # the clock
     assert found["counts"]["toggle"] == pytest.approx(4 / bits)  # also up and both bits of q

@@ -6,29 +6,17 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    reset_phrases,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families import registers
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
-BASES = {"decimal": ("", ""), "hexadecimal": ("0x", "'h"), "binary": ("0b", "'b")}
-"""What stands before a number's digits in a document, and in a design."""
+BASES = {"decimal": ("", "", "d", 10), "hexadecimal": ("0x", "'h", "X", 16), "binary": ("0b", "'b", "b", 2)}
+"""What stands before a number's digits in a document, and in a design; their format; and the base as a number."""
 
 
 def digits(fields: Fields) -> str:
     """The digits of the reset value in its base."""
-    return f"{int(fields['value']):{ {'decimal': 'd', 'hexadecimal': 'X', 'binary': 'b'}[str(fields['base'])] }}"
+    return format(fields["value"], BASES[fields["base"]][2])
 
 
 OPERANDS = {
@@ -41,40 +29,10 @@ OPERANDS = {
 }
 """The expression of the operand, and its words."""
 
-EXPRESSIONS = {
-    "load": "operand",
-    "add": "{output} + operand",
-    "add_sat": "operand > ~{output} ? '1 : {output} + operand",
-    "sub": "{output} - operand",
-    "sub_sat": "operand > {output} ? 0 : {output} - operand",
-    "xor": "{output} ^ operand",
-    "and": "{output} & operand",
-    "or": "{output} | operand",
-    "max": "operand > {output} ? operand : {output}",
-    "min": "operand < {output} ? operand : {output}",
-}
-"""The next value of the output, by operation."""
-
-WORDS = {
-    "load": ("the operand", "loads the operand", "load the operand"),
-    "add": ("output plus operand, wrapping", "adds the operand and wraps", "add the operand, wrapping"),
-    "add_sat": ("output plus operand, saturating", "adds the operand and saturates", "add the operand, saturating"),
-    "sub": ("output minus operand, wrapping", "subtracts the operand and wraps", "subtract the operand, wrapping"),
-    "sub_sat": (
-        "output minus operand, saturating",
-        "subtracts the operand and saturates",
-        "subtract the operand, saturating",
-    ),
-    "xor": ("the xor of output and operand", "is xored with the operand", "xor with the operand"),
-    "and": ("the bitwise and of output and operand", "is anded with the operand", "bitwise and with the operand"),
-    "or": ("the bitwise or of output and operand", "is ored with the operand", "bitwise or with the operand"),
-    "max": ("the larger of output and operand", "keeps the maximum of the operand", "maximum with the operand"),
-    "min": ("the smaller of output and operand", "keeps the minimum of the operand", "minimum with the operand"),
-}
-"""What the output becomes, what the module does, and what the operation is."""
+EXPRESSIONS = {name: expression for name, expression in registers.EXPRESSIONS.items() if name != "invert"}
+"""The next value of the output, by operation. The operand may be inverted before."""
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Width and reset value are in `docs/{document}.md`.",
@@ -99,79 +57,27 @@ _LINES = {
         ("operand | {operand_noun}", "the operand is | {operand_noun}"),
         ("operand: the input | {operand_word}",),
     ),
-    "operation": SpecificationLine(
-        ("When enabled, the output becomes {result}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
-        ("The output becomes {result} when enabled.", "When enabled, it {verb}."),
-        ("operation | {noun}", "output becomes | {result}"),
-        ("when enabled | {verb}",),
-    ),
+    "operation": registers.OPERATION_LINE,
 }
-
-
-def _is_possible(fields: Fields) -> bool:
-    """Whether the output can leave its reset value."""
-    lowest, highest = fields["value"] == 0, fields["value"] == 2 ** int(fields["width"]) - 1
-    stuck = {"and": lowest, "min": lowest, "sub_sat": lowest, "or": highest, "max": highest, "add_sat": highest}
-    value, width = int(fields["value"]), int(fields["width"])
-    if fields["operand"] == "left":  # the operand is even
-        stuck["max"] = stuck["or"] = value >= 2**width - 2
-    if fields["operand"] == "right":  # its highest bit is 0
-        stuck["max"] = value >= 2 ** (width - 1) - 1
-        stuck["or"] = highest or value == 2 ** (width - 1) - 1
-    return not stuck.get(str(fields["operation"]), False)
-
-
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    result, verb, noun = WORDS[str(fields["operation"])]
-    _, operand, word = OPERANDS[str(fields["operand"])]
-    first = operand[0].upper() + operand[1:]
-    operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
-    return {**reset_phrases(fields), **operands, "result": result, "verb": verb, "noun": noun}
-
-
-def _write(fields: Fields) -> str:
-    output, value = fields["output"], BASES[str(fields["base"])][1] + digits(fields)
-    operand = OPERANDS[str(fields["operand"])][0].format_map(fields)
-    following = EXPRESSIONS[str(fields["operation"])].format_map(fields)
-    return (
-        f"module {fields['module']} #(\n"
-        f"    parameter W = {fields['width']},\n"
-        f"    parameter INIT = {value}\n"
-        f") (\n"
-        f"    input wire {fields['clock']},\n"
-        f"    input wire {fields['reset']},\n"
-        f"    input wire {fields['enable']},\n"
-        f"    input wire [W-1:0] {fields['data']},\n"
-        f"    output reg [W-1:0] {output}\n"
-        f");\n"
-        f"    wire [W-1:0] operand = {operand};\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
-        f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n"
-        f"endmodule\n"
-    )
-
-
-_RADIX = {"decimal": 10, "hexadecimal": 16, "binary": 2}
 
 
 def _read_base(fields: Fields) -> str:
     """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
     hexadecimal in large ones.
     """
-    text, base = digits(fields), str(fields["base"])
-    read, small = base, int(fields["width"]) < 24
+    text, base, small = digits(fields), str(fields["base"]), fields["width"] < 24
+    read = base
     if small and ((base == "hexadecimal" and text.isdecimal()) or (base == "binary" and len(text) > 3)):
         read = "decimal"
     elif not small and base == "decimal" and len(text) > 1:
         read = "hexadecimal"
-    same = (int(text, _RADIX[read]) - int(fields["value"])) % 2 ** int(fields["width"]) == 0
+    same = (int(text, BASES[read][3]) - fields["value"]) % 2 ** fields["width"] == 0
     return base if same else read
 
 
 def _read_value(fields: Fields) -> int:
     """The value of the same digits in that base."""
-    return int(digits(fields), _RADIX[_read_base(fields)])
+    return int(digits(fields), BASES[_read_base(fields)][3])
 
 
 def read_operand(fields: Fields) -> str:
@@ -186,7 +92,7 @@ def read_operand(fields: Fields) -> str:
 
 def read_operation(fields: Fields) -> str:
     """The operation for who lets only changed inputs saturate."""
-    operation = str(fields["operation"])
+    operation: str = fields["operation"]
     if operation in ("add", "sub") and fields["operand"] in ("left", "right", "negate", "next"):
         return f"{operation}_sat"
     if operation in ("add_sat", "sub_sat") and fields["operand"] in ("plain", "invert"):
@@ -194,76 +100,96 @@ def read_operation(fields: Fields) -> str:
     return operation
 
 
-def _draw_value(rng: Random, values: Fields) -> int:
-    """A reset value that fits the width, of some digits in its base."""
-    top = 2 ** int(values["width"])
-    first, last = {
-        "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
-        "hexadecimal": (16, 255),
-        "binary": (2, 15),
-    }[str(values["base"])]
-    last = min(last, top - 1)
-    return rng.randint(min(first, last), last)
+class Accumulators(LookingFamily):
+    """A family of problems whose habits depend on what the specification says, in both directions."""
 
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    return {"value": _draw_value(rng, values)}
-
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    rows = []
-    for one in modules:
-        rows.append(f"| `{one['module']}` | width | {one['width']} |\n")
-        rows.append(f"| `{one['module']}` | reset value | {BASES[str(one['base'])][0]}{digits(one)} |\n")
-    rng.shuffle(rows)
-    return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
-
-
-def read_rows(document: str, module: str) -> dict[str, str | int]:
-    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
-    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
-    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
-    if width is None or value is None:
-        raise KeyError(module)
-    prefix, number = value.groups()
-    base = next(name for name, (before, _) in BASES.items() if before == (prefix or ""))
-    return {"width": int(width[1]), "base": base, "value": int(number, {"0x": 16, "0b": 2}.get(prefix, 10))}
-
-
-ACCUMULATORS = LookingFamily(
-    name="accumulators",
-    heading="Reset wins over enable. Without enable the output keeps its value. Data is unsigned.",
-    inputs=("enable", "data"),
-    outputs=("output",),
-    axes={
-        **LOOKING_AXES,
+    name = "accumulators"
+    heading = "Reset wins over enable. Without enable the output keeps its value. Data is unsigned."
+    inputs = ("enable", "data")
+    outputs = ("output",)
+    axes = LookingFamily.axes | {
         "base": tuple(BASES),
         "operand": tuple(OPERANDS),
         "operation": tuple(EXPRESSIONS),
-    },
-    is_possible=_is_possible,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        **LOOKING_HABITS,
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "base": {"base": _read_base, "value": _read_value},
         "operand": {"operand": read_operand},
         "saturation": {"operation": read_operation},
-    },
-    write=_write,
-    size="width",
-    trained_sizes=range(4, 41),
-    larger_sizes=range(41, 65),
-    pair=("operand", "operation"),
-    documents_of=Documents(
-        path="docs/{}.md",
-        tells=("width", "base"),
-        draw_facts=_draw_facts,
-        facts=("width", "value"),
-        distinct=lambda fields: (fields["width"], fields["value"]),
-        write=_write_document,
-        read=read_rows,
-    ),
-    smoke_template="smoke.sv",
-)
-"""A family of problems whose habits depend on what the specification says, in both directions."""
+    }
+    tests = "registers"
+    size = "width"
+    trained_sizes = range(4, 41)
+    larger_sizes = range(41, 65)
+    pair = ("operand", "operation")
+    document_path = "docs/{}.md"
+    tells = ("width", "base")
+    facts = ("width", "value")
+    smoke_template = "smoke.sv"
+
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether the output can leave its reset value."""
+        value, width, stuck = fields["value"], fields["width"], registers.stuck(fields)
+        if fields["operand"] == "left":  # the operand is even
+            stuck["max"] = stuck["or"] = value >= 2**width - 2
+        if fields["operand"] == "right":  # its highest bit is 0
+            stuck["max"] = value >= 2 ** (width - 1) - 1
+            stuck["or"] |= value == 2 ** (width - 1) - 1
+        return not stuck.get(fields["operation"], False)
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        result, verb, noun = registers.WORDS[fields["operation"]]
+        _, operand, word = OPERANDS[fields["operand"]]
+        first = operand[0].upper() + operand[1:]
+        operands = {"operand_noun": operand, "operand_word": word, "operand_first": first}
+        return {**operands, "result": result, "verb": verb, "noun": noun}
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        """A reset value that fits the width, of some digits in its base."""
+        top = 2 ** values["width"]
+        first, last = {
+            "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),
+            "hexadecimal": (16, 255),
+            "binary": (2, 15),
+        }[values["base"]]
+        last = min(last, top - 1)
+        return {"value": rng.randint(min(first, last), last)}
+
+    def write(self, fields: Fields) -> str:
+        output, value = fields["output"], BASES[fields["base"]][1] + digits(fields)
+        operand = OPERANDS[fields["operand"]][0].format_map(fields)
+        following = EXPRESSIONS[fields["operation"]].format_map(fields)
+        return self.module(
+            fields,
+            {"data": "[W-1:0] ", "output": "reg [W-1:0] "},
+            f"    wire [W-1:0] operand = {operand};\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {output} <= INIT;\n"
+            f"        else if ({asserted(fields, 'enable')}) {output} <= {following};\n",
+            f"#(\n    parameter W = {fields['width']},\n    parameter INIT = {value}\n) ",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        rows = []
+        for one in modules:
+            rows.append(f"| `{one['module']}` | width | {one['width']} |\n")
+            rows.append(f"| `{one['module']}` | reset value | {BASES[one['base']][0]}{digits(one)} |\n")
+        rng.shuffle(rows)
+        return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+        width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
+        value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
+        if width is None or value is None:
+            raise KeyError(module)
+        prefix, number = value.groups()
+        base = next(name for name, (before, *_) in BASES.items() if before == (prefix or ""))
+        return {"width": int(width[1]), "base": base, "value": int(number, BASES[base][3])}
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return (fields["width"], fields["value"])
+
+
+ACCUMULATORS = Accumulators()

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    COMMON_LINES,
-    RESET_HABIT,
-    Family,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
+from rtl_agent_gym.sources.families.family import Family, Fields, SpecificationLine, always, asserted, bit_range
 
 _OVERRIDES = {
     "vector": ("is a vector that replaces the requests when it is not 0", "a vector; replaces the requests when not 0"),
@@ -25,7 +13,6 @@ _OVERRIDES = {
 """What the override does, in a sentence and in a table."""
 
 _LINES = {
-    **COMMON_LINES,
     "request": SpecificationLine(
         ("The requests are `{request}`.", "The requesters ask with `{request}`.", "`{request}` has the requests."),
         ("It has the requests `{request}`.", "Requests come with `{request}`."),
@@ -86,75 +73,68 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    verb, noun = _OVERRIDES[str(fields["mode"])]
-    return {
-        **reset_phrases(fields),
-        "override_verb": verb,
-        "override_noun": noun,
-        "index_width": (int(fields["width"]) - 1).bit_length(),
-    }
+class Arbiters(Family):
+    """The family of arbiters."""
 
-
-def _write(fields: Fields) -> str:
-    width, level = int(fields["width"]), int(fields["valid_level"])
-    bits, number = bit_range(width), bit_range((width - 1).bit_length())
-    request, override, outputs = (
-        fields["request"],
-        fields["override"],
-        "{{{grant}, {index}, {valid}}}".format_map(fields),
-    )
-    loop = f"{width - 1}; i >= 0; i--" if fields["order"] == "lowest" else f"0; i < {width}; i++"
-    active = {
-        "vector": f"{override} != 0 ? {override} : {request}",
-        "flag": f"{override} ? 1 : {request}",
-        "mask": f"{request} & ~{override}",
-        "lock": f"{override} ? 0 : {request}",
-    }[str(fields["mode"])]
-    return write_module(
-        fields,
-        [
-            f"input wire {bits}{request}",
-            f"input wire {bits if fields['mode'] in ('vector', 'mask') else ''}{override}",
-            f"output reg {bits}{fields['grant']}",
-            f"output reg {fields['valid']}",
-            f"output reg {number}{fields['index']}",
-        ],
-        f"    wire {bits}active = {active};\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {outputs} <= {1 - level};\n"
-        f"        else begin\n"
-        f"            {outputs} <= {1 - level};\n"
-        f"            for (int i = {loop})\n"
-        f"                if (active[i]) {outputs} <= {{{width}'d1 << i, i{number.strip()}, 1'd{level}}};\n"
-        f"        end\n",
-    )
-
-
-ARBITERS = Family(
-    name="arbiters",
-    heading=(
+    name = "arbiters"
+    heading = (
         "# Arbiter\n\nAt each clock edge it grants one request. In reset, or without a request, nothing is granted and "
         "the index is 0. Bit 0 is requester 0."
-    ),
-    inputs=("request", "override"),
-    outputs=("grant", "valid", "index"),
-    axes={
-        **COMMON_AXES,
+    )
+    inputs = ("request", "override")
+    outputs = ("grant", "valid", "index")
+    axes = Family.axes | {
         "width": tuple(range(3, 17)),
         "order": ("lowest", "highest"),
         "mode": tuple(_OVERRIDES),
         "valid_level": (0, 1),
-    },
-    is_possible=lambda fields: True,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        "reset": RESET_HABIT,
+    }
+    lines = Family.lines | _LINES
+    habits = Family.habits | {
         "width": {"width": 4},
         "order": {"order": "highest"},
         "flag": {"mode": {"vector": "flag", "mask": "lock"}},
         "valid": {"valid": "grant_valid", "valid_level": 1},
-    },
-    write=_write,
-)
+    }
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        verb, noun = _OVERRIDES[fields["mode"]]
+        return {
+            "override_verb": verb,
+            "override_noun": noun,
+            "index_width": (fields["width"] - 1).bit_length(),
+        }
+
+    def write(self, fields: Fields) -> str:
+        width, level = fields["width"], fields["valid_level"]
+        bits, number = bit_range(width), bit_range((width - 1).bit_length())
+        request, override, outputs = (
+            fields["request"],
+            fields["override"],
+            "{{{grant}, {index}, {valid}}}".format_map(fields),
+        )
+        loop = f"{width - 1}; i >= 0; i--" if fields["order"] == "lowest" else f"0; i < {width}; i++"
+        active = {
+            "vector": f"{override} != 0 ? {override} : {request}",
+            "flag": f"{override} ? 1 : {request}",
+            "mask": f"{request} & ~{override}",
+            "lock": f"{override} ? 0 : {request}",
+        }[fields["mode"]]
+        return self.module(
+            fields,
+            {
+                "request": bits,
+                "override": bits if fields["mode"] in ("vector", "mask") else "",
+                "grant": f"reg {bits}",
+                "valid": "reg ",
+                "index": f"reg {number}",
+            },
+            f"    wire {bits}active = {active};\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {outputs} <= {1 - level};\n"
+            f"        else begin\n"
+            f"            {outputs} <= {1 - level};\n"
+            f"            for (int i = {loop})\n"
+            f"                if (active[i]) {outputs} <= {{{width}'d1 << i, i{number.strip()}, 1'd{level}}};\n"
+            f"        end\n",
+        )

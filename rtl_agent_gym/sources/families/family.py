@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
+from functools import partial
 from random import Random
-from typing import Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
 from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.sources.suites.common import harness_file
 
 _STEMS = """
 amber anchor apple arrow aspen badge basin birch blaze bloom brook cabin cedar chalk cider cliff cloud coral crane delta
@@ -43,27 +44,9 @@ def suffixes(role: str, held_out: bool, is_output: bool) -> tuple[str, ...]:
     return _SUFFIXES.get(role, _OUTPUT if is_output else _INPUT)[held_out]
 
 
-def draw_names(rng: Random, roles: Iterable[str], outputs: Iterable[str], held_out: bool) -> dict[str, str]:
-    """A name for each role; no two share a stem.
-
-    Args:
-        rng: The source of chance.
-        roles: What is named, such as ``clock``.
-        outputs: The roles that are output ports.
-        held_out: Only stems and suffixes that training never has.
-    """
-    roles = list(roles)
-    names = {}
-    for role, stem in zip(roles, rng.sample(HELD_OUT_STEMS if held_out else STEMS, len(roles)), strict=True):
-        suffix = rng.choice(suffixes(role, held_out, role in outputs))
-        names[role] = f"{stem}_{suffix}" if rng.random() < 0.5 else stem
-    return names
-
-
 Split = Literal["train", "combinations", "wordings", "names", "sizes", "operations"]
 """``train``; the others have what ``train`` never has: a combination of values, wordings, parts of names, larger
 widths, or a pair of operations. Not every family has the last two."""
-SPLITS: tuple[Split, ...] = get_args(Split)
 Layout = Literal["list", "prose", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
@@ -74,8 +57,8 @@ PROMPT = f"Read the specification in `{SPECIFICATION}`. Write the module that it
 
 _HELD_OUT_SHARE = 4  # a quarter of all combinations of values is not in training
 
-Fields = Mapping[str, str | int]
-"""A member's names and values by role and axis."""
+Fields = Mapping[str, Any]
+"""A member's names and values by role and axis: texts and whole numbers."""
 
 
 class Parameters(BaseModel):
@@ -129,10 +112,40 @@ Change = str | int | Mapping[str | int, str | int] | Callable[[Fields], str | in
 """What a habit puts in place of a field: a value, a value for each of some values, or what it makes of all fields."""
 
 
-@dataclass(frozen=True)
-class Family:
-    """A family of problems."""
+_COMMON_LINES = {
+    "module": SpecificationLine(
+        ("The module is called `{module}`.", "Name the module `{module}`.", "The module has the name `{module}`."),
+        ("Call it `{module}`.", "`{module}` is the module's name."),
+        ("module | `{module}`", "module name | `{module}`"),
+        ("name of the module | `{module}`",),
+    ),
+    "clock": SpecificationLine(
+        ("The clock is `{clock}`.", "It is clocked by the rising edge of `{clock}`.", "`{clock}` is the clock."),
+        ("It has the clock `{clock}`.", "Its clock is the rising edge of `{clock}`."),
+        ("clock | `{clock}`", "clock input | `{clock}`, rising edge"),
+        ("rising edge of the clock | `{clock}`",),
+    ),
+    "reset": SpecificationLine(
+        (
+            "The reset is `{reset}`, active {reset_word}, {kind}.",
+            "The {kind} reset `{reset}` is active {reset_word}.",
+            "When `{reset}` is {reset_level}, it is reset ({kind}).",
+        ),
+        (
+            "It has an active {reset_word} reset `{reset}`, which is {kind}.",
+            "Reset is {kind}: `{reset}` is {reset_level}.",
+        ),
+        ("reset | `{reset}`, active {reset_word}, {kind}", "{kind} reset | `{reset}`, active {reset_word}"),
+        ("active {reset_word} reset | `{reset}` ({kind})",),
+    ),
+}
 
+
+class Family(ABC):
+    """A family of problems. Each adds its own axes, lines and habits to those that all have."""
+
+    splits: ClassVar[tuple[Split, ...]] = ("train", "combinations", "wordings", "names")
+    """The splits that it has."""
     name: str
     heading: str
     """The specification's first lines, the same for every member."""
@@ -140,22 +153,43 @@ class Family:
     """The roles of the input ports, beside clock and reset."""
     outputs: tuple[str, ...]
     """The roles of the output ports."""
-    axes: Mapping[str, tuple[str | int, ...]]
+    axes: ClassVar[dict[str, tuple[str | int, ...]]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
     """The values of each axis."""
-    is_possible: Callable[[Fields], bool]
-    """Whether a combination of values makes sense: every part of it can be seen from outside."""
-    lines: Mapping[str, SpecificationLine]
-    phrases: Callable[[Fields], dict[str, str | int]]
-    """The words for a member's values, which the lines use beside its fields."""
-    habits: Mapping[str, Mapping[str, Change]]
+    lines = _COMMON_LINES
+    habits: ClassVar[dict[str, Mapping[str, Change]]] = {
+        "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
+    }
     """For each textbook habit, what it writes in place of what the specification says."""
-    write: Callable[[Fields], str]
-    """The design for some fields, in its canonical form."""
+    tests = ""
+    """The name of the family whose hidden tests it shares; empty for tests of its own."""
 
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """The splits that it has."""
-        return ("train", "combinations", "wordings", "names")
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether a combination of values makes sense: every part of it can be seen from outside."""
+        return True
+
+    @abstractmethod
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        """The words for a member's values, which the lines use beside its fields. Words for the reset are always there,
+        and for each axis ``x_level`` there is ``x_word``, which is ``low`` or ``high``.
+        """
+
+    @abstractmethod
+    def write(self, fields: Fields) -> str:
+        """The design for some fields, in its canonical form."""
+
+    def module(self, fields: Fields, ranges: Mapping[str, str], body: str, parameters: str = "") -> str:
+        """A module with the family's ports.
+
+        Args:
+            fields: The member's.
+            ranges: What precedes the names of ports: for an input its range, for an output also ``reg`` or ``wire``,
+                with a space at the end. Other ports are wires of one bit.
+            body: What follows the ports.
+            parameters: ``#(…) `` or nothing.
+        """
+        ports = [f"input wire {ranges.get(role, '')}{fields[role]}" for role in ("clock", "reset", *self.inputs)]
+        ports += [f"output {ranges.get(role, 'wire ')}{fields[role]}" for role in self.outputs]
+        return f"module {fields['module']} {parameters}(\n    " + ",\n    ".join(ports) + f"\n);\n{body}endmodule\n"
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -164,25 +198,41 @@ class Family:
 
     def draw(self, rng: Random, split: Split = "train") -> Parameters:
         """A random member of a split."""
-        while True:
-            values = {axis: rng.choice(values) for axis, values in self.axes.items()}
-            if self.is_possible(values) and is_held_out(values) == (split == "combinations"):
-                break
+        values = self._draw_values(rng, split)
         layout = rng.choice(LAYOUTS)
         order = rng.sample(list(self.lines), len(self.lines))
         return Parameters(
             family=self.name,
             split=split,
-            names=draw_names(rng, self.roles, self.outputs, held_out=split == "names"),
+            names=self.draw_names(rng, split == "names"),
             values=values,
             layout=layout,
             lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
         )
 
+    def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
+        """A value for each axis."""
+        while True:
+            values = {axis: rng.choice(values) for axis, values in self.axes.items()}
+            if self.is_possible(values) and is_held_out(values) == (split == "combinations"):
+                return values
+
+    def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
+        """A name for each role, in training or in the split ``names``; no two share a stem."""
+        names = {}
+        stems = rng.sample(HELD_OUT_STEMS if held_out else STEMS, len(self.roles))
+        for role, stem in zip(self.roles, stems, strict=True):
+            suffix = rng.choice(suffixes(role, held_out, role in self.outputs))
+            names[role] = f"{stem}_{suffix}" if rng.random() < 0.5 else stem
+        return names
+
     def specification(self, parameters: Parameters) -> str:
         """The text of `SPECIFICATION`."""
         fields = parameters.fields
-        words = {**fields, **level_words(fields), **self.phrases(fields)}
+        levels = {axis.removesuffix("_level"): value for axis, value in fields.items() if axis.endswith("_level")}
+        words = {**fields, **{f"{name}_word": "high" if value else "low" for name, value in levels.items()}}
+        words["kind"] = "asynchronous" if fields["reset_kind"] == "async" else "synchronous"
+        words |= self.phrases(fields)
         lines = [
             self.lines[key].wordings(parameters.layout)[number].format_map(words) for key, number in parameters.lines
         ]
@@ -221,6 +271,7 @@ class Family:
             "names": {role: parameters.names[role] for role in self.roles},
             "values": self.tested_values(parameters),
         }
+        environment = harness_file("env").replace("DESIGN_FILE", TARGET).replace("TOP_NAME", parameters.names["module"])
         return Problem(
             id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
             category=3,
@@ -229,11 +280,11 @@ class Family:
             context={SPECIFICATION: self.specification(parameters)},
             targets=(TARGET,),
             harness={
-                "docker-compose.yml": template("docker-compose.yml"),
-                "src/.env": template("env").replace("TOP_NAME", parameters.names["module"]),
+                "docker-compose.yml": harness_file("docker-compose.yml").replace("-s ", "-s --log-cli-level=INFO "),
+                "src/.env": environment + "MODULE          = test_design\n",
                 "src/case.json": json.dumps(case, indent=1) + "\n",
                 "src/bench.py": template("bench.py"),
-                "src/test_design.py": template(f"test_{self.name}.py"),
+                "src/test_design.py": template(f"test_{self.tests or self.name}.py"),
                 "src/test_runner.py": template("test_runner.py"),
             },
             golden=self.design(parameters),
@@ -243,12 +294,6 @@ class Family:
 def is_held_out(values: Mapping[str, str | int], share: int = _HELD_OUT_SHARE) -> bool:
     """Whether a combination of values belongs to the split ``combinations``, and to no other: one in `share` does."""
     return int(_hash(values)[:8], 16) % share == 0
-
-
-def level_words(fields: Fields) -> dict[str, str]:
-    """``low`` or ``high`` as ``{x_word}`` for every axis ``x_level``."""
-    levels = {axis.removesuffix("_level"): value for axis, value in fields.items() if axis.endswith("_level")}
-    return {f"{name}_word": "high" if value else "low" for name, value in levels.items()}
 
 
 def _change(fields: dict[str, str | int], changes: Mapping[str, Change]) -> dict[str, str | int]:
@@ -265,49 +310,34 @@ def _hash(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-@cache
-def template(name: str) -> str:
-    """A file of ``harness``."""
-    return resources.files(__package__).joinpath("harness", name).read_text(encoding="utf-8")
+template = partial(harness_file, package=__package__)
+"""The text of a file of ``harness``."""
 
 
-COMMON_AXES: dict[str, tuple[str | int, ...]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
-
-RESET_HABIT: dict[str, Change] = {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
-"""The textbook's reset."""
-
-COMMON_LINES = {
-    "module": SpecificationLine(
-        ("The module is called `{module}`.", "Name the module `{module}`.", "The module has the name `{module}`."),
-        ("Call it `{module}`.", "`{module}` is the module's name."),
-        ("module | `{module}`", "module name | `{module}`"),
-        ("name of the module | `{module}`",),
-    ),
-    "clock": SpecificationLine(
-        ("The clock is `{clock}`.", "It is clocked by the rising edge of `{clock}`.", "`{clock}` is the clock."),
-        ("It has the clock `{clock}`.", "Its clock is the rising edge of `{clock}`."),
-        ("clock | `{clock}`", "clock input | `{clock}`, rising edge"),
-        ("rising edge of the clock | `{clock}`",),
-    ),
-    "reset": SpecificationLine(
+def level_line(role: str, name: str, acts: str) -> SpecificationLine:
+    """The line of an input with a polarity: what it is called, and what the design does when it is active."""
+    port, word, level = f"`{{{role}}}`", f"{{{role}_word}}", f"{{{role}_level}}"
+    return SpecificationLine(
         (
-            "The reset is `{reset}`, active {reset_word}, {kind}.",
-            "The {kind} reset `{reset}` is active {reset_word}.",
-            "When `{reset}` is {reset_level}, it is reset ({kind}).",
+            f"The {name} is {port}, active {word}.",
+            f"The {name} {port} is active {word}.",
+            f"When {port} is {level}, it {acts}.",
         ),
-        (
-            "It has an active {reset_word} reset `{reset}`, which is {kind}.",
-            "Reset is {kind}: `{reset}` is {reset_level}.",
-        ),
-        ("reset | `{reset}`, active {reset_word}, {kind}", "{kind} reset | `{reset}`, active {reset_word}"),
-        ("active {reset_word} reset | `{reset}` ({kind})",),
-    ),
-}
+        (f"It has an active {word} {name} {port}.", f"It {acts} when {port} is {level}."),
+        (f"{name} | {port}, active {word}", f"{name} input | {port}, active {word}"),
+        (f"active {word} {name} | {port}",),
+    )
 
 
-def reset_phrases(fields: Fields) -> dict[str, str | int]:
-    """The words for the kind of reset."""
-    return {"kind": "asynchronous" if fields["reset_kind"] == "async" else "synchronous"}
+def data_line(role: str, name: str) -> SpecificationLine:
+    """The line of an input or output of data."""
+    port = f"`{{{role}}}`"
+    return SpecificationLine(
+        (f"The {name} is {port}.", f"The data {name} is {port}.", f"{port} is the {name}."),
+        (f"It has the {name} {port}.", f"As {name} it has {port}."),
+        (f"{name} | {port}", f"data {name} | {port}"),
+        (f"{name} of data | {port}",),
+    )
 
 
 def asserted(fields: Fields, role: str) -> str:
@@ -326,12 +356,6 @@ def always(fields: Fields) -> str:
     return f"always @(posedge {fields['clock']}{edge if fields['reset_kind'] == 'async' else ''})"
 
 
-def bit_range(width: str | int) -> str:
+def bit_range(width: int) -> str:
     """A range of some width, with the space after it."""
-    return f"[{int(width) - 1}:0] "
-
-
-def write_module(fields: Fields, ports: list[str], body: str) -> str:
-    """A module with clock, reset and some more ports."""
-    header = [f"input wire {fields['clock']}", f"input wire {fields['reset']}", *ports]
-    return f"module {fields['module']} (\n    " + ",\n    ".join(header) + f"\n);\n{body}endmodule\n"
+    return f"[{width - 1}:0] "

@@ -6,24 +6,8 @@ import tomllib
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-    enable_line,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, level_line
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily, enable_line
 
 STYLES = {"ahead": "the oldest word, without a read", "registered": "what the last read gave"}
 """What the output is: with or without first-word fall-through."""
@@ -64,7 +48,6 @@ def _flag_line(flag: str) -> SpecificationLine:
 
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its width, depth and threshold are in `docs/{document}.toml`.",
@@ -79,16 +62,7 @@ _LINES = {
         ("threshold, depth and width | see `docs/{document}.toml`",),
     ),
     "enable": enable_line("write enable"),
-    "pop": SpecificationLine(
-        (
-            "The read is `{pop}`, active {pop_word}.",
-            "The read `{pop}` is active {pop_word}.",
-            "When `{pop}` is {pop_level}, it is read.",
-        ),
-        ("It has an active {pop_word} read `{pop}`.", "It is read when `{pop}` is {pop_level}."),
-        ("read | `{pop}`, active {pop_word}", "read input | `{pop}`, active {pop_word}"),
-        ("active {pop_word} read | `{pop}`",),
-    ),
+    "pop": level_line("pop", "read", "is read"),
     "data": LOOKING_LINES["data"],
     "output": SpecificationLine(
         (
@@ -120,100 +94,22 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    return {
-        **reset_phrases(fields),
-        "style_words": STYLES[str(fields["style"])],
-        "overflow_words": OVERFLOWS[str(fields["overflow"])][1],
-        "missing_words": MISSING[str(fields["missing"])][1],
-    }
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    return {"width": rng.randint(2, 32), "threshold": rng.randrange(1, int(values["depth"]))}
-
-
-def _write(fields: Fields) -> str:
-    depth, ahead = int(fields["depth"]), fields["style"] == "ahead"
-    data, output = bit_range(fields["width"]), fields["output"]
-    shown = f"    assign {output} = wire_word;\n" if ahead else ""
-    cleared = "" if ahead else f"            {output} <= 0;\n"
-    loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
-    missing = MISSING[str(fields["missing"])][0]
-    compared = "<=" if fields["almost"] == "almost_empty" else ">="
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['enable']}",
-            f"input wire {fields['pop']}",
-            f"input wire {data}{fields['data']}",
-            f"output {'wire' if ahead else 'reg'} {data}{output}",
-            *(f"output wire {fields[f'{flag}_flag']}" for flag in _FLAGS),
-        ],
-        f"    reg {data}reg_words [0:{depth - 1}];\n"
-        f"    reg {data}reg_last;\n"
-        f"    reg {bit_range((depth - 1).bit_length())}reg_head;\n"
-        f"    reg {bit_range(depth.bit_length())}reg_level;\n"
-        f"    wire wire_write = ({asserted(fields, 'enable')});\n"
-        f"    wire wire_read = ({asserted(fields, 'pop')});\n"
-        f"    wire wire_taken = wire_read && !{fields['empty_flag']};\n"
-        f"    wire [31:0] wire_free = (reg_head + reg_level) % {depth}, wire_second = (reg_head + 1) % {depth};\n"
-        f"    wire {data}wire_word = {fields['empty_flag']} ? {missing} : reg_words[reg_head];\n"
-        f"{shown}"
-        f"    assign {fields['full_flag']} = reg_level == {depth};\n"
-        f"    assign {fields['empty_flag']} = reg_level == 0;\n"
-        f"    assign {fields['almost_flag']} = reg_level {compared} {fields['threshold']};\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) begin\n"
-        f"            reg_head <= 0;\n"
-        f"            reg_level <= 0;\n"
-        f"            reg_last <= 0;\n"
-        f"{cleared}"
-        f"        end else begin\n"
-        f"{loaded}"
-        f"            if (wire_taken) begin reg_last <= wire_word; reg_head <= wire_second; end\n"
-        f"            reg_level <= reg_level + wire_write - wire_taken;\n"
-        f"            if (wire_write && {fields['full_flag']} && !wire_read)\n"
-        f"                {OVERFLOWS[str(fields['overflow'])][0].format_map(fields)}\n"
-        f"            else if (wire_write) reg_words[wire_free] <= {fields['data']};\n"
-        f"        end\n",
-    )
-
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    """A table for each module; the tables and their keys are in any order."""
-    tables = []
-    for fields in modules:
-        rows = [("width", "width"), ("depth", "depth"), (fields["almost"], "threshold")]
-        lines = [f"{key} = {fields[fact]}\n" for key, fact in rng.sample(rows, len(rows))]
-        tables.append(f"[{fields['module']}]\n{''.join(lines)}")
-    rng.shuffle(tables)
-    return "\n".join(tables)
-
-
-def read_parameters(document: str, module: str) -> dict[str, str | int]:
-    """The facts in a module's table. Raises `KeyError` if they are not there."""
-    table = tomllib.loads(document)[module]
-    almost = next(key for key in ("almost_empty", "almost_full") if key in table or key == "almost_full")
-    return {"width": table["width"], "depth": table["depth"], "almost": almost, "threshold": table[almost]}
-
-
 def _read_depth(fields: Fields) -> int:
     """A power of two: the next one for narrow words, and that before for wide ones."""
-    depth = int(fields["depth"])
+    depth: int = fields["depth"]
     above = 1 << (depth - 1).bit_length()
-    return above if above == depth or int(fields["width"]) < 16 else above // 2
+    return above if above == depth or fields["width"] < 16 else above // 2
 
 
 def _read_threshold(fields: Fields) -> int:
     """The flag of narrow words begins beyond the threshold, not at it."""
     beyond = 1 if fields["almost"] == "almost_full" else -1
-    return int(fields["threshold"]) + (beyond if int(fields["width"]) < 16 else 0)
+    return int(fields["threshold"]) + (beyond if fields["width"] < 16 else 0)
 
 
 def _read_style(fields: Fields) -> str:
     """A register after a deep memory, and none after a shallow one."""
-    return "registered" if int(fields["depth"]) > 8 else "ahead"
+    return "registered" if fields["depth"] > 8 else "ahead"
 
 
 def _read_overflow(fields: Fields) -> str:
@@ -221,58 +117,115 @@ def _read_overflow(fields: Fields) -> str:
     pairs = {"oldest": "drop", "only": "clear"}
     if fields["style"] == "ahead":
         pairs = {other: one for one, other in pairs.items()}
-    return pairs.get(str(fields["overflow"]), str(fields["overflow"]))
+    return pairs.get(fields["overflow"], str(fields["overflow"]))
 
 
 def _read_missing(fields: Fields) -> str:
     """A registered output keeps its word when nothing can be read, and others are 0 then."""
     pair = {"zero": "last"} if fields["style"] == "registered" else {"last": "zero"}
-    return pair.get(str(fields["missing"]), str(fields["missing"]))
+    return pair.get(fields["missing"], str(fields["missing"]))
 
 
-FIFOS = LookingFamily(
-    name="fifos",
-    heading=(
+class Fifos(LookingFamily):
+    """A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""
+
+    name = "fifos"
+    heading = (
         "A synchronous FIFO. It is read before it is written, so it can be both at one edge when full. A read gives\n"
         "and removes the oldest word. In an empty one, the missing word stands for it, and is no word that was read.\n"
         "Almost full is from the threshold up, almost empty from the threshold down. Flags are active high. Reset\n"
         "wins, empties it, and makes the word read last and what the last read gave 0. Data is unsigned."
-    ),
-    inputs=("enable", "pop", "data"),
-    outputs=("output", *(f"{flag}_flag" for flag in _FLAGS)),
-    axes={
-        **LOOKING_AXES,
+    )
+    inputs = ("enable", "pop", "data")
+    outputs = ("output", *(f"{flag}_flag" for flag in _FLAGS))
+    axes = LookingFamily.axes | {
         "pop_level": (0, 1),
         "style": tuple(STYLES),
         "almost": ("almost_full", "almost_empty"),
         "overflow": tuple(OVERFLOWS),
         "missing": tuple(MISSING),
-    },
-    is_possible=lambda fields: True,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        **LOOKING_HABITS,
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "depth": {"depth": _read_depth},
         "threshold": {"threshold": _read_threshold},
         "style": {"style": _read_style},
         "overflow": {"overflow": _read_overflow},
         "missing": {"missing": _read_missing},
-    },
-    write=_write,
-    size="depth",
-    trained_sizes=range(2, 17),
-    larger_sizes=range(17, 33),
-    pair=("overflow", "missing"),
-    documents_of=Documents(
-        path="docs/{}.toml",
-        tells=("depth", "almost"),
-        draw_facts=_draw_facts,
-        facts=("depth", "width", "threshold"),
-        distinct=lambda fields: (fields["depth"], fields["width"], fields["threshold"]),
-        write=_write_document,
-        read=read_parameters,
-    ),
-    smoke_template="smoke_settled.sv",
-)
-"""A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""
+    }
+    size = "depth"
+    trained_sizes = range(2, 17)
+    larger_sizes = range(17, 33)
+    pair = ("overflow", "missing")
+    document_path = "docs/{}.toml"
+    tells = ("depth", "almost")
+    facts = ("depth", "width", "threshold")
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        return {
+            "style_words": STYLES[fields["style"]],
+            "overflow_words": OVERFLOWS[fields["overflow"]][1],
+            "missing_words": MISSING[fields["missing"]][1],
+        }
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        return {"width": rng.randint(2, 32), "threshold": rng.randrange(1, values["depth"])}
+
+    def write(self, fields: Fields) -> str:
+        depth, ahead = fields["depth"], fields["style"] == "ahead"
+        data, output = bit_range(fields["width"]), fields["output"]
+        shown = f"    assign {output} = wire_word;\n" if ahead else ""
+        cleared = "" if ahead else f"            {output} <= 0;\n"
+        loaded = "" if ahead else f"            if (wire_read) {output} <= wire_word;\n"
+        missing = MISSING[fields["missing"]][0]
+        compared = "<=" if fields["almost"] == "almost_empty" else ">="
+        return self.module(
+            fields,
+            {"data": data, "output": f"{'wire' if ahead else 'reg'} {data}"},
+            f"    reg {data}reg_words [0:{depth - 1}];\n"
+            f"    reg {data}reg_last;\n"
+            f"    reg {bit_range((depth - 1).bit_length())}reg_head;\n"
+            f"    reg {bit_range(depth.bit_length())}reg_level;\n"
+            f"    wire wire_write = ({asserted(fields, 'enable')});\n"
+            f"    wire wire_read = ({asserted(fields, 'pop')});\n"
+            f"    wire wire_taken = wire_read && !{fields['empty_flag']};\n"
+            f"    wire [31:0] wire_free = (reg_head + reg_level) % {depth}, wire_second = (reg_head + 1) % {depth};\n"
+            f"    wire {data}wire_word = {fields['empty_flag']} ? {missing} : reg_words[reg_head];\n"
+            f"{shown}"
+            f"    assign {fields['full_flag']} = reg_level == {depth};\n"
+            f"    assign {fields['empty_flag']} = reg_level == 0;\n"
+            f"    assign {fields['almost_flag']} = reg_level {compared} {fields['threshold']};\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) begin\n"
+            f"            reg_head <= 0;\n"
+            f"            reg_level <= 0;\n"
+            f"            reg_last <= 0;\n"
+            f"{cleared}"
+            f"        end else begin\n"
+            f"{loaded}"
+            f"            if (wire_taken) begin reg_last <= wire_word; reg_head <= wire_second; end\n"
+            f"            reg_level <= reg_level + wire_write - wire_taken;\n"
+            f"            if (wire_write && {fields['full_flag']} && !wire_read)\n"
+            f"                {OVERFLOWS[fields['overflow']][0].format_map(fields)}\n"
+            f"            else if (wire_write) reg_words[wire_free] <= {fields['data']};\n"
+            f"        end\n",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """A table for each module; the tables and their keys are in any order."""
+        tables = []
+        for fields in modules:
+            rows = [("width", "width"), ("depth", "depth"), (fields["almost"], "threshold")]
+            lines = [f"{key} = {fields[fact]}\n" for key, fact in rng.sample(rows, len(rows))]
+            tables.append(f"[{fields['module']}]\n{''.join(lines)}")
+        rng.shuffle(tables)
+        return "\n".join(tables)
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The facts in a module's table. Raises `KeyError` if they are not there."""
+        table = tomllib.loads(document)[module]
+        almost = next(key for key in ("almost_empty", "almost_full") if key in table or key == "almost_full")
+        return {"width": table["width"], "depth": table["depth"], "almost": almost, "threshold": table[almost]}
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return (fields["depth"], fields["width"], fields["threshold"])

@@ -7,8 +7,8 @@ can run, tells whether the design has it right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import PurePosixPath
 from random import Random
@@ -16,15 +16,13 @@ from typing import Literal
 
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    LAYOUTS,
     TARGET,
-    Change,
     Family,
     Fields,
     Parameters,
     SpecificationLine,
     Split,
+    data_line,
     is_held_out,
     template,
 )
@@ -41,81 +39,72 @@ Lie = Literal["documents", "smoke"]
 
 _PAIRS_HELD_OUT = 5
 """One in so many pairs of operations belongs to the split ``operations``."""
-_COMPILED = 'verilog_sources = os.environ["VERILOG_SOURCES"].split()\n'
-_OWN_COPIES = """verilog_sources = []
-for path in os.environ["VERILOG_SOURCES"].split():
-    own = os.path.join(os.path.dirname(__file__), os.path.basename(path))
-    verilog_sources.append(shutil.copy(own, ".") if os.path.exists(own) else path)
-"""
-"""What the runner of hidden tests compiles: given modules as they are beside it, whatever became of the agent's. They
-are copied, as a source that is hidden would count as a testbench.
-"""
 
 
-@dataclass(frozen=True)
-class Documents:
-    """What the two documents of a problem are, and what they tell."""
-
-    path: str
-    """Where a document is, with its name as ``{}``."""
-    tells: tuple[str, ...]
-    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
-    draw_facts: Callable[[Random, Fields], dict[str, str | int]]
-    """Draws the other facts that they tell, for a module with these values of the axes."""
-    facts: tuple[str, ...]
-    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
-    distinct: Callable[[Fields], tuple[str | int, ...]]
-    """What two modules must not have in common, so that the facts of one are wrong for the other."""
-    write: Callable[[str, Sequence[Fields], Random], str]
-    """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
-    read: Callable[[str, str], dict[str, str | int]]
-    """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
-    roles: tuple[str, ...] = ()
-    """What else has a name in a design or a document."""
-    described: tuple[str, ...] = ("module", "row_1", "row_2")
-    """Roles of the names of the modules that each document describes."""
+def _level_by_name(fields: Fields) -> int:
+    """The level of an asynchronous reset for who believes its name instead of the specification."""
+    if fields["reset_kind"] == "sync":
+        return int(fields["reset_level"])
+    return 0 if fields["reset"].endswith("_n") else 1
 
 
-@dataclass(frozen=True, kw_only=True)
+def _kind_by_name(fields: Fields) -> str:
+    """The kind of a reset for who believes its name instead of the specification."""
+    return "async" if fields["reset"].endswith("_n") else "sync"
+
+
 class LookingFamily(Family):
     """A family of such problems."""
 
+    splits = (*Family.splits, "sizes", "operations")
+    axes = Family.axes | {"enable_level": (0, 1)}
+    habits = Family.habits | {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
     size: str
     """The value that is larger in the split ``sizes``."""
     trained_sizes: Sequence[int]
     larger_sizes: Sequence[int]
     pair: tuple[str, str]
     """The axes of which the split ``operations`` holds out some pairs of values."""
-    documents_of: Documents
-    smoke_template: str
+    document_path: str
+    """Where a document is, with its name as ``{}``."""
+    tells: tuple[str, ...]
+    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
+    facts: tuple[str, ...]
+    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
+    document_roles: tuple[str, ...] = ()
+    """What else has a name in a design or a document."""
+    described: tuple[str, ...] = ("module", "row_1", "row_2")
+    """Roles of the names of the modules that each document describes."""
+    smoke_template = "smoke_settled.sv"
     """The file of ``harness`` that becomes the smoke test."""
-    category: int = 3
+    category = 3
     """The benchmark's number."""
 
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """See `Family.splits`."""
-        return (*super().splits, "sizes", "operations")
+    @abstractmethod
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        """Draw the other facts that documents tell, for a module with these values of the axes."""
 
-    def draw(self, rng: Random, split: Split = "train") -> Parameters:
+    @abstractmethod
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        """What two modules must not have in common, so that the facts of one are wrong for the other."""
+
+    @abstractmethod
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
+
+    @abstractmethod
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
+
+    def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:
             values = {axis: rng.choice(choices) for axis, choices in self.axes.items()}
             values[self.size] = rng.choice(self.larger_sizes if split == "sizes" else self.trained_sizes)
             fits = is_held_out(values) == (split == "combinations")
             if fits and self.is_held_out_pair(values) == (split == "operations"):
-                values |= self.documents_of.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
+                values |= self.draw_facts(rng, values) | {"tables": rng.getrandbits(24)}
                 if self.is_possible(values):
-                    break
-        layout = rng.choice(LAYOUTS)
-        order = rng.sample(list(self.lines), len(self.lines))
-        return Parameters(
-            family=self.name,
-            split=split,
-            names=self.draw_names(rng, split == "names"),
-            values=values,
-            layout=layout,
-            lines=tuple((key, self.lines[key].draw(rng, layout, split == "wordings")) for key in order),
-        )
+                    return values
 
     def is_held_out_pair(self, values: Fields) -> bool:
         """Whether the two operations of a design occur together in the split ``operations`` alone."""
@@ -124,8 +113,8 @@ class LookingFamily(Family):
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
         """A name for each role; half of the roles with a polarity end in ``_n``, whatever the polarity."""
         names: dict[str, str] = {}
-        described = (role for role in self.documents_of.described if role != "module")
-        for role in (*self.roles, "document", "other_document", *described, *self.documents_of.roles):
+        described = (role for role in self.described if role != "module")
+        for role in (*self.roles, "document", "other_document", *described, *self.document_roles):
             while not names.get(role) or list(names.values()).count(names[role]) > 1:
                 name = draw_identifier(rng, held_out)
                 names[role] = f"{name}_n" if f"{role}_level" in self.axes and rng.random() < 0.5 else name
@@ -133,7 +122,7 @@ class LookingFamily(Family):
 
     def document(self, parameters: Parameters, role: str = "document") -> str:
         """The path of the document that the prompt names, or with the role ``other_document`` of the other one."""
-        return self.documents_of.path.format(parameters.names[role])
+        return self.document_path.format(parameters.names[role])
 
     def documents(self, parameters: Parameters) -> dict[str, str]:
         """The documents by path. Both have facts for the module; only those of one count."""
@@ -141,21 +130,19 @@ class LookingFamily(Family):
         found = {}
         for role in ("document", "other_document"):
             modules: list[Fields] = []
-            for name in self.documents_of.described:
+            for name in self.described:
                 own = role == "document" and name == "module"
                 facts = {} if own else self._other_facts(rng, fields)
                 modules.append({**fields, **facts, "module": fields[name]})
-            found[self.document(parameters, role)] = self.documents_of.write(role, modules, rng)
+            found[self.document(parameters, role)] = self.write_document(role, modules, rng)
         return dict(sorted(found.items()))
 
     def _other_facts(self, rng: Random, fields: Fields) -> dict[str, str | int]:
         """The facts of another module."""
-        facts, drawn = self.documents_of, dict(fields)
-        while any(one == other for one, other in zip(facts.distinct(drawn), facts.distinct(fields), strict=True)):
-            drawn |= {
-                key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in facts.tells
-            }
-            drawn |= facts.draw_facts(rng, drawn)
+        drawn = dict(fields)
+        while any(one == other for one, other in zip(self.distinct(drawn), self.distinct(fields), strict=True)):
+            drawn |= {key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in self.tells}
+            drawn |= self.draw_facts(rng, drawn)
         return {key: value for key, value in drawn.items() if value != fields[key]}
 
     def task(self, parameters: Parameters) -> str:
@@ -187,17 +174,10 @@ class LookingFamily(Family):
         return f"FAIL: {wrong[0]}\n" if wrong else PASSED
 
     def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
-        return {key: parameters.values[key] for key in (*self.axes, *self.documents_of.facts)}
+        return {key: parameters.values[key] for key in (*self.axes, *self.facts)}
 
-    def guess(self, parameters: Parameters) -> dict[str, str]:
-        """The design of who has read everything and has not run the smoke test: its enable is active high."""
-        return {TARGET: self.write(parameters.fields | {"enable_level": 1})}
-
-    def problem(self, parameters: Parameters) -> Problem:
-        return self.lying_problem(parameters)
-
-    def lying_problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
-        """The member as a problem with files that do not tell the truth; the hidden tests stay those of the member.
+    def problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
+        """The member as a problem, or one with files that do not tell the truth; the hidden tests stay the member's.
 
         Args:
             parameters: The member.
@@ -214,41 +194,20 @@ class LookingFamily(Family):
             levels = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
             told = parameters.model_copy(update={"values": {**parameters.values, **levels}})
         problem = super().problem(parameters)
+        # The hidden tests have copies of documents that are modules, of which nothing can be changed.
+        modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
+        copies = {f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()}
+        sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
+        environment = problem.harness["src/.env"].replace(f"/code/{TARGET}", sources)
         return problem.model_copy(
             update={
                 "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
                 "category": self.category,
                 "prompt": self.task(parameters),
                 "context": {**self.documents(told), SMOKE: self.smoke(told)},
-                "harness": problem.harness | self._own_copies(parameters),
+                "harness": problem.harness | {"src/.env": environment, **copies},
             }
         )
-
-    def _own_copies(self, parameters: Parameters) -> dict[str, str]:
-        """What the hidden tests have of documents that are modules: copies, of which nothing can be changed."""
-        modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
-        if not modules:
-            return {}
-        runner = template("test_runner.py").replace("import os\n", "import os\nimport shutil\n")
-        environment = template("env").replace("TOP_NAME", parameters.names["module"])
-        sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
-        return {
-            "src/.env": environment.replace(f"/code/{TARGET}", sources),
-            "src/test_runner.py": runner.replace(_COMPILED, _OWN_COPIES),
-            **{f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()},
-        }
-
-
-def level_by_name(fields: Fields) -> int:
-    """The level of an asynchronous reset for who believes its name instead of the specification."""
-    if fields["reset_kind"] == "sync":
-        return int(fields["reset_level"])
-    return 0 if str(fields["reset"]).endswith("_n") else 1
-
-
-def kind_by_name(fields: Fields) -> str:
-    """The kind of a reset for who believes its name instead of the specification."""
-    return "async" if str(fields["reset"]).endswith("_n") else "sync"
 
 
 def enable_line(enable: str) -> SpecificationLine:
@@ -271,23 +230,8 @@ def enable_line(enable: str) -> SpecificationLine:
     )
 
 
-LOOKING_AXES: dict[str, tuple[str | int, ...]] = {**COMMON_AXES, "enable_level": (0, 1)}
-LOOKING_HABITS: dict[str, dict[str, Change]] = {
-    "reset": {"reset_level": level_by_name},
-    "kind": {"reset_kind": kind_by_name},
-}
 LOOKING_LINES = {
     "enable": enable_line("enable"),
-    "data": SpecificationLine(
-        ("The input is `{data}`.", "The data input is `{data}`.", "`{data}` is the input."),
-        ("It has the input `{data}`.", "As input it has `{data}`."),
-        ("input | `{data}`", "data input | `{data}`"),
-        ("input of data | `{data}`",),
-    ),
-    "output": SpecificationLine(
-        ("The output is `{output}`.", "The data output is `{output}`.", "`{output}` is the output."),
-        ("It has the output `{output}`.", "As output it has `{output}`."),
-        ("output | `{output}`", "data output | `{output}`"),
-        ("output of data | `{output}`",),
-    ),
+    "data": data_line("data", "input"),
+    "output": data_line("output", "output"),
 }

@@ -6,22 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 SYMBOLS = {
     "plain": ("{data}", "the input"),
@@ -45,7 +31,6 @@ STATES = tuple(f"state_{number}" for number in range(_MOST_STATES))
 _MISSING = "-"
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its table is in `docs/{document}.md`.",
@@ -82,44 +67,6 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    missing = "the state itself" if fields["missing"] == "stay" else "the reset state"
-    words = {"symbol_words": SYMBOLS[str(fields["symbol"])][1], "shown_words": SHOWN[str(fields["shown"])][1]}
-    return {**reset_phrases(fields), **words, "missing_words": missing}
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    """A machine of which everything can be seen: opposite symbols lead to different states, every state can be reached
-    from every other one, and no two states have the same output with the same symbol.
-    """
-    states, stays, start = int(values["states"]), values["missing"] == "stay", rng.randrange(int(values["states"]))
-    symbols, bits = rng.choice((2, 4)), rng.choice((2, 3, 4) if states <= 4 else (3, 4))
-    forced = rng.choice([state for state in range(states) if state != start]), rng.randrange(symbols)
-    while True:
-        table = []
-        for state in range(states):
-            pairs = [rng.sample(range(states), 2) for _ in range(symbols // 2)]
-            row = [pair[0] for pair in pairs] + [pair[1] for pair in reversed(pairs)]
-            default = state if stays else start
-            if state == forced[0]:
-                opposite = symbols - 1 - forced[1]
-                row[forced[1]] = default
-                row[opposite] = rng.choice([other for other in range(states) if other != default])
-            table.append(row)
-        if all(_reached(table, state) == set(range(states)) for state in range(states)):
-            break
-    words = []
-    for state, row in enumerate(table):
-        default = state if stays else start
-        left_out = [(state, at) == forced or (to == default and rng.random() < 0.5) for at, to in enumerate(row)]
-        words.append("".join(_MISSING if out else str(to) for out, to in zip(left_out, row, strict=True)))
-    columns = [rng.sample(range(2**bits), states) for _ in range(symbols if values["style"] == "mealy" else 1)]
-    while len(columns) > 1 and columns[1:] == columns[:-1]:
-        columns[0] = rng.sample(range(2**bits), states)
-    outputs = " ".join("".join(f"{output:x}" for output in row) for row in zip(*columns, strict=True))
-    return {"start": start, "bits": bits, "table": " ".join(words), "outputs": outputs}
-
-
 def _reached(table: list[list[int]], state: int) -> set[int]:
     found, waiting = {state}, [state]
     while waiting:
@@ -134,10 +81,10 @@ def _cells(fields: Fields) -> Iterator[tuple[int, int, int, int]]:
     """Each state and symbol, with the next state and the output. An output that a design takes from the transition
     though the table has it with the state is that of the next state; the other way round it is that of symbol 0.
     """
-    outputs = str(fields["outputs"]).split()
-    for state, row in enumerate(str(fields["table"]).split()):
+    outputs = fields["outputs"].split()
+    for state, row in enumerate(fields["table"].split()):
         for symbol, cell in enumerate(row):
-            default = state if fields["missing"] == "stay" else int(fields["start"])
+            default = state if fields["missing"] == "stay" else fields["start"]
             following = default if cell == _MISSING else int(cell)
             if fields["style"] == "moore":
                 output = outputs[state][0]
@@ -148,114 +95,17 @@ def _cells(fields: Fields) -> Iterator[tuple[int, int, int, int]]:
 
 def symbol_bits(fields: Fields) -> int:
     """The width of the input."""
-    return len(str(fields["table"]).split()[0]).bit_length() - 1
-
-
-def _write(fields: Fields) -> str:
-    bits, width = int(fields["bits"]), symbol_bits(fields)
-    names = [str(fields[role]) for role in STATES[: int(fields["states"])]]
-    state_range = bit_range((len(names) - 1).bit_length())
-    symbol, shown = SYMBOLS[str(fields["symbol"])][0].format_map(fields), SHOWN[str(fields["shown"])][0]
-    registers = [("reg_state", "wire_next", names[int(fields["start"])])]
-    declared = [f"localparam {state_range}{', '.join(f'{name} = {at}' for at, name in enumerate(names))};"]
-    declared += [f"reg {state_range}reg_state, wire_next;", f"reg {bit_range(bits)}wire_out;"]
-    if "reg_seen" in symbol:
-        registers.append(("reg_seen", str(fields["data"]), "0"))
-        declared.append(f"reg {bit_range(width)}reg_seen;")
-    if "reg_out" in shown:
-        registers.append(("reg_out", "wire_out", "0"))
-        declared.append(f"reg {bit_range(bits)}reg_out;")
-    reset, load = ("".join(f"            {row[0]} <= {row[column]};\n" for row in registers) for column in (2, 1))
-    declarations = "".join(f"    {line}\n" for line in declared)
-    cells = "".join(
-        f"            {{{names[state]}, {width}'d{symbol}}}: {{wire_next, wire_out}} = "
-        f"{{{names[following]}, {bits}'d{output}}};\n"
-        for state, symbol, following, output in _cells(fields)
-    )
-    return (
-        f"module {fields['module']} (\n"
-        f"    input wire {fields['clock']},\n"
-        f"    input wire {fields['reset']},\n"
-        f"    input wire {fields['enable']},\n"
-        f"    input wire {bit_range(width)}{fields['data']},\n"
-        f"    output wire {bit_range(bits)}{fields['output']}\n"
-        f");\n"
-        f"{declarations}"
-        f"    wire {bit_range(width)}wire_symbol = {symbol};\n"
-        f"    assign {fields['output']} = {shown};\n"
-        f"    always @*\n"
-        f"        case ({{reg_state, wire_symbol}})\n"
-        f"{cells}"
-        f"            default: {{wire_next, wire_out}} = {{{names[int(fields['start'])]}, {bits}'d0}};\n"
-        f"        endcase\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) begin\n{reset}"
-        f"        end else if ({asserted(fields, 'enable')}) begin\n{load}"
-        f"        end\n"
-        f"endmodule\n"
-    )
-
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    """A part for each module, in any order. All modules of a document have the same names of states, shuffled."""
-    parts = []
-    for at, fields in enumerate(modules):
-        own = role == "document" and at == 0
-        roles = STATES if own else rng.sample(STATES, len(STATES))
-        names, bits, width = [f"`{fields[role]}`" for role in roles], int(fields["bits"]), symbol_bits(fields)
-        outputs, moore = str(fields["outputs"]).split(), fields["style"] == "moore"
-        symbols = [f"{symbol:0{width}b}" for symbol in range(2**width)]
-        rows = [["state", *(["output"] if moore else []), *symbols]]
-        rows.append(["---"] * len(rows[0]))
-        for state, row in enumerate(str(fields["table"]).split()):
-            shown = [f"{int(output, 16):0{bits}b}" for output in outputs[state]]
-            following = [_MISSING if cell == _MISSING else names[int(cell)] for cell in row]
-            cells = following if moore else [" / ".join(pair) for pair in zip(following, shown, strict=True)]
-            rows.append([names[state], *(shown if moore else []), *cells])
-        table = "".join(f"|{'|'.join(row)}|\n" if row[0] == "---" else f"| {' | '.join(row)} |\n" for row in rows)
-        parts.append(f"# `{fields['module']}`\n\nReset state: {names[int(fields['start'])]}\n\n{table}")
-    rng.shuffle(parts)
-    return "\n".join(parts)
-
-
-def read_table(document: str, module: str) -> dict[str, str | int]:
-    """The facts and the names of the states in a module's part. Raises `KeyError` if the document has none."""
-    parts = {part.split("`")[1]: part for part in document.split("# ")[1:]}
-    start, header, _, *rows = [line for line in parts[module].splitlines()[1:] if line]
-    cells = [[cell.strip(" `") for cell in row.strip("|\n").split("|")] for row in rows]
-    names, moore = [row[0] for row in cells], "output" in header
-    pairs = [[cell.replace("`", "").split(" / ") for cell in row[2 if moore else 1 :]] for row in cells]
-    shown = [
-        [row[1]] if moore else [pair[1] for pair in row_pairs] for row, row_pairs in zip(cells, pairs, strict=True)
-    ]
-    following = [[_MISSING if pair[0] == _MISSING else str(names.index(pair[0])) for pair in row] for row in pairs]
-    return {
-        "states": len(names),
-        "style": "moore" if moore else "mealy",
-        "start": names.index(re.findall("`(.*)`", start)[0]),
-        "bits": len(shown[0][0]),
-        "table": " ".join(map("".join, following)),
-        "outputs": " ".join("".join(f"{int(output, 2):x}" for output in row) for row in shown),
-        **dict(zip(STATES, names, strict=False)),
-    }
-
-
-def _distinct(fields: Fields) -> tuple[str | int, ...]:
-    """The transitions, the outputs, and the first output in the reset state, which is the same for equal machines whose
-    states have other numbers.
-    """
-    outputs = str(fields["outputs"])
-    return str(fields["table"]), outputs, outputs.split()[int(fields["start"])][0]
+    return len(fields["table"].split()[0]).bit_length() - 1
 
 
 def _read_start(fields: Fields) -> int:
     """The first row, or the last one where outputs are beside the states."""
-    return int(fields["states"]) - 1 if fields["style"] == "moore" else 0
+    return fields["states"] - 1 if fields["style"] == "moore" else 0
 
 
 def _read_shown(fields: Fields) -> str:
     """An output of the state through a register, and one of the transition without."""
-    early, late = ("plain", "late") if "invert" not in str(fields["shown"]) else ("inverted", "late_inverted")
+    early, late = ("plain", "late") if "invert" not in fields["shown"] else ("inverted", "late_inverted")
     if fields["shown"] == "changed":
         return "changed"
     return late if fields["style"] == "moore" else early
@@ -268,50 +118,161 @@ def _read_style(fields: Fields) -> str:
 
 def _read_missing(fields: Fields) -> str:
     """A self-loop in small machines, and the reset state in others."""
-    return "stay" if int(fields["states"]) < 4 else "start"
+    return "stay" if fields["states"] < 4 else "start"
 
 
-MACHINES = LookingFamily(
-    name="machines",
-    heading=(
+class Machines(LookingFamily):
+    """A family of problems whose tables cannot be guessed."""
+
+    name = "machines"
+    heading = (
         "A finite state machine. Reset wins over enable. Without enable it keeps all that it has stored. In its\n"
         "table, an output beside a state depends on the state alone (Moore). An output after a slash depends on state\n"
         "and symbol, without delay (Mealy). Columns are symbols. What was at the last enabled edge is 0 after a reset."
-    ),
-    inputs=("enable", "data"),
-    outputs=("output",),
-    axes={
-        **LOOKING_AXES,
+    )
+    inputs = ("enable", "data")
+    outputs = ("output",)
+    axes = LookingFamily.axes | {
         "style": ("moore", "mealy"),
         "missing": ("stay", "start"),
         "symbol": tuple(SYMBOLS),
         "shown": tuple(SHOWN),
-    },
-    is_possible=lambda fields: True,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        **LOOKING_HABITS,
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "start": {"start": _read_start},
         "late": {"shown": _read_shown},
         "style": {"style": _read_style},
         "missing": {"missing": _read_missing},
-    },
-    write=_write,
-    size="states",
-    trained_sizes=range(2, 7),
-    larger_sizes=range(7, 9),
-    pair=("symbol", "shown"),
-    documents_of=Documents(
-        path="docs/{}.md",
-        tells=("states", "style"),
-        draw_facts=_draw_facts,
-        facts=("start", "bits", "table", "outputs"),
-        distinct=_distinct,
-        write=_write_document,
-        read=read_table,
-        roles=STATES,
-    ),
-    smoke_template="smoke_settled.sv",
-)
-"""A family of problems whose tables cannot be guessed."""
+    }
+    size = "states"
+    trained_sizes = range(2, 7)
+    larger_sizes = range(7, 9)
+    pair = ("symbol", "shown")
+    document_path = "docs/{}.md"
+    tells = ("states", "style")
+    facts = ("start", "bits", "table", "outputs")
+    document_roles = STATES
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        missing = "the state itself" if fields["missing"] == "stay" else "the reset state"
+        words = {"symbol_words": SYMBOLS[fields["symbol"]][1], "shown_words": SHOWN[fields["shown"]][1]}
+        return {**words, "missing_words": missing}
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        """A machine of which everything can be seen: opposite symbols lead to different states, every state can be
+        reached from every other one, and no two states have the same output with the same symbol.
+        """
+        states, stays, start = values["states"], values["missing"] == "stay", rng.randrange(values["states"])
+        symbols, bits = rng.choice((2, 4)), rng.choice((2, 3, 4) if states <= 4 else (3, 4))
+        forced = rng.choice([state for state in range(states) if state != start]), rng.randrange(symbols)
+        while True:
+            table = []
+            for state in range(states):
+                pairs = [rng.sample(range(states), 2) for _ in range(symbols // 2)]
+                row = [pair[0] for pair in pairs] + [pair[1] for pair in reversed(pairs)]
+                default = state if stays else start
+                if state == forced[0]:
+                    opposite = symbols - 1 - forced[1]
+                    row[forced[1]] = default
+                    row[opposite] = rng.choice([other for other in range(states) if other != default])
+                table.append(row)
+            if all(_reached(table, state) == set(range(states)) for state in range(states)):
+                break
+        words = []
+        for state, row in enumerate(table):
+            default = state if stays else start
+            left_out = [(state, at) == forced or (to == default and rng.random() < 0.5) for at, to in enumerate(row)]
+            words.append("".join(_MISSING if out else str(to) for out, to in zip(left_out, row, strict=True)))
+        columns = [rng.sample(range(2**bits), states) for _ in range(symbols if values["style"] == "mealy" else 1)]
+        while len(columns) > 1 and columns[1:] == columns[:-1]:
+            columns[0] = rng.sample(range(2**bits), states)
+        outputs = " ".join("".join(f"{output:x}" for output in row) for row in zip(*columns, strict=True))
+        return {"start": start, "bits": bits, "table": " ".join(words), "outputs": outputs}
+
+    def write(self, fields: Fields) -> str:
+        bits, width = fields["bits"], symbol_bits(fields)
+        names = [str(fields[role]) for role in STATES[: fields["states"]]]
+        state_range = bit_range((len(names) - 1).bit_length())
+        symbol, shown = SYMBOLS[fields["symbol"]][0].format_map(fields), SHOWN[fields["shown"]][0]
+        registers = [("reg_state", "wire_next", names[fields["start"]])]
+        declared = [f"localparam {state_range}{', '.join(f'{name} = {at}' for at, name in enumerate(names))};"]
+        declared += [f"reg {state_range}reg_state, wire_next;", f"reg {bit_range(bits)}wire_out;"]
+        if "reg_seen" in symbol:
+            registers.append(("reg_seen", fields["data"], "0"))
+            declared.append(f"reg {bit_range(width)}reg_seen;")
+        if "reg_out" in shown:
+            registers.append(("reg_out", "wire_out", "0"))
+            declared.append(f"reg {bit_range(bits)}reg_out;")
+        reset, load = ("".join(f"            {row[0]} <= {row[column]};\n" for row in registers) for column in (2, 1))
+        declarations = "".join(f"    {line}\n" for line in declared)
+        cells = "".join(
+            f"            {{{names[state]}, {width}'d{symbol}}}: {{wire_next, wire_out}} = "
+            f"{{{names[following]}, {bits}'d{output}}};\n"
+            for state, symbol, following, output in _cells(fields)
+        )
+        return self.module(
+            fields,
+            {"data": bit_range(width), "output": f"wire {bit_range(bits)}"},
+            f"{declarations}"
+            f"    wire {bit_range(width)}wire_symbol = {symbol};\n"
+            f"    assign {fields['output']} = {shown};\n"
+            f"    always @*\n"
+            f"        case ({{reg_state, wire_symbol}})\n"
+            f"{cells}"
+            f"            default: {{wire_next, wire_out}} = {{{names[fields['start']]}, {bits}'d0}};\n"
+            f"        endcase\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) begin\n{reset}"
+            f"        end else if ({asserted(fields, 'enable')}) begin\n{load}"
+            f"        end\n",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """A part for each module, in any order. All modules of a document have the same names of states, shuffled."""
+        parts = []
+        for at, fields in enumerate(modules):
+            own = role == "document" and at == 0
+            roles = STATES if own else rng.sample(STATES, len(STATES))
+            names, bits, width = [f"`{fields[role]}`" for role in roles], fields["bits"], symbol_bits(fields)
+            outputs, moore = fields["outputs"].split(), fields["style"] == "moore"
+            symbols = [f"{symbol:0{width}b}" for symbol in range(2**width)]
+            rows = [["state", *(["output"] if moore else []), *symbols]]
+            rows.append(["---"] * len(rows[0]))
+            for state, row in enumerate(fields["table"].split()):
+                shown = [f"{int(output, 16):0{bits}b}" for output in outputs[state]]
+                following = [_MISSING if cell == _MISSING else names[int(cell)] for cell in row]
+                cells = following if moore else [" / ".join(pair) for pair in zip(following, shown, strict=True)]
+                rows.append([names[state], *(shown if moore else []), *cells])
+            table = "".join(f"|{'|'.join(row)}|\n" if row[0] == "---" else f"| {' | '.join(row)} |\n" for row in rows)
+            parts.append(f"# `{fields['module']}`\n\nReset state: {names[fields['start']]}\n\n{table}")
+        rng.shuffle(parts)
+        return "\n".join(parts)
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The facts and the names of the states in a module's part. Raises `KeyError` if the document has none."""
+        parts = {part.split("`")[1]: part for part in document.split("# ")[1:]}
+        start, header, _, *rows = [line for line in parts[module].splitlines()[1:] if line]
+        cells = [[cell.strip(" `") for cell in row.strip("|\n").split("|")] for row in rows]
+        names, moore = [row[0] for row in cells], "output" in header
+        pairs = [[cell.replace("`", "").split(" / ") for cell in row[2 if moore else 1 :]] for row in cells]
+        shown = [
+            [row[1]] if moore else [pair[1] for pair in row_pairs] for row, row_pairs in zip(cells, pairs, strict=True)
+        ]
+        following = [[_MISSING if pair[0] == _MISSING else str(names.index(pair[0])) for pair in row] for row in pairs]
+        return {
+            "states": len(names),
+            "style": "moore" if moore else "mealy",
+            "start": names.index(re.findall("`(.*)`", start)[0]),
+            "bits": len(shown[0][0]),
+            "table": " ".join(map("".join, following)),
+            "outputs": " ".join("".join(f"{int(output, 2):x}" for output in row) for row in shown),
+            **dict(zip(STATES, names, strict=False)),
+        }
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        """The transitions, the outputs, and the first output in the reset state, which is the same for equal machines
+        whose states have other numbers.
+        """
+        outputs = fields["outputs"]
+        return fields["table"], outputs, outputs.split()[fields["start"]][0]

@@ -6,23 +6,8 @@ import csv
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 OPERATIONS = {
     "add": ("{value} + {constant}", "{value} plus {constant}, wrapping"),
@@ -47,7 +32,6 @@ _COLUMNS = {"stages": "stages", "width": "width", "first_constant": "A", "second
 _FEWEST, _MOST = 2, 6
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "Its stages, its width, A and B are in `docs/{document}.csv`.",
@@ -117,102 +101,10 @@ _LINES = {
 }
 
 
-def _is_possible(fields: Fields) -> bool:
-    """Whether both operations and constants can be seen: a result that saturates, or is the larger one, must not hide
-    the other constant, nor be out of reach. With this and constants between an eighth and a quarter of all numbers,
-    every other operation gives other results.
-    """
-    pair, larger = (fields["first"], fields["second"]), int(fields["second_constant"]) > int(fields["first_constant"])
-    if pair in (("max", "max"), ("max", "sub_sat")):
-        return False
-    bounded = {"sub_sat": ("add", "add_sat")} | dict.fromkeys(("add_sat", "max"), ("sub", "sub_sat", "max"))
-    return larger or fields["second"] not in bounded.get(str(fields["first"]), ())
-
-
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    return {
-        **reset_phrases(fields),
-        "first_words": OPERATIONS[str(fields["first"])][1].format(value="the input", constant="A"),
-        "second_words": OPERATIONS[str(fields["second"])][1].format(value="the first value", constant="B"),
-        "control_words": CONTROLS[str(fields["control"])],
-        "idle_words": IDLE[str(fields["idle"])][1],
-    }
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    eighth = 2 ** (int(values["width"]) - 3)
-    constants = {name: rng.randrange(eighth + 1, 2 * eighth, 2) for name in ("first_constant", "second_constant")}
-    return {"stages": rng.randint(_FEWEST, _MOST), **constants}
-
-
-def _write(fields: Fields) -> str:
-    width, stages, control = int(fields["width"]), int(fields["stages"]), fields["control"]
-    data, output = bit_range(width), fields["output"]
-    values = [str(fields["data"]), f"reg_{stages - 1}" if stages > 1 else "wire_first"]
-    first, second = (
-        OPERATIONS[str(fields[name])][0].format(value=value, constant=f"{width}'d{fields[f'{name}_constant']}")
-        for name, value in zip(("first", "second"), values, strict=True)
-    )
-    valid = "{reg_valid, wire_enable && wire_ready}" if control == "block" else "{reg_valid, wire_enable}"
-    following = f"wire_ready ? {valid} : 0" if control == "flush" else valid
-    initial = IDLE[str(fields["idle"])][0]
-    kept = output if fields["idle"] == "hold" else initial
-    registers = [f"reg_{stage}" for stage in range(1, stages)]
-    declared = f"    reg {data}{', '.join(registers)};\n" if registers else ""
-    loads = "".join(
-        f"            {register} <= {value};\n"
-        for register, value in zip(registers, ["wire_first", *registers], strict=False)
-    )
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['enable']}",
-            f"input wire {fields['ready']}",
-            f"input wire {data}{fields['data']}",
-            f"output reg {data}{output}",
-            f"output wire {fields['valid']}",
-        ],
-        f"{declared}"
-        f"    reg {bit_range(stages)}reg_valid;\n"
-        f"    wire wire_enable = ({asserted(fields, 'enable')});\n"
-        f"    wire wire_ready = ({asserted(fields, 'ready')});\n"
-        f"    wire {data}wire_first = {first};\n"
-        f"    wire {data}wire_second = {second};\n"
-        f"    wire {bit_range(stages + 1)}wire_valid = {following};\n"
-        f"    assign {fields['valid']} = {'' if fields['valid_level'] else '!'}reg_valid[{stages - 1}];\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) begin\n"
-        f"            reg_valid <= 0;\n"
-        f"            {output} <= {initial};\n"
-        f"        end else {'if (wire_ready) ' if control == 'stall' else ''}begin\n"
-        f"            reg_valid <= wire_valid;\n"
-        f"{loads}"
-        f"            {output} <= wire_valid[{stages - 1}] ? wire_second : {kept};\n"
-        f"        end\n",
-    )
-
-
-def _write_document(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    """A table with a line for each module; its lines and columns are in any order. Constants are hexadecimal."""
-    facts = rng.sample(list(_COLUMNS), len(_COLUMNS))
-    lines = []
-    for fields in modules:
-        cells = [f"0x{fields[fact]:X}" if fact.endswith("constant") else str(fields[fact]) for fact in facts]
-        lines.append(",".join([str(fields["module"]), *cells]) + "\n")
-    rng.shuffle(lines)
-    return ",".join(["module", *(_COLUMNS[fact] for fact in facts)]) + "\n" + "".join(lines)
-
-
-def read_line(document: str, module: str) -> dict[str, str | int]:
-    """The facts in a module's line. Raises `KeyError` if there is none."""
-    lines = {line["module"]: line for line in csv.DictReader(document.splitlines())}
-    return {fact: int(lines[module][column], 0) for fact, column in _COLUMNS.items()}
-
-
 def _read_stages(fields: Fields) -> int:
     """One more for narrow data and one less for wide data."""
-    stages = int(fields["stages"])
-    return min(stages + 1, _MOST) if int(fields["width"]) < 16 else max(stages - 1, _FEWEST)
+    stages: int = fields["stages"]
+    return min(stages + 1, _MOST) if fields["width"] < 16 else max(stages - 1, _FEWEST)
 
 
 _BOUNDED = ("add_sat", "sub_sat", "max")
@@ -224,17 +116,9 @@ def _exchange(operation: str, other: str) -> str:
     return pair.get(operation, operation)
 
 
-def _read_first(fields: Fields) -> str:
-    return _exchange(str(fields["first"]), str(fields["second"]))
-
-
-def _read_second(fields: Fields) -> str:
-    return _exchange(str(fields["second"]), str(fields["first"]))
-
-
 def _read_saturation(fields: Fields) -> str:
     """The second operation for who lets only what was multiplied, inverted or subtracted saturate."""
-    operation = str(fields["second"])
+    operation: str = fields["second"]
     if fields["first"] in ("mul", "xor", "from", "sub"):
         return f"{operation}_sat" if operation in ("add", "sub") else operation
     return operation.removesuffix("_sat")
@@ -249,53 +133,126 @@ def _read_idle(fields: Fields) -> str:
 
 def _read_control(fields: Fields) -> str:
     """A long pipeline runs on, and a short one stalls."""
-    pair = {"stall": "block"} if int(fields["stages"]) > 3 else {"block": "stall", "flush": "stall"}
-    return pair.get(str(fields["control"]), str(fields["control"]))
+    pair = {"stall": "block"} if fields["stages"] > 3 else {"block": "stall", "flush": "stall"}
+    return pair.get(fields["control"], str(fields["control"]))
 
 
-PIPELINES = LookingFamily(
-    name="pipelines",
-    heading=(
+class Pipelines(LookingFamily):
+    """A family of problems whose operations are composed, with a valid bit that travels with the data."""
+
+    name = "pipelines"
+    heading = (
         "A pipeline of two operations with the constants A and B. At a clock edge with enable it takes data. After as\n"
         "many edges as it has stages, the one that takes the data included, the result is on the output, and valid.\n"
         "Reset wins, and drops all results on their way; after it, the last result counts as 0. Data is unsigned."
-    ),
-    inputs=("enable", "ready", "data"),
-    outputs=("output", "valid"),
-    axes={
-        **LOOKING_AXES,
+    )
+    inputs = ("enable", "ready", "data")
+    outputs = ("output", "valid")
+    axes = LookingFamily.axes | {
         "ready_level": (0, 1),
         "valid_level": (0, 1),
         "control": tuple(CONTROLS),
         "idle": tuple(IDLE),
         "first": tuple(OPERATIONS),
         "second": tuple(OPERATIONS),
-    },
-    is_possible=_is_possible,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        **LOOKING_HABITS,
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
         "stages": {"stages": _read_stages},
-        "minuend": {"first": _read_first, "second": _read_second},
+        "minuend": {
+            "first": lambda fields: _exchange(fields["first"], fields["second"]),
+            "second": lambda fields: _exchange(fields["second"], fields["first"]),
+        },
         "saturation": {"second": _read_saturation},
         "idle": {"idle": _read_idle},
         "control": {"control": _read_control},
-    },
-    write=_write,
-    size="width",
-    trained_sizes=range(8, 25),
-    larger_sizes=range(25, 41),
-    pair=("first", "second"),
-    documents_of=Documents(
-        path="docs/{}.csv",
-        tells=("width",),
-        draw_facts=_draw_facts,
-        facts=tuple(_COLUMNS),
-        distinct=lambda fields: tuple(fields[fact] for fact in _COLUMNS),
-        write=_write_document,
-        read=read_line,
-    ),
-    smoke_template="smoke_settled.sv",
-)
-"""A family of problems whose operations are composed, with a valid bit that travels with the data."""
+    }
+    size = "width"
+    trained_sizes = range(8, 25)
+    larger_sizes = range(25, 41)
+    pair = ("first", "second")
+    document_path = "docs/{}.csv"
+    tells = ("width",)
+    facts = tuple(_COLUMNS)
+
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether both operations and constants can be seen: a result that saturates, or is the larger one, must not
+        hide the other constant, nor be out of reach. With this and constants between an eighth and a quarter of all
+        numbers, every other operation gives other results.
+        """
+        pair, larger = (fields["first"], fields["second"]), fields["second_constant"] > fields["first_constant"]
+        if pair in (("max", "max"), ("max", "sub_sat")):
+            return False
+        bounded = {"sub_sat": ("add", "add_sat")} | dict.fromkeys(("add_sat", "max"), ("sub", "sub_sat", "max"))
+        return larger or fields["second"] not in bounded.get(fields["first"], ())
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        return {
+            "first_words": OPERATIONS[fields["first"]][1].format(value="the input", constant="A"),
+            "second_words": OPERATIONS[fields["second"]][1].format(value="the first value", constant="B"),
+            "control_words": CONTROLS[fields["control"]],
+            "idle_words": IDLE[fields["idle"]][1],
+        }
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        eighth = 2 ** (values["width"] - 3)
+        constants = {name: rng.randrange(eighth + 1, 2 * eighth, 2) for name in ("first_constant", "second_constant")}
+        return {"stages": rng.randint(_FEWEST, _MOST), **constants}
+
+    def write(self, fields: Fields) -> str:
+        width, stages, control = fields["width"], fields["stages"], fields["control"]
+        data, output = bit_range(width), fields["output"]
+        values = [fields["data"], f"reg_{stages - 1}" if stages > 1 else "wire_first"]
+        first, second = (
+            OPERATIONS[fields[name]][0].format(value=value, constant=f"{width}'d{fields[f'{name}_constant']}")
+            for name, value in zip(("first", "second"), values, strict=True)
+        )
+        valid = "{reg_valid, wire_enable && wire_ready}" if control == "block" else "{reg_valid, wire_enable}"
+        following = f"wire_ready ? {valid} : 0" if control == "flush" else valid
+        initial = IDLE[fields["idle"]][0]
+        kept = output if fields["idle"] == "hold" else initial
+        registers = [f"reg_{stage}" for stage in range(1, stages)]
+        declared = f"    reg {data}{', '.join(registers)};\n" if registers else ""
+        loads = "".join(
+            f"            {register} <= {value};\n"
+            for register, value in zip(registers, ["wire_first", *registers], strict=False)
+        )
+        return self.module(
+            fields,
+            {"data": data, "output": f"reg {data}"},
+            f"{declared}"
+            f"    reg {bit_range(stages)}reg_valid;\n"
+            f"    wire wire_enable = ({asserted(fields, 'enable')});\n"
+            f"    wire wire_ready = ({asserted(fields, 'ready')});\n"
+            f"    wire {data}wire_first = {first};\n"
+            f"    wire {data}wire_second = {second};\n"
+            f"    wire {bit_range(stages + 1)}wire_valid = {following};\n"
+            f"    assign {fields['valid']} = {'' if fields['valid_level'] else '!'}reg_valid[{stages - 1}];\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) begin\n"
+            f"            reg_valid <= 0;\n"
+            f"            {output} <= {initial};\n"
+            f"        end else {'if (wire_ready) ' if control == 'stall' else ''}begin\n"
+            f"            reg_valid <= wire_valid;\n"
+            f"{loads}"
+            f"            {output} <= wire_valid[{stages - 1}] ? wire_second : {kept};\n"
+            f"        end\n",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """A table with a line for each module; its lines and columns are in any order. Constants are hexadecimal."""
+        facts = rng.sample(list(_COLUMNS), len(_COLUMNS))
+        lines = []
+        for fields in modules:
+            cells = [f"0x{fields[fact]:X}" if fact.endswith("constant") else str(fields[fact]) for fact in facts]
+            lines.append(",".join([fields["module"], *cells]) + "\n")
+        rng.shuffle(lines)
+        return ",".join(["module", *(_COLUMNS[fact] for fact in facts)]) + "\n" + "".join(lines)
+
+    def read_document(self, document: str, module: str) -> dict[str, str | int]:
+        """The facts in a module's line. Raises `KeyError` if there is none."""
+        lines = {line["module"]: line for line in csv.DictReader(document.splitlines())}
+        return {fact: int(lines[module][column], 0) for fact, column in _COLUMNS.items()}
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return tuple(fields[fact] for fact in _COLUMNS)

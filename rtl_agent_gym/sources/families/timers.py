@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from rtl_agent_gym.sources.families.family import (
-    COMMON_AXES,
-    COMMON_LINES,
-    RESET_HABIT,
     Family,
     Fields,
     SpecificationLine,
@@ -13,8 +10,7 @@ from rtl_agent_gym.sources.families.family import (
     asserted,
     bit_range,
     idle,
-    reset_phrases,
-    write_module,
+    level_line,
 )
 
 _AGAIN = {
@@ -25,27 +21,8 @@ _AGAIN = {
 """What a start does while the timer runs, in a sentence and in a table."""
 
 _LINES = {
-    **COMMON_LINES,
-    "start": SpecificationLine(
-        (
-            "The start is `{start}`, active {start_word}.",
-            "The start `{start}` is active {start_word}.",
-            "When `{start}` is {start_level}, it starts.",
-        ),
-        ("It has an active {start_word} start `{start}`.", "It starts when `{start}` is {start_level}."),
-        ("start | `{start}`, active {start_word}", "start input | `{start}`, active {start_word}"),
-        ("active {start_word} start | `{start}`",),
-    ),
-    "pause": SpecificationLine(
-        (
-            "The pause is `{pause}`, active {pause_word}.",
-            "The pause `{pause}` is active {pause_word}.",
-            "When `{pause}` is {pause_level}, it pauses.",
-        ),
-        ("It has an active {pause_word} pause `{pause}`.", "It pauses when `{pause}` is {pause_level}."),
-        ("pause | `{pause}`, active {pause_word}", "pause input | `{pause}`, active {pause_word}"),
-        ("active {pause_word} pause | `{pause}`",),
-    ),
+    "start": level_line("start", "start", "starts"),
+    "pause": level_line("pause", "pause", "pauses"),
     "busy": SpecificationLine(
         (
             "The busy output is `{busy}`, active {busy_word}.",
@@ -93,53 +70,17 @@ _LINES = {
 }
 
 
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    verb, noun = _AGAIN[str(fields["again"])]
-    path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
-    return {
-        **reset_phrases(fields),
-        "again_verb": verb,
-        "again_noun": noun,
-        "path": path.format_map(fields),
-    }
+class Timers(Family):
+    """The family of timers."""
 
-
-def _write(fields: Fields) -> str:
-    count, period, start = fields["count"], fields["period"], asserted(fields, "start")
-    down = fields["direction"] == "down"
-    first = period if down else 1
-    started = {
-        "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
-        "restart": f"if ({start}) {count} <= {first};",
-        "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
-    }[str(fields["again"])]
-    following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
-    return write_module(
-        fields,
-        [
-            f"input wire {fields['start']}",
-            f"input wire {fields['pause']}",
-            f"output wire {fields['busy']}",
-            f"output reg {bit_range(fields['width'])}{count}",
-        ],
-        f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"
-        f"        else {started}\n"
-        f"        else if ({idle(fields, 'pause')} && {count} != 0) {count} <= {following};\n",
-    )
-
-
-TIMERS = Family(
-    name="timers",
-    heading=(
+    name = "timers"
+    heading = (
         "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then "
         "to 0. Reset wins over start, start over pause. In a pause the count stays."
-    ),
-    inputs=("start", "pause"),
-    outputs=("busy", "count"),
-    axes={
-        **COMMON_AXES,
+    )
+    inputs = ("start", "pause")
+    outputs = ("busy", "count")
+    axes = Family.axes | {
         "start_level": (0, 1),
         "pause_level": (0, 1),
         "busy_level": (0, 1),
@@ -147,17 +88,41 @@ TIMERS = Family(
         "period": tuple(range(3, 31)),
         "direction": ("up", "down"),
         "again": tuple(_AGAIN),
-    },
-    is_possible=lambda fields: True,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        "reset": RESET_HABIT,
+    }
+    lines = Family.lines | _LINES
+    habits = Family.habits | {
         "start": {"start_level": 1},
         "width": {"width": 8},
         "busy": {"busy": "done", "busy_level": 1},
         "direction": {"direction": "down"},
         "again": {"again": "restart"},
-    },
-    write=_write,
-)
+    }
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        verb, noun = _AGAIN[fields["again"]]
+        path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
+        return {
+            "again_verb": verb,
+            "again_noun": noun,
+            "path": path.format_map(fields),
+        }
+
+    def write(self, fields: Fields) -> str:
+        count, period, start = fields["count"], fields["period"], asserted(fields, "start")
+        down = fields["direction"] == "down"
+        first = period if down else 1
+        started = {
+            "ignore": f"if ({start} && {count} == 0) {count} <= {first};",
+            "restart": f"if ({start}) {count} <= {first};",
+            "stop": f"if ({start}) {count} <= {count} == 0 ? {first} : 0;",
+        }[fields["again"]]
+        following = f"{count} - 1" if down else f"{count} == {period} ? 0 : {count} + 1"
+        return self.module(
+            fields,
+            {"count": f"reg {bit_range(fields['width'])}"},
+            f"    assign {fields['busy']} = {count} {'!=' if fields['busy_level'] else '=='} 0;\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) {count} <= 0;\n"
+            f"        else {started}\n"
+            f"        else if ({idle(fields, 'pause')} && {count} != 0) {count} <= {following};\n",
+        )

@@ -6,30 +6,10 @@ import re
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.accumulators import (
-    EXPRESSIONS,
-    OPERANDS,
-    WORDS,
-    read_operand,
-    read_operation,
-)
-from rtl_agent_gym.sources.families.family import (
-    COMMON_LINES,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    reset_phrases,
-    write_module,
-)
-from rtl_agent_gym.sources.families.looking import (
-    LOOKING_AXES,
-    LOOKING_HABITS,
-    LOOKING_LINES,
-    Documents,
-    LookingFamily,
-)
+from rtl_agent_gym.sources.families import registers
+from rtl_agent_gym.sources.families.accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
+from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
+from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
 
 FUNCTIONS = {
     "sub": "{first} - {second}",
@@ -47,7 +27,6 @@ _GIVEN = (*_PORTS, "parameter")
 """The roles of the names in a given module; those of the other one begin with ``other_``."""
 
 _LINES = {
-    **COMMON_LINES,
     "document": SpecificationLine(
         (
             "It uses an instance of `{document}` (`rtl/{document}.sv`).",
@@ -108,83 +87,6 @@ _LINES = {
 }
 
 
-def _is_possible(fields: Fields) -> bool:
-    """Whether the output can leave its reset value."""
-    stuck = {"zero": ("and", "min", "sub_sat"), "ones": ("or", "max", "add_sat")}
-    return fields["operation"] not in stuck[str(fields["initial"])]
-
-
-def _phrases(fields: Fields) -> dict[str, str | int]:
-    becomes, verb, noun = (words.replace("operand", "result") for words in WORDS[str(fields["operation"])])
-    words = {"operand_word": OPERANDS[str(fields["operand"])][2], "initial_words": _INITIAL[str(fields["initial"])][1]}
-    return {**reset_phrases(fields), **words, "becomes": becomes, "verb": verb, "noun": noun}
-
-
-def _draw_facts(rng: Random, values: Fields) -> dict[str, str | int]:
-    default = rng.randrange(2, int(values["width"]))
-    function, latency = rng.choice(list(FUNCTIONS)), rng.randint(1, 4)
-    return {"default": default, "function": function, "latency": latency, "offset": rng.randrange(16)}
-
-
-def _write(fields: Fields) -> str:
-    """With an empty name of the parameter, this keeps its default."""
-    data, latency = bit_range(fields["width"]), int(fields["latency"])
-    first = OPERANDS[str(fields["operand"])][0].format(data=fields["left"])
-    following = EXPRESSIONS[str(fields["operation"])].replace("operand", "wire_result").format_map(fields)
-    parameter = f"#(.{fields['parameter']}({fields['width']})) " if fields["parameter"] else ""
-    driven = (fields["clock"], f"1'b{fields['run_level']}", "wire_first", fields["right"], "wire_result")
-    connections = ", ".join(f".{fields[role]}({to})" for role, to in zip(_PORTS, driven, strict=True))
-    ports = [f"input wire {fields['enable']}", f"input wire {data}{fields['left']}"]
-    ports += [f"input wire {data}{fields['right']}", f"output reg {data}{fields['output']}"]
-    return write_module(
-        fields,
-        ports,
-        f"    wire {data}wire_first = {first};\n"
-        f"    wire {data}wire_result;\n"
-        f"    wire wire_enable = ({asserted(fields, 'enable')});\n"
-        f"    reg {bit_range(latency)}reg_valid;\n"
-        f"    {fields['document']} {parameter}the_instance ({connections});\n"
-        f"    {always(fields)}\n"
-        f"        if ({asserted(fields, 'reset')}) begin\n"
-        f"            reg_valid <= 0;\n"
-        f"            {fields['output']} <= {_INITIAL[str(fields['initial'])][0]};\n"
-        f"        end else begin\n"
-        f"            reg_valid <= {{reg_valid, wire_enable}};\n"
-        f"            if (reg_valid[{latency - 1}]) {fields['output']} <= {following};\n"
-        f"        end\n",
-    )
-
-
-def _write_given(role: str, modules: Sequence[Fields], rng: Random) -> str:
-    """The file of a given module, with its ports in any order."""
-    (fields,) = modules
-    names = {name: fields[name if role == "document" else f"other_{name}"] for name in _GIVEN}
-    stages = range(1, int(fields["latency"]) + 1)
-    data, comments = f"[{names['parameter']}-1:0] ", {"first": " // first operand", "second": " // second operand"}
-    lines = []
-    order = rng.sample(_PORTS, len(_PORTS))
-    for port in order:
-        kind = f"{'output' if port == 'result' else 'input'} wire {'' if port in ('tick', 'run') else data}"
-        comma = "," if port != order[-1] else ""
-        lines.append(f"    {kind}{names[port]}{comma}{comments.get(port, '')}\n")
-    computed = f"({FUNCTIONS[str(fields['function'])].format_map(names)}) + {fields['offset']}"
-    loads = "".join(f"            reg_{at} <= {f'reg_{at - 1}' if at > 1 else computed};\n" for at in stages)
-    return (
-        f"module {fields[role]} #(\n"
-        f"    parameter {names['parameter']} = {fields['default']}\n"
-        f") (\n"
-        f"{''.join(lines)}"
-        f");\n"
-        f"    reg {data}{', '.join(f'reg_{at}' for at in stages)};\n"
-        f"    assign {names['result']} = reg_{stages[-1]};\n"
-        f"    always @(posedge {names['tick']})\n"
-        f"        if ({'' if fields['run_level'] else '!'}{names['run']}) begin\n"
-        f"{loads}"
-        f"        end\n"
-        f"endmodule\n"
-    )
-
-
 _FILE = re.compile(
     r"module (?P<document>\w+) #\(\s+parameter (?P<parameter>\w+) = (?P<default>\d+)\n.*"
     r"assign (?P<result>\w+) = reg_(?P<latency>\d);.*posedge (?P<tick>\w+)\)\s+if \((?P<low>!?)(?P<run>\w+)\).*"
@@ -193,47 +95,150 @@ _FILE = re.compile(
 )
 
 
-def read_given(text: str, module: str) -> dict[str, str | int]:
-    """The facts and names in the file of a given module; `module` is that of the wrapper, for messages. Raises
-    `KeyError` if they are not there.
-    """
-    found = _FILE.search(text)
-    operands = [re.search(rf"(\w+),? // {place} operand", text) for place in ("first", "second")]
-    if found is None or None in operands:
-        raise KeyError(module)
-    first, second = (operand[1] for operand in operands if operand)
-    expressions = {form.format(first=first, second=second): name for name, form in FUNCTIONS.items()}
-    return {
-        **{role: found[role] for role in ("document", "tick", "run", "result", "parameter")},
-        **{role: int(found[role]) for role in ("default", "latency", "offset")},
-        "first": first,
-        "second": second,
-        "run_level": 0 if found["low"] else 1,
-        "function": expressions[found["expression"]],
-    }
-
-
-def _first_by_name(fields: Fields) -> str:
-    """The first operand for who takes the ports in the order of their names."""
-    return min(str(fields["first"]), str(fields["second"]))
-
-
-def _second_by_name(fields: Fields) -> str:
-    return max(str(fields["first"]), str(fields["second"]))
-
-
 def _read_latency(fields: Fields) -> int:
     """One more in small designs and one less in large ones."""
-    latency = int(fields["latency"])
-    return min(latency + 1, 4) if int(fields["width"]) < 24 else max(latency - 1, 1)
+    latency: int = fields["latency"]
+    return min(latency + 1, 4) if fields["width"] < 24 else max(latency - 1, 1)
 
 
 def _set_parameter(fields: Fields) -> str:
     """The name of the parameter for who sets it only if its default is less than half of the width."""
-    return str(fields["parameter"]) if 2 * int(fields["default"]) < int(fields["width"]) else ""
+    return fields["parameter"] if 2 * fields["default"] < fields["width"] else ""
 
 
-class _WrapperFamily(LookingFamily):
+class Wrappers(LookingFamily):
+    """A family of problems of several modules: who writes cannot know what the given one is without its file."""
+
+    name = "wrappers"
+    heading = (
+        "A module around an instance of a given one. The instance's parameter is the data width. It runs in every\n"
+        "cycle, in reset too. The operands at each enabled clock edge have one result. It is used at the first clock\n"
+        "edge at which the instance's output has it; at all other edges the output keeps its value. Reset wins, and\n"
+        "drops the results that are not used yet. Data is unsigned."
+    )
+    inputs = ("enable", "left", "right")
+    outputs = ("output",)
+    axes = LookingFamily.axes | {
+        "run_level": (0, 1),
+        "initial": tuple(_INITIAL),
+        "operand": tuple(OPERANDS),
+        "operation": tuple(EXPRESSIONS),
+    }
+    lines = LookingFamily.lines | _LINES
+    habits = LookingFamily.habits | {
+        "run": {"run_level": lambda fields: 0 if fields["run"].endswith("_n") else 1},
+        "order": {  # of the ports by their names
+            "first": lambda fields: min(fields["first"], fields["second"]),
+            "second": lambda fields: max(fields["first"], fields["second"]),
+        },
+        "latency": {"latency": _read_latency},
+        "default": {"parameter": _set_parameter},
+        "operand": {"operand": read_operand},
+        "saturation": {"operation": read_operation},
+    }
+    category = 5
+    size = "width"
+    trained_sizes = range(4, 41)
+    larger_sizes = range(41, 65)
+    pair = ("operand", "operation")
+    document_path = "rtl/{}.sv"
+    tells = ("run_level",)
+    facts = ("width", "function", "latency", "offset")
+    document_roles = (*_GIVEN, *(f"other_{role}" for role in _GIVEN))
+    described = ("module",)
+
+    def is_possible(self, fields: Fields) -> bool:
+        """Whether the output can leave its reset value."""
+        stuck = {"zero": ("and", "min", "sub_sat"), "ones": ("or", "max", "add_sat")}
+        return fields["operation"] not in stuck[fields["initial"]]
+
+    def phrases(self, fields: Fields) -> dict[str, str | int]:
+        becomes, verb, noun = (words.replace("operand", "result") for words in registers.WORDS[fields["operation"]])
+        words = {"operand_word": OPERANDS[fields["operand"]][2], "initial_words": _INITIAL[fields["initial"]][1]}
+        return {**words, "becomes": becomes, "verb": verb, "noun": noun}
+
+    def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
+        default = rng.randrange(2, values["width"])
+        function, latency = rng.choice(list(FUNCTIONS)), rng.randint(1, 4)
+        return {"default": default, "function": function, "latency": latency, "offset": rng.randrange(16)}
+
+    def write(self, fields: Fields) -> str:
+        """With an empty name of the parameter, this keeps its default."""
+        data, latency = bit_range(fields["width"]), fields["latency"]
+        first = OPERANDS[fields["operand"]][0].format(data=fields["left"])
+        following = EXPRESSIONS[fields["operation"]].replace("operand", "wire_result").format_map(fields)
+        parameter = f"#(.{fields['parameter']}({fields['width']})) " if fields["parameter"] else ""
+        driven = (fields["clock"], f"1'b{fields['run_level']}", "wire_first", fields["right"], "wire_result")
+        connections = ", ".join(f".{fields[role]}({to})" for role, to in zip(_PORTS, driven, strict=True))
+        return self.module(
+            fields,
+            {"left": data, "right": data, "output": f"reg {data}"},
+            f"    wire {data}wire_first = {first};\n"
+            f"    wire {data}wire_result;\n"
+            f"    wire wire_enable = ({asserted(fields, 'enable')});\n"
+            f"    reg {bit_range(latency)}reg_valid;\n"
+            f"    {fields['document']} {parameter}the_instance ({connections});\n"
+            f"    {always(fields)}\n"
+            f"        if ({asserted(fields, 'reset')}) begin\n"
+            f"            reg_valid <= 0;\n"
+            f"            {fields['output']} <= {_INITIAL[fields['initial']][0]};\n"
+            f"        end else begin\n"
+            f"            reg_valid <= {{reg_valid, wire_enable}};\n"
+            f"            if (reg_valid[{latency - 1}]) {fields['output']} <= {following};\n"
+            f"        end\n",
+        )
+
+    def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
+        """The file of a given module, with its ports in any order."""
+        (fields,) = modules
+        names = {name: fields[name if role == "document" else f"other_{name}"] for name in _GIVEN}
+        stages = range(1, fields["latency"] + 1)
+        data, comments = f"[{names['parameter']}-1:0] ", {"first": " // first operand", "second": " // second operand"}
+        lines = []
+        order = rng.sample(_PORTS, len(_PORTS))
+        for port in order:
+            kind = f"{'output' if port == 'result' else 'input'} wire {'' if port in ('tick', 'run') else data}"
+            comma = "," if port != order[-1] else ""
+            lines.append(f"    {kind}{names[port]}{comma}{comments.get(port, '')}\n")
+        computed = f"({FUNCTIONS[fields['function']].format_map(names)}) + {fields['offset']}"
+        loads = "".join(f"            reg_{at} <= {f'reg_{at - 1}' if at > 1 else computed};\n" for at in stages)
+        return (
+            f"module {fields[role]} #(\n"
+            f"    parameter {names['parameter']} = {fields['default']}\n"
+            f") (\n"
+            f"{''.join(lines)}"
+            f");\n"
+            f"    reg {data}{', '.join(f'reg_{at}' for at in stages)};\n"
+            f"    assign {names['result']} = reg_{stages[-1]};\n"
+            f"    always @(posedge {names['tick']})\n"
+            f"        if ({'' if fields['run_level'] else '!'}{names['run']}) begin\n"
+            f"{loads}"
+            f"        end\n"
+            f"endmodule\n"
+        )
+
+    def read_document(self, text: str, module: str) -> dict[str, str | int]:
+        """The facts and names in the file of a given module; `module` is that of the wrapper, for messages. Raises
+        `KeyError` if they are not there.
+        """
+        found = _FILE.search(text)
+        operands = [re.search(rf"(\w+),? // {place} operand", text) for place in ("first", "second")]
+        if found is None or None in operands:
+            raise KeyError(module)
+        first, second = (operand[1] for operand in operands if operand)
+        expressions = {form.format(first=first, second=second): name for name, form in FUNCTIONS.items()}
+        return {
+            **{role: found[role] for role in ("document", "tick", "run", "result", "parameter")},
+            **{role: int(found[role]) for role in ("default", "latency", "offset")},
+            "first": first,
+            "second": second,
+            "run_level": 0 if found["low"] else 1,
+            "function": expressions[found["expression"]],
+        }
+
+    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
+        return (fields["function"], fields["latency"], fields["offset"])
+
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
         """The given module and the other one have similar names."""
         while True:
@@ -242,54 +247,3 @@ class _WrapperFamily(LookingFamily):
             if pair[1] not in names.values():
                 names["document"], names["other_document"] = rng.sample(pair, 2)
                 return names
-
-
-WRAPPERS = _WrapperFamily(
-    name="wrappers",
-    heading=(
-        "A module around an instance of a given one. The instance's parameter is the data width. It runs in every\n"
-        "cycle, in reset too. The operands at each enabled clock edge have one result. It is used at the first clock\n"
-        "edge at which the instance's output has it; at all other edges the output keeps its value. Reset wins, and\n"
-        "drops the results that are not used yet. Data is unsigned."
-    ),
-    inputs=("enable", "left", "right"),
-    outputs=("output",),
-    axes={
-        **LOOKING_AXES,
-        "run_level": (0, 1),
-        "initial": tuple(_INITIAL),
-        "operand": tuple(OPERANDS),
-        "operation": tuple(EXPRESSIONS),
-    },
-    is_possible=_is_possible,
-    lines=_LINES,
-    phrases=_phrases,
-    habits={
-        **LOOKING_HABITS,
-        "run": {"run_level": lambda fields: 0 if str(fields["run"]).endswith("_n") else 1},
-        "order": {"first": _first_by_name, "second": _second_by_name},
-        "latency": {"latency": _read_latency},
-        "default": {"parameter": _set_parameter},
-        "operand": {"operand": read_operand},
-        "saturation": {"operation": read_operation},
-    },
-    write=_write,
-    category=5,
-    size="width",
-    trained_sizes=range(4, 41),
-    larger_sizes=range(41, 65),
-    pair=("operand", "operation"),
-    documents_of=Documents(
-        path="rtl/{}.sv",
-        tells=("run_level",),
-        draw_facts=_draw_facts,
-        facts=("width", "function", "latency", "offset"),
-        distinct=lambda fields: (fields["function"], fields["latency"], fields["offset"]),
-        write=_write_given,
-        read=read_given,
-        roles=(*_GIVEN, *(f"other_{role}" for role in _GIVEN)),
-        described=("module",),
-    ),
-    smoke_template="smoke_settled.sv",
-)
-"""A family of problems of several modules: who writes cannot know what the given one is without its file."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 from unidiff.errors import UnidiffParseError
@@ -34,7 +34,6 @@ from rtl_agent_gym.sources.mutants.mutant import (
 Hint = Literal["none", "check", "symptom"]
 """What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first of them
 fails."""
-HINTS: tuple[Hint, ...] = get_args(Hint)
 
 TASK = "docs/task.md"
 _DERIVED = re.compile(r"_mutant_[0-9a-f]{16}(?:_\d+)?$")
@@ -156,8 +155,6 @@ SUFFIX = "+mutants"
 
 class MutantOptions(DerivedOptions):
     """What may follow the question mark; the first problems of a seed are the same for every count."""
-
-    EXPECTED: ClassVar = {**DerivedOptions.EXPECTED, "hint": f"one of {', '.join(HINTS)}"}
 
     count: int = Field(default=100, ge=1, le=1_000_000)
     """How many problems, no two of them equal."""

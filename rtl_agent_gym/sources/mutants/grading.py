@@ -63,10 +63,17 @@ class MutantGrader:
         timer: The same without a cache, which measures how long a reference takes.
         store: Verdicts that are known, and where new ones go.
         workers: How many mutants are graded at the same time.
+        image: The digest of the provider's image.
     """
 
     def __init__(
-        self, provider: BudgetedSandboxes[Any], scorer: Scorer, timer: Scorer, store: VerdictStore, workers: int
+        self,
+        provider: BudgetedSandboxes[Any],
+        scorer: Scorer,
+        timer: Scorer,
+        store: VerdictStore,
+        workers: int,
+        image: str,
     ) -> None:
         self.store = store
         self.rejected: dict[str, str] = {}
@@ -76,7 +83,7 @@ class MutantGrader:
         self._references: dict[str, asyncio.Task[Score]] = {}
         self._seconds: dict[str, asyncio.Task[float]] = {}
         self._known: dict[str, dict[str, Verdict]] = {}
-        self._image = ""
+        self._image = image
 
     async def require_reference(self, problem: Problem) -> Score:
         """The score of the reference solution, graded once.
@@ -121,14 +128,14 @@ class MutantGrader:
         if key not in self._known:
             self._known[key] = self.store.of(key)
         verdict = self._known[key].get(mutant.digest)
-        if verdict is not None and verdict.image not in ("", await self._image_digest()):
+        if verdict is not None and verdict.image not in ("", self._image):
             verdict = None  # other tools may say otherwise
         if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
             try:
                 await self.require_reference(problem)
             except UsageError as error:
                 self.rejected[problem.id] = str(error)
-                found = await self._verdict(candidate, "invalid", symptom=NO_REFERENCE)
+                found = Verdict.on(key, mutant, "invalid", symptom=NO_REFERENCE, image=self._image)
             else:
                 found = await self._grade(candidate)
             if found != verdict:
@@ -154,29 +161,18 @@ class MutantGrader:
         await in_order(candidates, partial(self.grade, prove=prove), len(candidates), graded.append)
         return graded
 
-    async def _image_digest(self) -> str:
-        if not self._image:
-            self._image = await self._provider.image_digest()
-        return self._image
-
     def _remember(self, verdict: Verdict) -> None:
         self.store.add(verdict)
         self._known[verdict.design][verdict.mutant] = verdict
 
     async def _grade(self, candidate: Candidate) -> Verdict:
-        problem, _, mutant = candidate
+        problem, key, mutant = candidate
         limit = max(QUICKEST, SLOWEST * await self.reference_seconds(problem))
         score = await self._score(self._scorer, problem, mutant.files(problem.golden or {}), limit)
         outcome: Outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
         failed = dict.fromkeys(_short(test.name) for test in score.tests if test.outcome in ("failed", "error"))
         symptom = "" if score.passed else _FIRST.sub("", score.reason)
-        return await self._verdict(candidate, outcome, failed=tuple(failed), symptom=symptom)
-
-    async def _verdict(self, candidate: Candidate, outcome: Outcome, **fields: Any) -> Verdict:
-        _, key, mutant = candidate
-        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
-        image = await self._image_digest()
-        return Verdict(design=key, mutant=mutant.digest, outcome=outcome, image=image, **place, **fields)
+        return Verdict.on(key, mutant, outcome, failed=tuple(failed), symptom=symptom, image=self._image)
 
     async def _time_reference(self, problem: Problem) -> float:
         score = await self.require_reference(problem)
@@ -209,7 +205,7 @@ def _short(name: str) -> str:
 
 @asynccontextmanager
 async def mutant_grader(
-    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True, waiting: bool = True
+    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True
 ) -> AsyncIterator[MutantGrader]:
     """A grader with sandboxes and a scorer, which are closed at the end.
 
@@ -217,14 +213,14 @@ async def mutant_grader(
         workers: How many mutants are graded at the same time.
         store: Verdicts; None for those of the package and the user's cache.
         cache: Whether gradings are taken from the cache on disk.
-        waiting: Whether sandboxes are started ahead.
     """
     async with (
         make_provider() as provider,
-        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers if waiting else 0) as scorer,
+        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
         Scorer(provider, cache=None, waiting=0) as timer,
     ):
-        yield MutantGrader(provider, scorer, timer, store or VerdictStore(), workers)
+        image = await provider.image_digest()
+        yield MutantGrader(provider, scorer, timer, store or VerdictStore(), workers, image)
 
 
 LIMIT = 24

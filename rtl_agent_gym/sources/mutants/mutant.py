@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -154,6 +154,12 @@ class Verdict(BaseModel):
     image: str = ""
     """The digest of the simulation image in which it was graded."""
 
+    @classmethod
+    def on(cls, design: str, mutant: Mutant, outcome: Outcome, **fields: Any) -> Verdict:
+        """The verdict on a mutant of the design with this `design_key`; `fields` are the others."""
+        place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
+        return cls(design=design, mutant=mutant.digest, outcome=outcome, **place, **fields)
+
 
 def design_key(problem: Problem) -> str:
     """Sixteen hexadecimal digits of a hash of what decides verdicts: hidden tests, given RTL, reference solution."""
@@ -162,21 +168,16 @@ def design_key(problem: Problem) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def default_folder() -> Path:
-    """The folder of verdicts: ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``."""
-    return cache_folder("mutants")
-
-
 class VerdictStore:
     """Verdicts in a folder, a file for each design, over those of the package.
 
     Args:
-        folder: Created if missing; None for `default_folder`.
+        folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``.
         shipped: Whether the package's verdicts count.
     """
 
     def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
-        self.folder = folder if folder is not None else default_folder()
+        self.folder = folder or cache_folder("mutants")
         self._shipped = shipped
 
     def of(self, design: str) -> dict[str, Verdict]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import Field
@@ -67,9 +67,7 @@ _RULES = (
 class OptimizeOptions(DerivedOptions):
     """What may follow the question mark; the seed is that of the draw of wastes."""
 
-    EXPECTED: ClassVar = {**DerivedOptions.EXPECTED, "goal": f"one of any, {', '.join(GOALS)}"}
-
-    goal: Goal | Literal["any"] = "any"
+    goal: Literal["any", Goal] = "any"
 
 
 class Measured(Known):
@@ -177,7 +175,6 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
         "original": known.original,
         "reference": known.reference,
         "threshold": THRESHOLD,
-        "guards": {"proof": True},
     }
     compose = yaml.safe_load(problem.harness[COMPOSE_FILE])
     compose["services"]["quality"] = yaml.safe_load(template("service.yml"))

@@ -136,9 +136,14 @@ def _clocked(device: Device, text: str, reset: str, body: str) -> str:
     return f"\n    always @({events})\n        if ({active}) {reset}\n        else {body}\n"
 
 
-def _outputs(device: Device, rng: Random, least: int = 1) -> list[str]:
+def _outputs(
+    text: str, device: Device, rng: Random, suffix: str, least: int = 1
+) -> Iterator[tuple[str, str, str, str]]:
+    """The outputs of at least so many bits, in random order: the name of each, and `_inner` with its suffix."""
     names = [port.name for port in device.outputs if port.width >= least]
-    return rng.sample(names, len(names))
+    for port in rng.sample(names, len(names)):
+        if made := _inner(text, device, port, f"{port}_{suffix}"):
+            yield port, *made
 
 
 def _wide_counter(text: str, device: Device, rng: Random) -> Iterator[str]:
@@ -149,21 +154,17 @@ def _wide_counter(text: str, device: Device, rng: Random) -> Iterator[str]:
         for match in rng.sample(found, len(found)):
             start, stop = place[1] + match.start(), place[1] + match.end()
             yield f"{text[:start]}{match[1]} [{match[2]}+16:0] {match[3]};{text[stop:]}"
-    for port in _outputs(device, rng, 2):
-        made = _inner(text, device, port, f"{port}_count")
-        if made and ":0]" in made[2]:
-            head, body, bits = made
+    for port, head, body, bits in _outputs(text, device, rng, "count", 2):
+        if ":0]" in bits:
             wide = head.replace(f"{bits} {port}_count;", f"{bits.replace(':0]', '+16:0]')} {port}_count;")
             yield f"{wide}\n    assign {port} = {port}_count;{body}"
 
 
 def _lockstep_copy(text: str, device: Device, rng: Random) -> Iterator[str]:
     """A second register that always holds the same, and a comparison of both."""
-    for port in _outputs(device, rng, 2):
-        made = _inner(text, device, port, f"{port}_main")
-        if not made or not (blocks := _always(made[1], f"{port}_main")):
+    for port, head, body, bits in _outputs(text, device, rng, "main", 2):
+        if not (blocks := _always(body, f"{port}_main")):
             continue
-        head, body, bits = made
         copies, declared = "".join(rename(block, f"{port}_main", f"{port}_copy") for block in blocks), ""
         others = [name for name in _assigned(blocks) if name != f"{port}_main"]
         if any(f"{other}_copy" in text for other in others):
@@ -206,21 +207,17 @@ def _always(body: str, name: str) -> list[str]:
 def _watchdog(text: str, device: Device, rng: Random) -> Iterator[str]:
     """A counter that guards an output, although it never reaches the value that it is compared with."""
     top = rng.choice([20, 48, 100, 200])
-    for port in _outputs(device, rng):
-        if made := _inner(text, device, port, f"{port}_raw"):
-            head, body, _ = made
-            count = _clocked(device, text, "idle_time <= 0;", f"idle_time <= idle_time == {top} ? 0 : idle_time + 1;")
-            watch = f"\n    reg [11:0] idle_time;\n    assign {port} = idle_time > {top + 9} ? 0 : {port}_raw;{count}"
-            yield head + watch + body
+    for port, head, body, _ in _outputs(text, device, rng, "raw"):
+        count = _clocked(device, text, "idle_time <= 0;", f"idle_time <= idle_time == {top} ? 0 : idle_time + 1;")
+        watch = f"\n    reg [11:0] idle_time;\n    assign {port} = idle_time > {top + 9} ? 0 : {port}_raw;{count}"
+        yield head + watch + body
 
 
 def _dead_mode(text: str, device: Device, rng: Random) -> Iterator[str]:
     """A mode that no input can switch on, with a multiplier of its own."""
     inputs = [port.name for port in device.inputs if port.width > 1] or [port.name for port in device.inputs]
-    for port in _outputs(device, rng, 2):
-        made = _inner(text, device, port, f"{port}_normal")
-        if made and inputs:
-            head, body, _ = made
+    for port, head, body, _ in _outputs(text, device, rng, "normal", 2):
+        if inputs:
             other, factor = rng.choice(inputs), rng.choice([3, 5, 11, 13])
             mode = _clocked(device, text, "test_mode <= 0;", f"test_mode <= test_mode & ~{port}_normal[0];")
             scaled = f"{port}_normal * {other} + {port}_normal * {factor}"
@@ -229,10 +226,8 @@ def _dead_mode(text: str, device: Device, rng: Random) -> Iterator[str]:
 
 def _needless_registers(text: str, device: Device, rng: Random) -> Iterator[str]:
     """A history of an input that is kept twice, as words and as bits, and only compared with itself."""
-    for port in _outputs(device, rng):
-        made = _inner(text, device, port, f"{port}_now")
-        if made and device.inputs:
-            head, body, _ = made
+    for port, head, body, _ in _outputs(text, device, rng, "now"):
+        if device.inputs:
             source, depth = rng.choice(device.inputs), rng.choice([3, 4, 6])
             bit = f"{source.name}[0]" if source.width > 1 else source.name
             keep = f"begin history <= {{history, {bit}}}; total <= total + {bit} - history[{depth - 1}]; end"

@@ -9,27 +9,28 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.model import Problem
+from rtl_agent_gym.problems.paths import expand_home
 from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import ROW_ID
+from rtl_agent_gym.problems.rows import ROW_ID, Place
 from rtl_agent_gym.sources.suites.common import (
     harness_file,
     instantiated,
     module_names,
-    open_folder,
     plain,
     ports,
-    read_each,
-    read_task,
-    read_text,
     rename,
     root_modules,
 )
+
+LARGEST_FILE = 4 << 20
+"""Bytes of a benchmark's file; the published ones have a few thousand."""
 
 Verdict = Literal["mismatches", "passed"]
 """How a testbench tells its verdict: a line with the number of mismatches, or a text with "pass" in it."""
@@ -54,14 +55,17 @@ def read_verilog_eval(source: str) -> Iterator[Located]:
     Raises:
         UsageError: There is no such folder, or it holds no problem.
     """
-    path = open_folder(source, "verilog-eval:", _VERILOG_EVAL)
-    yield from read_each(sorted(path.glob(f"*{_PROMPT}")), _verilog_eval_problem, source, path, _VERILOG_EVAL)
+
+    def prompts(folder: Path) -> list[Path]:
+        return sorted(folder.glob(f"*{_PROMPT}"))
+
+    return _read_folder(source, "verilog-eval:", prompts, _verilog_eval_problem, _VERILOG_EVAL)
 
 
 def _verilog_eval_problem(prompt: Path) -> Problem:
     name = prompt.name.removesuffix(_PROMPT)
-    testbench = read_text(prompt.with_name(f"{name}_test.sv"), name)
-    reference = read_text(prompt.with_name(f"{name}_ref.sv"), name)
+    testbench = _read_text(prompt.with_name(f"{name}_test.sv"), name)
+    reference = _read_text(prompt.with_name(f"{name}_ref.sv"), name)
     for kind, text, expected in (("_test.sv", testbench, "tb"), ("_ref.sv", reference, REFERENCE)):
         if expected not in module_names(text):
             raise ProblemError(
@@ -70,10 +74,10 @@ def _verilog_eval_problem(prompt: Path) -> Problem:
                 problem_id=name,
             )
     interface = prompt.with_name(f"{name}_ifc.txt")
-    task = read_task(prompt, name)
+    task = _read_task(prompt, name)
     if interface.is_file() and f"module {TOP}" not in task:
-        task = f"{task.strip()}\n\n{read_text(interface, name).strip()}"
-    return testbench_problem(
+        task = f"{task.strip()}\n\n{_read_text(interface, name).strip()}"
+    return _testbench_problem(
         name,
         prompt=task,
         top=TOP,
@@ -95,8 +99,7 @@ def read_rtllm(source: str) -> Iterator[Located]:
     Raises:
         UsageError: There is no such folder, it holds no problem, or a folder in it cannot be read.
     """
-    path = open_folder(source, "rtllm:", _RTLLM)
-    yield from read_each(_folders(path), _rtllm_problem, source, path, _RTLLM)
+    return _read_folder(source, "rtllm:", _folders, _rtllm_problem, _RTLLM)
 
 
 def _folders(path: Path) -> Iterator[Path]:
@@ -117,8 +120,8 @@ def _refuse_folder(error: OSError) -> None:
 
 def _rtllm_problem(folder: Path) -> Problem:
     name = folder.resolve().name
-    task = read_task(folder / _DESCRIPTION, name)
-    testbench = read_text(folder / _TESTBENCH, name)
+    task = _read_task(folder / _DESCRIPTION, name)
+    testbench = _read_text(folder / _TESTBENCH, name)
     where = str(folder / _TESTBENCH)
     tops, declared = root_modules(testbench), module_names(testbench)
     if len(tops) != 1:
@@ -130,7 +133,7 @@ def _rtllm_problem(folder: Path) -> Problem:
         got = ", ".join(kinds) or "none"
         raise ProblemError(f"expected one module from outside, the design, got {got}", source=where, problem_id=name)
     top = kinds[0]
-    return testbench_problem(
+    return _testbench_problem(
         name,
         prompt=task,
         top=top,
@@ -149,7 +152,7 @@ def _rtllm_golden(folder: Path, name: str, top: str) -> str | None:
     files = sorted(folder.glob("verified_*.v"))
     if not files:
         return None
-    text = "\n".join(read_text(file, name) for file in files)
+    text = "\n".join(_read_text(file, name) for file in files)
     if top in module_names(text):
         return text
     roots = root_modules(text)
@@ -170,11 +173,71 @@ def _rtllm_data(folder: Path, testbench: str, name: str) -> dict[str, str]:
     for literal in _LITERAL.findall(_DUMP.sub("", testbench)):
         word = literal.removeprefix("./")
         if word and "/" not in word and os.path.isfile(folder / word):
-            found[word] = read_text(folder / word, name)
+            found[word] = _read_text(folder / word, name)
     return found
 
 
-def testbench_problem(
+def _read_folder(
+    source: str, prefix: str, find: Callable[[Path], Iterable[Path]], read: Callable[[Path], Problem], holds: str
+) -> Iterator[Located]:
+    """The problem of each path that is found in a source's folder, or its error.
+
+    Raises:
+        UsageError: There is no such folder, or nothing was found; `holds` says what is expected.
+    """
+    name = source.removeprefix(prefix)
+    path = expand_home(name)
+    if not name or not os.path.isdir(path):  # unlike `Path.is_dir`, False for names that are too long, too
+        raise UsageError(f"{source!r}: there is no folder {name!r}; give {prefix}FOLDER, {holds}")
+    empty = True
+    for entry in find(path):
+        empty = False
+        place = Place(str(entry))
+        try:
+            yield read(entry), place
+        except ProblemError as error:
+            where = error.source or str(entry)
+            yield ProblemError(error.message, source=where, problem_id=error.problem_id, field=error.field), place
+    if empty:
+        raise UsageError(f"{source!r}: the folder {path} holds none of the benchmark's problems; expected {holds}")
+
+
+def _read_text(path: Path, problem_id: str) -> str:
+    """The text of a file; what is not UTF-8 is read as Latin-1. Line ends stay as they are.
+
+    Raises:
+        ProblemError: The file cannot be read, is no regular file, is larger than `LARGEST_FILE`, or is not text.
+    """
+
+    def fault(message: str) -> ProblemError:
+        return ProblemError(message, source=str(path), problem_id=problem_id)
+
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait
+            raise fault("expected a regular file")
+        with path.open("rb") as stream:
+            data = stream.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise fault(f"the file cannot be read: {error.strerror or error}; check the copy of the benchmark") from error
+    if len(data) > LARGEST_FILE:
+        raise fault(f"the file has more than {LARGEST_FILE >> 20} MiB; check the copy of the benchmark")
+    if b"\0" in data:
+        raise fault("the file is not text: it contains a zero byte, as binary data and UTF-16 do; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
+
+
+def _read_task(path: Path, problem_id: str) -> str:
+    """The task's text. Raises `ProblemError` like `_read_text`, and if it is empty."""
+    text = _read_text(path, problem_id)
+    if not text.strip():
+        raise ProblemError("the file is empty; expected the task's text", source=str(path), problem_id=problem_id)
+    return text
+
+
+def _testbench_problem(
     problem_id: str,
     *,
     prompt: str,
@@ -189,17 +252,8 @@ def testbench_problem(
 ) -> Problem:
     """A problem whose hidden test is a testbench in Verilog that prints its verdict.
 
-    Args:
-        problem_id: Its id.
-        prompt: The task, without the sentence that says where the answer goes.
-        top: The module to write.
-        target: The file to write it to.
-        testbench: The testbench's text.
-        testbench_top: The testbench's module that is simulated.
-        verdict: How it tells its verdict.
-        hidden: More sources that are compiled after the testbench, by file name.
-        golden: The reference as the text of `target`; None if there is none.
-        data: Files that the testbench reads, by the name that it gives them.
+    The prompt is without the sentence that says where the answer goes, `testbench_top` the module that is simulated,
+    `hidden` are more sources that are compiled after the testbench, by file name, and `data` the files that it reads.
 
     Raises:
         ProblemError: The id has other characters than a row's, or the testbench prints nothing.

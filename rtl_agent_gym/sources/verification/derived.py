@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -129,13 +129,6 @@ _PYTHON_RULES = (
 class VerifyOptions(DerivedOptions):
     """What may follow the question mark; the seed is that of the draw of mutants, and of the reference's stimuli."""
 
-    EXPECTED: ClassVar = {
-        **DerivedOptions.EXPECTED,
-        "kind": f"one of {', '.join(KINDS)}",
-        "mutants": "a number from 8 to 24",
-        "coverage": "true or false; only testbenches (kind=stimulus) have a coverage of their own",
-    }
-
     kind: Kind = "stimulus"
     mutants: int = Field(default=12, ge=8, le=24)
     """The most mutants of a problem; it has at least 8."""
@@ -146,7 +139,7 @@ class VerifyOptions(DerivedOptions):
     @classmethod
     def _of_testbenches(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("kind") != "stimulus":
-            raise ValueError("only testbenches have a coverage of their own")
+            raise ValueError("only testbenches (kind=stimulus) have a coverage of their own")
         return value
 
 
@@ -260,26 +253,26 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     }
     context = {**specification(problem), **{path: files[path] for path in device.sources}}
     harness = {
-        "docker-compose.yml": _template("docker-compose.yml"),
+        "docker-compose.yml": harness_file("docker-compose.yml"),
         "src/.env": _environment(form),
         "src/judge.json": json.dumps(settings, indent=1) + "\n",
         **{f"src/{name}": _template(template) for name, template in _programs(options.kind).items()},
         **({COVERAGE: _template("design_coverage.py")} if options.coverage else {}),
         **{f"src/designs/{name}": with_prefix(text, _HIDDEN) for name, text in {**right, **mutants}.items()},
     }
+    drive = partial(stimuli, device, cycles=cycles(problem), seed=options.seed + 1)
     if options.kind == "stimulus":
         golden = reference_checker(device, "model_compare", design)
-        golden += "\n" + stimuli(
-            device, form.module, ["model_compare compare"], cycles=cycles(problem), seed=options.seed + 1
-        )
+        golden += "\n" + drive(form.module, ["model_compare compare"])
     elif options.kind == "cocotb":
         golden = reference_in_python(device, design, cycles=cycles(problem), seed=options.seed + 1)
     else:
         golden = reference_checker(device, form.module, design, asserts=options.kind == "assertions")
-        instance = f"{form.module} {form.module}_instance"
-        harness["src/stimuli.sv"] = given_stimuli(case, options, f"{_HIDDEN}stimuli", instance, f"{_HIDDEN}dut")
+        instances = [f"{form.module} {form.module}_instance"]
+        # The same stimuli have told the mutants from the right design.
+        harness["src/stimuli.sv"] = drive(f"{_HIDDEN}stimuli", instances, dut=f"{_HIDDEN}dut")
         if options.kind == "checker":
-            context[STIMULI] = given_stimuli(case, options, "stimuli", instance, "dut")
+            context[STIMULI] = drive("stimuli", instances)
     return Problem(
         id=derived_id(problem, f"verify_{options.kind}_{'coverage_' * options.coverage}{case.key}"),
         category=form.category,
@@ -295,9 +288,9 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
 
 def _environment(form: Form) -> str:
     """The variables of the harness. A bench in Python is no source of a compiler's, and has no top module."""
-    lines = _template("env").splitlines(keepends=True)
-    kept = "".join(line for line in lines if form.module or "BENCH_" not in line)
-    return kept.replace("BENCH_FILE", form.path).replace("BENCH_NAME", form.module)
+    lines = harness_file("env").splitlines(keepends=True)
+    kept = [line for line in lines if form.module or not ("DESIGN_FILE" in line or "TOP_NAME" in line)]
+    return "".join(kept).replace("DESIGN_FILE", form.path).replace("TOP_NAME", form.module)
 
 
 def _programs(kind: Kind) -> dict[str, str]:
@@ -305,11 +298,6 @@ def _programs(kind: Kind) -> dict[str, str]:
     if kind == "cocotb":
         return {**{name: name for name in ("conftest.py", "run.py", "trials.py")}, "test_runner.py": "test_trials.py"}
     return {name: name for name in ("conftest.py", "simulation.py", "test_runner.py")}
-
-
-def given_stimuli(case: Case, options: VerifyOptions, top: str, instance: str, dut: str) -> str:
-    """The stimuli around a checker or assertions; the same ones have told the mutants from the right design."""
-    return stimuli(case.device, top, [instance], cycles=cycles(case.problem), seed=options.seed + 1, dut=dut)
 
 
 def cycles(problem: Problem) -> int:

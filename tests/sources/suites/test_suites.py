@@ -17,7 +17,7 @@ from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems, scan_problems, validate_problem
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.scoring.scorer import why_unscorable
-from rtl_agent_gym.sources.suites.common import LARGEST_FILE
+from rtl_agent_gym.sources.suites.testbenches import LARGEST_FILE
 from tests.cli.in_process import call
 
 from .designs import ADDER, COUNTER, MAJORITY, ONES, RTLLM, SAMPLES, STEPS, TABLE, VERILOG_EVAL, sample

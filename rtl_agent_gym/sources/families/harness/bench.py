@@ -1,6 +1,7 @@
-"""What the tests of all families share: ports by role, reset, and one clock cycle against a model."""
+"""What the tests of families share: ports by role, reset, one clock cycle against a model, and operations."""
 
 import json
+import random
 from pathlib import Path
 
 import cocotb
@@ -9,13 +10,40 @@ from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 CASE = json.loads(Path(__file__).with_name("case.json").read_text())
 NAMES, VALUES = CASE["names"], CASE["values"]
+LARGEST = 2 ** VALUES.get("width", 0) - 1
+"""The largest number of the design's width, if it has one."""
+OPERANDS = {
+    "plain": lambda data: data,
+    "invert": lambda data: LARGEST - data,
+    "negate": lambda data: -data & LARGEST,
+    "left": lambda data: data << 1 & LARGEST,
+    "right": lambda data: data >> 1,
+    "next": lambda data: data + 1 & LARGEST,
+}
+OPERATIONS = {
+    "load": lambda value, operand: operand,
+    "invert": lambda value, operand: LARGEST - operand,
+    "add": lambda value, operand: (value + operand) & LARGEST,
+    "add_sat": lambda value, operand: min(value + operand, LARGEST),
+    "sub": lambda value, operand: (value - operand) & LARGEST,
+    "sub_sat": lambda value, operand: max(value - operand, 0),
+    "xor": lambda value, operand: value ^ operand,
+    "and": lambda value, operand: value & operand,
+    "or": lambda value, operand: value | operand,
+    "max": max,
+    "min": min,
+}
 
 
 class Bench:
     """The design beside its model, which has `reset`, `step` (inputs by role) and `outputs` (by role)."""
 
-    def __init__(self, dut, model):
-        self.dut, self.model = dut, model
+    def __init__(self, dut, model, seed):
+        self.dut, self.model, self.generator = dut, model, random.Random(seed)
+
+    def numbers(self):
+        """Numbers to choose from: any, but often a small or a large one."""
+        return 0, 1, LARGEST, self.generator.randrange(LARGEST + 1), self.generator.randrange(LARGEST + 1)
 
     def port(self, role):
         return getattr(self.dut, NAMES[role])
@@ -30,7 +58,7 @@ class Bench:
         self.port("reset").value = VALUES["reset_level"] if active else 1 - VALUES["reset_level"]
 
     async def start(self, **inputs):
-        """Two cycles in reset, with these inputs; ends after a falling edge."""
+        """Two cycles in reset, with these inputs; ends after a falling edge, and returns the bench."""
         self.port("clock").value = 0
         self.set_reset(True)
         self.drive(inputs)
@@ -41,6 +69,7 @@ class Bench:
         self.model.reset()
         self.check("in reset")
         self.set_reset(False)
+        return self
 
     def drive(self, inputs):
         for role, value in inputs.items():

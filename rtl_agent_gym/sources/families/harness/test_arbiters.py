@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import VALUES, Bench, port_tests
 
@@ -43,10 +41,8 @@ class ArbiterBench(Bench):
         await super().cycle(reset, **inputs)
 
 
-async def started(dut):
-    bench = ArbiterBench(dut, Model())
-    await bench.start(request=ALL, override=0)
-    return bench
+async def started(dut, seed=0):
+    return await ArbiterBench(dut, Model(), seed).start(request=ALL, override=0)
 
 
 globals().update(
@@ -94,9 +90,8 @@ async def test_override(dut):
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for _ in range(300):
-        request = generator.randrange(ALL + 1) & generator.randrange(ALL + 1)
-        override = generator.choice((0, generator.randrange(OVERRIDES)))
-        await bench.cycle(generator.random() < 0.1, request=request, override=override)
+        request = bench.generator.randrange(ALL + 1) & bench.generator.randrange(ALL + 1)
+        override = bench.generator.choice((0, bench.generator.randrange(OVERRIDES)))
+        await bench.cycle(bench.generator.random() < 0.1, request=request, override=override)

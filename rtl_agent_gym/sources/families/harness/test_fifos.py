@@ -1,12 +1,9 @@
-import random
-
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, VALUES, Bench, port_tests
 
 WIDTH, DEPTH, THRESHOLD, ACTIVE, READS = (
     VALUES[key] for key in ("width", "depth", "threshold", "enable_level", "pop_level")
 )
-LARGEST = 2**WIDTH - 1
 MISSING = {
     "zero": lambda last: 0,
     "ones": lambda last: LARGEST,
@@ -51,10 +48,6 @@ class Model:
 
 
 class FifoBench(Bench):
-    def __init__(self, dut, seed):
-        super().__init__(dut, Model())
-        self.generator = random.Random(seed)
-
     async def run(self, write=False, read=False, reset=False, cycles=1):
         for _ in range(cycles):
             data = self.generator.choice((0, LARGEST, *(self.generator.randrange(LARGEST + 1) for _ in range(4))))
@@ -63,9 +56,7 @@ class FifoBench(Bench):
 
 
 async def started(dut, seed):
-    bench = FifoBench(dut, seed)
-    await bench.start(enable=ACTIVE, pop=READS, data=LARGEST)
-    return bench
+    return await FifoBench(dut, Model(), seed).start(enable=ACTIVE, pop=READS, data=LARGEST)
 
 
 globals().update(

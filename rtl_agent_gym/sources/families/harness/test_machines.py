@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import NAMES, VALUES, Bench, port_tests
 
@@ -49,10 +47,8 @@ class Model:
         return {"output": SHOWN[VALUES["shown"]](output, self.last)}
 
 
-async def started(dut):
-    bench = Bench(dut, Model(dut))
-    await bench.start(enable=ACTIVE, data=SYMBOLS[-1])
-    return bench
+async def started(dut, seed=0):
+    return await Bench(dut, Model(dut), seed).start(enable=ACTIVE, data=SYMBOLS[-1])
 
 
 def way_to(steps, state, seen):
@@ -82,19 +78,18 @@ async def test_reset(dut):
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
-    bench = await started(dut)
-    generator, fresh = random.Random(1), Model(dut)
+    bench = await started(dut, 1)
+    fresh = Model(dut)
     while bench.model.outputs() == fresh.outputs():
-        await bench.cycle(enable=ACTIVE, data=generator.choice(SYMBOLS))
+        await bench.cycle(enable=ACTIVE, data=bench.generator.choice(SYMBOLS))
     await bench.check_reset_kind()
 
 
 @cocotb.test()
 async def test_enable(dut):
-    bench = await started(dut)
-    generator = random.Random(2)
+    bench = await started(dut, 2)
     for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 8:
-        await bench.cycle(enable=enable, data=generator.choice(SYMBOLS))
+        await bench.cycle(enable=enable, data=bench.generator.choice(SYMBOLS))
 
 
 @cocotb.test()
@@ -113,8 +108,7 @@ async def test_every_transition(dut):
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for _ in range(300):
-        reset, enable = generator.random() < 0.1, generator.randrange(2)
-        await bench.cycle(reset, enable=enable, data=generator.choice(SYMBOLS))
+        reset, enable = bench.generator.random() < 0.1, bench.generator.randrange(2)
+        await bench.cycle(reset, enable=enable, data=bench.generator.choice(SYMBOLS))

@@ -1,12 +1,9 @@
-import random
-
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, VALUES, Bench, port_tests
 
 WIDTH, STAGES, ACTIVE, READY, VALID = (
     VALUES[key] for key in ("width", "stages", "enable_level", "ready_level", "valid_level")
 )
-LARGEST = 2**WIDTH - 1
 OPERATIONS = {
     "add": lambda value, constant: value + constant & LARGEST,
     "add_sat": lambda value, constant: min(value + constant, LARGEST),
@@ -46,10 +43,6 @@ class Model:
 
 
 class PipelineBench(Bench):
-    def __init__(self, dut, seed):
-        super().__init__(dut, Model())
-        self.generator = random.Random(seed)
-
     async def run(self, enable=True, ready=True, reset=False, cycles=1):
         """Any data, but often small or large numbers."""
         for _ in range(cycles):
@@ -59,9 +52,7 @@ class PipelineBench(Bench):
 
 
 async def started(dut, seed):
-    bench = PipelineBench(dut, seed)
-    await bench.start(enable=ACTIVE, ready=READY, data=LARGEST)
-    return bench
+    return await PipelineBench(dut, Model(), seed).start(enable=ACTIVE, ready=READY, data=LARGEST)
 
 
 globals().update(port_tests(enable=1, ready=1, data=WIDTH, output=WIDTH, valid=1))

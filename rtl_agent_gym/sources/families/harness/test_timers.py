@@ -1,5 +1,3 @@
-import random
-
 import cocotb
 from bench import VALUES, Bench, port_tests
 
@@ -37,10 +35,8 @@ def levels(start, pause):
     return {"start": int(start == VALUES["start_level"]), "pause": int(pause == VALUES["pause_level"])}
 
 
-async def started(dut):
-    bench = TimerBench(dut, Model())
-    await bench.start(**levels(start=True, pause=False))
-    return bench
+async def started(dut, seed=0):
+    return await TimerBench(dut, Model(), seed).start(**levels(start=True, pause=False))
 
 
 globals().update(port_tests(start=1, pause=1, busy=1, count=VALUES["width"]))
@@ -94,8 +90,7 @@ async def test_pause(dut):
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for _ in range(400):
-        chances = (generator.random() for _ in range(3))
+        chances = (bench.generator.random() for _ in range(3))
         await bench.run(*(chance < limit for chance, limit in zip(chances, (0.08, 0.25, 0.02), strict=True)))

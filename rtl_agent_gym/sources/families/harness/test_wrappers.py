@@ -1,19 +1,8 @@
-import random
-
 import cocotb
-from bench import VALUES, Bench, port_tests
+from bench import LARGEST, OPERANDS, OPERATIONS, VALUES, Bench, port_tests
 
 WIDTH, ACTIVE, LATENCY, OFFSET = (VALUES[key] for key in ("width", "enable_level", "latency", "offset"))
-LARGEST = 2**WIDTH - 1
 INITIAL = {"zero": 0, "ones": LARGEST}[VALUES["initial"]]
-OPERANDS = {
-    "plain": lambda data: data,
-    "invert": lambda data: LARGEST - data,
-    "negate": lambda data: -data & LARGEST,
-    "left": lambda data: data << 1 & LARGEST,
-    "right": lambda data: data >> 1,
-    "next": lambda data: data + 1 & LARGEST,
-}
 FUNCTIONS = {
     "sub": lambda first, second: first - second,
     "floor": lambda first, second: max(first - second, 0),
@@ -21,18 +10,6 @@ FUNCTIONS = {
     "or": lambda first, second: first | (LARGEST - second),
     "twice": lambda first, second: first + 2 * second,
     "half": lambda first, second: first ^ (second >> 1),
-}
-OPERATIONS = {
-    "load": lambda value, result: result,
-    "add": lambda value, result: (value + result) & LARGEST,
-    "add_sat": lambda value, result: min(value + result, LARGEST),
-    "sub": lambda value, result: (value - result) & LARGEST,
-    "sub_sat": lambda value, result: max(value - result, 0),
-    "xor": lambda value, result: value ^ result,
-    "and": lambda value, result: value & result,
-    "or": lambda value, result: value | result,
-    "max": max,
-    "min": min,
 }
 
 
@@ -51,16 +28,13 @@ class Model:
         return {"output": self.value}
 
 
-def some_data(generator):
-    """Any two numbers, but often small or large ones."""
-    numbers = (0, 1, LARGEST, generator.randrange(LARGEST + 1), generator.randrange(LARGEST + 1))
-    return {"left": generator.choice(numbers), "right": generator.choice(numbers)}
+def some_data(bench):
+    numbers = bench.numbers()
+    return {"left": bench.generator.choice(numbers), "right": bench.generator.choice(numbers)}
 
 
-async def started(dut):
-    bench = Bench(dut, Model())
-    await bench.start(enable=ACTIVE, left=LARGEST, right=1)
-    return bench
+async def started(dut, seed=0):
+    return await Bench(dut, Model(), seed).start(enable=ACTIVE, left=LARGEST, right=1)
 
 
 globals().update(port_tests(enable=1, left=WIDTH, right=WIDTH, output=WIDTH))
@@ -69,48 +43,43 @@ globals().update(port_tests(enable=1, left=WIDTH, right=WIDTH, output=WIDTH))
 @cocotb.test()
 async def test_reset(dut):
     """Also of results that are on their way."""
-    bench = await started(dut)
-    generator = random.Random(1)
+    bench = await started(dut, 1)
     for cycles in (*range(1, LATENCY + 3), 1, 2 * LATENCY):
         for _ in range(cycles):
-            await bench.cycle(enable=ACTIVE, **some_data(generator))
-        await bench.cycle(True, enable=ACTIVE, **some_data(generator))
+            await bench.cycle(enable=ACTIVE, **some_data(bench))
+        await bench.cycle(True, enable=ACTIVE, **some_data(bench))
         for _ in range(LATENCY + 1):
-            await bench.cycle(enable=1 - ACTIVE, **some_data(generator))
+            await bench.cycle(enable=1 - ACTIVE, **some_data(bench))
 
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
-    bench = await started(dut)
-    generator = random.Random(2)
+    bench = await started(dut, 2)
     while bench.model.value == INITIAL:
-        await bench.cycle(enable=ACTIVE, **some_data(generator))
+        await bench.cycle(enable=ACTIVE, **some_data(bench))
     await bench.check_reset_kind()
 
 
 @cocotb.test()
 async def test_enable(dut):
-    bench = await started(dut)
-    generator = random.Random(3)
+    bench = await started(dut, 3)
     for enable in (1 - ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, ACTIVE, 1 - ACTIVE, 1 - ACTIVE, 1 - ACTIVE) * 8:
-        await bench.cycle(enable=enable, **some_data(generator))
+        await bench.cycle(enable=enable, **some_data(bench))
 
 
 @cocotb.test()
 async def test_first(dut):
     """Few results after each reset, as some operations lead to a value that never changes."""
-    bench = await started(dut)
-    generator = random.Random(4)
+    bench = await started(dut, 4)
     for _ in range(100):
         for enable in (ACTIVE, *[1 - ACTIVE] * (LATENCY - 1), ACTIVE, *[1 - ACTIVE] * LATENCY):
-            await bench.cycle(enable=enable, **some_data(generator))
-        await bench.cycle(True, enable=ACTIVE, **some_data(generator))
+            await bench.cycle(enable=enable, **some_data(bench))
+        await bench.cycle(True, enable=ACTIVE, **some_data(bench))
 
 
 @cocotb.test()
 async def test_random(dut):
-    bench = await started(dut)
-    generator = random.Random(5)
+    bench = await started(dut, 5)
     for _ in range(300):
-        reset, enable = generator.random() < 0.1, generator.randrange(2)
-        await bench.cycle(reset, enable=enable, **some_data(generator))
+        reset, enable = bench.generator.random() < 0.1, bench.generator.randrange(2)
+        await bench.cycle(reset, enable=enable, **some_data(bench))
