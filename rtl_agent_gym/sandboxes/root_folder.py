@@ -23,8 +23,7 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -32,7 +31,6 @@ from pydantic import ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
-from .client import OWNER_LABEL, owner_label
 from .daemon import Progress, exclusive, find_program, silent, tail
 from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
 from .userns import as_builder, bubblewrap, open_full, why_not_ranged
@@ -342,57 +340,25 @@ def _delete(path: Path) -> None:
 
 def _from_docker(tree: _Tree) -> dict[str, Any]:
     """Write the files of the daemon's image; return its configuration."""
-    with connected() as client:
-        api: Any = client.api
-        image = find_image(client)
-        checked_content(client, image)
-        # Never started: a container is what the daemon can write out without its layers.
-        container = api.create_container(image, command=["true"], labels={OWNER_LABEL: owner_label()})["Id"]
-        try:
-            with closing(api.export(container)) as pieces, _reader(pieces) as archive:
-                tree.add(archive)
-        except tarfile.TarError as error:
-            raise ImageError(f"the daemon's archive of the image cannot be read: {error}") from error
-        finally:
-            api.remove_container(container, force=True)
-        for name in ("/.dockerenv", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab"):
-            _delete(tree.root / name.lstrip("/"))  # what the daemon adds to a container
-        return dict(api.inspect_image(image)["Config"])
-
-
-@contextlib.contextmanager
-def _reader(pieces: Iterable[bytes]) -> Iterator[tarfile.TarFile]:
-    with tarfile.open(fileobj=cast(IO[bytes], _Pieces(pieces)), mode="r|") as archive:
-        yield archive
-
-
-class _Pieces:
-    """The `read` of a file over pieces of bytes."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._rest = iter(pieces), bytearray()
-
-    def read(self, size: int) -> bytes:
-        """Exactly `size` bytes, fewer only at the end."""
-        while len(self._rest) < size and (piece := next(self._pieces, None)) is not None:
-            self._rest += piece
-        data, self._rest = bytes(self._rest[:size]), self._rest[size:]
-        return data
+    with connected() as client, tempfile.NamedTemporaryFile(prefix="docker-", dir=tree.root.parent) as file:
+        checked_content(client, find_image(client))
+        file.writelines(client.api.get_image(image_tag()))
+        file.flush()
+        return _from_file(Path(file.name), tree)
 
 
 def _from_file(source: Path, tree: _Tree) -> dict[str, Any]:
     """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration."""
     try:
-        with source.open("rb") as file:
-            if file.read(4) == b"hsqs":
+        with source.open("rb") as file, tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
+            kind = file.read(4)
+            file.seek(0)
+            if kind == b"hsqs":
                 return _from_squashfs(source, tree)
-        with tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
-            with source.open("rb") as file:
-                packed = file.read(2) == b"\x1f\x8b"
-                file.seek(0)
-                shutil.copyfileobj(gzip.GzipFile(fileobj=file) if packed else file, cast(IO[bytes], unpacked), 1 << 20)
-            unpacked.seek(0)
-            with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+            if packed := kind.startswith(b"\x1f\x8b"):
+                shutil.copyfileobj(gzip.GzipFile(fileobj=file), unpacked, 1 << 20)
+                unpacked.seek(0)
+            with tarfile.open(fileobj=unpacked if packed else file, mode="r:") as archive:
                 manifest = json.load(cast(IO[bytes], archive.extractfile("manifest.json")))
                 names = {tag.removeprefix("localhost/"): one for one in manifest for tag in one.get("RepoTags") or []}
                 if image_tag() not in names:
