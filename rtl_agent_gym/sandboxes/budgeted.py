@@ -14,21 +14,21 @@ from .admission import Budget, Permits
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 from .warden_sandbox import WardenSandbox
 
-CLOSED = "this provider of sandboxes is closed; make another one"
-
 MadeT = TypeVar("MadeT", bound=WardenSandbox)
 
 
 @dataclass
 class _Reservation:
+    budget: Budget
     permits: Permits
     memory: int
 
     def release(self) -> None:
         self.permits.give_back(self.memory)
 
-    def move_to(self, permits: Permits) -> None:
-        """Hold it there instead, if it is free there."""
+    def move_to_agents(self) -> None:
+        """Hold it among what agents use, if it is free there."""
+        permits = self.budget.permits["agent"]
         if self.permits is not permits and permits.try_take(self.memory):
             self.release()
             self.permits = permits
@@ -45,11 +45,14 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         """The budget of the machine. Raises `SandboxError`, such as `SandboxLost` if this provider is closed."""
         raise NotImplementedError
 
-    async def _ready_for(self, spec: SandboxSpec) -> Budget:
-        """The budget, if there may be a sandbox of this kind. Raises `SandboxError`."""
-        return await self.budget()
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SandboxLost("this provider of sandboxes is closed; make another one")
 
-    def _make(self, spec: SandboxSpec) -> MadeT:
+    async def _require(self, spec: SandboxSpec) -> None:
+        """Raise `SandboxError` if there may be no sandbox of this kind."""
+
+    def _make(self, spec: SandboxSpec, budget: Budget) -> MadeT:
         """A sandbox that has not been started. It calls `_ended` when it has ended."""
         raise NotImplementedError
 
@@ -58,10 +61,11 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
 
     async def create(self, spec: SandboxSpec | None = None) -> MadeT:
         spec = spec or SandboxSpec()
-        budget = await self._ready_for(spec)
+        budget = await self.budget()
+        await self._require(spec)
         permits = budget.permits["scoring" if spec.for_grading else spec.role]
-        reservation = _Reservation(permits, budget.memory(spec))
-        await reservation.permits.take(reservation.memory)
+        reservation = _Reservation(budget, permits, budget.memory(spec))
+        await permits.take(reservation.memory)
         async with contextlib.AsyncExitStack() as stack:
             if spec.role == "agent":
                 try:
@@ -69,24 +73,25 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
                 except BaseException:
                     reservation.release()
                     raise
-            return await self._open(spec, budget, reservation)
+            return await self._open(spec, reservation)
 
     async def create_ahead(self, spec: SandboxSpec) -> MadeT:
-        budget = await self._ready_for(spec)
-        reservation = _Reservation(budget.permits["waiting"], budget.memory(spec))
+        budget = await self.budget()
+        await self._require(spec)
+        reservation = _Reservation(budget, budget.permits["waiting"], budget.memory(spec))
         fits = spec.role == "scoring" or not budget.shortage(reservation.memory)
         if not fits or not reservation.permits.try_take(reservation.memory):
             raise SandboxError("there is no room for another sandbox that is started in advance")
-        return await self._open(spec, budget, reservation)
+        return await self._open(spec, reservation)
 
-    async def _open(self, spec: SandboxSpec, budget: Budget, reservation: _Reservation) -> MadeT:
+    async def _open(self, spec: SandboxSpec, reservation: _Reservation) -> MadeT:
         """Start a sandbox; what has been reserved for it is released when it has ended."""
-        sandbox = self._make(spec)
+        budget = reservation.budget
+        sandbox = self._make(spec, budget)
         self._sandboxes[sandbox] = reservation
         try:
             async with budget.starting():
-                if self._closed:
-                    raise SandboxLost(CLOSED)
+                self._require_open()
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
             await self._started()
@@ -104,11 +109,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         if isinstance(sandbox, WardenSandbox) and sandbox.spec.role == "agent":
             reservation = cast(dict[Sandbox, _Reservation], self._sandboxes).get(sandbox)
             if reservation is not None:
-                reservation.move_to(self._known_budget().permits["agent"])
-
-    def _known_budget(self) -> Budget:
-        """The budget, once it is known."""
-        raise NotImplementedError
+                reservation.move_to_agents()
 
     def _ended(self, sandbox: MadeT) -> None:
         if (reservation := self._sandboxes.pop(sandbox, None)) is not None:

@@ -102,11 +102,6 @@ class DockerClient:
         """The budget of the daemon's machine. Raises like `call`, and `UsageError` for a wrong variable."""
         if self._budget is None:
             await self.call(self.docker)
-        return self.known_budget
-
-    @property
-    def known_budget(self) -> Budget:
-        """The same, once the client has connected."""
         assert self._budget is not None
         return self._budget
 

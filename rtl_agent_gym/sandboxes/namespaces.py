@@ -29,7 +29,7 @@ from typing import Any
 
 from ..errors import ImageError, SandboxError, SandboxLost
 from .admission import Budget, budget_of
-from .budgeted import CLOSED, BudgetedSandboxes
+from .budgeted import BudgetedSandboxes
 from .cgroups import SandboxGroup, machine_info
 from .channel import Channel
 from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
@@ -58,16 +58,14 @@ class NamespaceSandbox(WardenSandbox):
 
     Args:
         host: The provider's user namespace and root.
-        budget: Of this machine, with its control groups.
-        spec: Limits and files.
-        on_close: Called when it has ended.
+        spec, budget, on_close: As for `WardenSandbox`.
     """
 
     def __init__(
-        self, host: NamespaceHost, budget: Budget, spec: SandboxSpec, on_close: Callable[[NamespaceSandbox], None]
+        self, host: NamespaceHost, spec: SandboxSpec, budget: Budget, on_close: Callable[[NamespaceSandbox], None]
     ) -> None:
-        super().__init__(spec)
-        self._host, self._budget, self._on_close = host, budget, on_close
+        super().__init__(spec, budget, on_close)
+        self._host = host
         self._start: asyncio.Task[Started] | None = None
         self._started: Started | None = None
         """Its process 1."""
@@ -75,8 +73,6 @@ class NamespaceSandbox(WardenSandbox):
         """The control group with its limits; None where this process may not make one."""
         self._errors = -1
         """The end of a pipe from which its stderr is read."""
-        self.uid = -1
-        """The user id of its commands; in a sandbox with a keeper, the keeper has the next one."""
 
     @property
     def pid(self) -> int:
@@ -88,27 +84,23 @@ class NamespaceSandbox(WardenSandbox):
         """What identifies its image."""
         return self._host.root_of(self.spec).id
 
-    async def open(self) -> None:
-        async with self._starting:
-            if self._closing is not None:
-                raise SandboxLost(f"sandbox {self._name} was closed before it started")
-            zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
-            self.uid = self._host.take_uid()
-            self._group = await asyncio.to_thread(self._make_group)
-            near, far = socket.socketpair()
-            self._socket = near
-            self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
-                self._started = await asyncio.shield(self._start)
-            finally:
-                far.close()
-                os.close(errors)
-            if self._group is not None:
-                await asyncio.to_thread(self._enter, self._group)
-                near.send(b"\n")  # process 1 waits for it
-            self._channel = await Channel.open(near, self._name, self._read_errors)
-            await self._greet()
+    async def _connect(self) -> None:
+        zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
+        self.uid = self._host.take_uid()
+        self._group = await asyncio.to_thread(self._make_group)
+        near, far = socket.socketpair()
+        self._socket = near
+        self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
+            self._started = await asyncio.shield(self._start)
+        finally:
+            far.close()
+            os.close(errors)
+        if self._group is not None:
+            await asyncio.to_thread(self._enter, self._group)
+            near.send(b"\n")  # process 1 waits for it
+        self._channel = await Channel.open(near, self._name, self._read_errors)
 
     def _enter(self, group: SandboxGroup) -> None:
         assert self._started is not None
@@ -184,19 +176,16 @@ class NamespaceSandbox(WardenSandbox):
         if self._group is not None:
             self._group.remove()
         self._host.return_uid(self.uid)
-        self._on_close(self)
 
     async def _cpu_time(self) -> CpuTime | None:
         seconds = self._group.cpu_seconds() if self._group is not None else None
         return None if seconds is None else CpuTime(seconds, time.monotonic())
 
     async def _own_doing(self, before: CpuTime | None) -> str:
-        assert self._channel is not None
-        if self._channel.broken is not None:
-            return f"the warden could not continue: {self._channel.broken}"
         if self._group is None:  # without its counters nothing is known
             return ""
         assert self._started is not None
+        assert self._channel is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._started.ended.wait(), _NOTICE)
         if self._started.ended.is_set():
@@ -359,23 +348,18 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     async def budget(self) -> Budget:
         """The budget of this machine for such sandboxes. Raises `SandboxLost` if this provider is closed."""
-        if self._closed:
-            raise SandboxLost(CLOSED)
-        return self._known_budget()
-
-    def _known_budget(self) -> Budget:
+        self._require_open()
         return budget_of(HOST, machine_info(), local=True)
 
-    async def _ready_for(self, spec: SandboxSpec) -> Budget:
+    async def _require(self, spec: SandboxSpec) -> None:
         if spec.network:
             raise SandboxError(f"a sandbox without Docker cannot join the Docker network {spec.network}")
         if not self._host.prepared:
             await asyncio.to_thread(self._host.prepare)
         self._host.root_of(spec)
-        return await self.budget()
 
-    def _make(self, spec: SandboxSpec) -> NamespaceSandbox:
-        return NamespaceSandbox(self._host, self._known_budget(), spec, self._ended)
+    def _make(self, spec: SandboxSpec, budget: Budget) -> NamespaceSandbox:
+        return NamespaceSandbox(self._host, spec, budget, self._ended)
 
     async def image(self) -> str:
         return await asyncio.to_thread(lambda: self._host.root.id)

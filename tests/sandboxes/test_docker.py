@@ -452,9 +452,9 @@ def test_commands_that_starved_the_warden_until_a_moment_ago(used: float, blamed
             return {"cpu_stats": total, "precpu_stats": total, **times}
 
     begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
-    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False, CpuTime(5.0, begun))
+    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), False, CpuTime(5.0, begun))
     assert bool(found) == blamed
-    assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False)
+    assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), False)
 
 
 async def test_a_warden_that_says_it_cannot_go_on_was_broken_by_the_commands(provider: DockerSandboxes) -> None:
