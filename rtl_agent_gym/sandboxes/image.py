@@ -15,7 +15,6 @@ import errno
 import functools
 import gzip
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -247,19 +246,13 @@ def save_image(path: Path) -> str:
     with connected() as client:
         digest = checked_content(client, find_image(client)).digest
         try:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+                packed = Path(folder, "packed")
+                with gzip.open(packed, "wb", compresslevel=1) as file:
+                    file.writelines(client.api.get_image(image_tag()))
+                packed.replace(path)
         except OSError as error:
             raise cannot_write("the image", path, error) from error
-        try:
-            with os.fdopen(handle, "wb") as file, gzip.open(file, "wb", compresslevel=1) as packed:
-                for piece in client.api.get_image(image_tag()):
-                    packed.write(piece)
-            os.replace(name, path)
-        except OSError as error:
-            raise cannot_write("the image", path, error) from error
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
     return digest
 
 

@@ -172,8 +172,7 @@ def save_root(path: Path) -> str:
             packed = Path(folder, "packed")
             with gzip.open(packed, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w") as archive:
                 _add_image(archive, layer, root)
-            packed.chmod(0o666 & ~_umask())
-            os.replace(packed, path)
+            packed.replace(path)
     except OSError as error:
         raise cannot_write("the image", path, error) from error
     return root.digest
@@ -184,12 +183,6 @@ def _as_root(entry: tarfile.TarInfo, modes: Mapping[str, int]) -> tarfile.TarInf
     entry.uname = entry.gname = "root"
     entry.mode = modes.get(f"/{entry.name.removeprefix('./')}", entry.mode)
     return entry
-
-
-def _umask() -> int:
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
 
 
 def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
