@@ -41,13 +41,8 @@ def slots_here() -> int:
     return max(1, int(Budget(describe()[1]).permits["agent"].capacity // RESERVED["agent"]))
 
 
-def facts_here() -> Facts:
-    """Describe this node without starting anything. Raises as `describe` does."""
-    return describe()[0]
-
-
 def describe() -> tuple[Facts, Limits]:
-    """What this machine is as a node, and what sandboxes may use of it.
+    """What this machine is as a node, and what sandboxes may use of it. Starts nothing.
 
     Raises:
         SandboxError: There is no image, no daemon, or no kind of sandboxes works here.
@@ -295,10 +290,10 @@ async def _facts(node: str) -> Facts | str:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
+    asked: Any = ray.remote(describe).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
     try:
         async with asyncio.timeout(DESCRIBE_SECONDS):
-            facts: Facts = await asked
+            facts: Facts = (await asked)[0]
             return facts
     except TimeoutError:
         ray.cancel(asked, force=True)

@@ -66,11 +66,10 @@ AnySpec = Annotated[SandboxSpec, SkipValidation, BeforeValidator(read_spec)]
 """A field with a spec, or a word for the kind of sandboxes."""
 
 
-def make_provider(image: str | None = None, option: str = "auto") -> BudgetedSandboxes[Any]:
+def make_provider(option: str = "auto") -> BudgetedSandboxes[Any]:
     """A provider of the chosen kind. May wait for the daemon's answer, once in a process.
 
     Args:
-        image: A Docker image for specs that name none; None for the package's own simulation image.
         option: The kind; ``auto`` for the word that `kind` finds.
 
     Raises:
@@ -83,7 +82,7 @@ def make_provider(image: str | None = None, option: str = "auto") -> BudgetedSan
         "apptainer": ApptainerSandboxes,
     }
     found = resolved_kind(option)
-    return without_daemon[found]() if found in without_daemon else DockerSandboxes(image)
+    return without_daemon[found]() if found in without_daemon else DockerSandboxes()
 
 
 def resolved_kind(option: str = "auto") -> str:

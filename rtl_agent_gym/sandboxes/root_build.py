@@ -81,7 +81,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
         for step in stages[0].steps:
             steps.take(step, files)
         made = base.model_copy(update={"digest": digest, "environment": steps.environment})
-        (scratch / RECORD).write_text(made.model_dump_json(exclude={"folder"}), encoding="utf-8")
+        (scratch / RECORD).write_text(made.model_dump_json(), encoding="utf-8")
     return made.model_copy(update={"folder": place / "root"})
 
 

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
@@ -54,8 +54,8 @@ class Root(Content):
     """The image's environment variables."""
     modes: dict[str, int]
     """The modes of files whose set-user-id and set-group-id bits were left out, by path."""
-    folder: Path = Path()
-    """Where it is: the root of a sandbox."""
+    folder: Path = Field(default=Path(), exclude=True)
+    """Where it is: the root of a sandbox. No part of the record."""
 
     @property
     def id(self) -> str:
@@ -163,7 +163,7 @@ def record(
     environment = dict(text.split("=", 1) for text in config.get("Env") or [])
     root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes)
     _checked(root, digest or (config.get("Labels") or {}).get(CONTENT_LABEL), source)
-    (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
+    (scratch / RECORD).write_text(root.model_dump_json(indent=1), encoding="utf-8")
     return root
 
 
