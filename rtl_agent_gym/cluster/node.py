@@ -21,8 +21,8 @@ from ..options import WITHOUT_DAEMON
 from ..sandboxes import choice
 from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits
 from ..sandboxes.cgroups import machine_info
-from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
-from ..sandboxes.image import CONTENT_LABEL, find_image
+from ..sandboxes.daemon import daemon_host, ensure_daemon, is_local
+from ..sandboxes.image import CONTENT_LABEL, connected, find_image
 from ..sandboxes.root_folder import find_root
 from ..scoring import rules_digest
 from .machine import METRICS_VARIABLE, Facts, RunReport
@@ -53,7 +53,7 @@ def describe() -> tuple[Facts, Limits]:
         image = digest = find_root().digest
         found = Limits.of(machine_info(), local=True, given=given)
     else:
-        with contextlib.closing(connect()) as client:
+        with connected() as client:
             api: Any = client.api
             image, info = find_image(client), api.info()
             digest = str((api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")

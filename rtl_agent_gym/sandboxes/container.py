@@ -52,8 +52,8 @@ from .client import (
     process_limits,
     sweep,
 )
-from .daemon import attach, connect, docker_errors
-from .image import checked_content, content_of, find_image
+from .daemon import attach
+from .image import checked_content, connected, content_of, find_image
 from .image_build import build_from
 from .protocol import SandboxSpec
 from .warden import program
@@ -301,7 +301,7 @@ def other_owners() -> dict[str, int]:
     Raises:
         SandboxError: The daemon does not answer.
     """
-    with docker_errors(), closing(connect()) as client:
+    with connected() as client:
         api: Any = client.api
         owners = [found["Labels"][OWNER_LABEL] for found in api.containers(filters={"label": OWNER_LABEL})]
     return dict(Counter(owner for owner in owners if owner != owner_label() and owner_lives(owner)))

@@ -73,6 +73,14 @@ def find_image(client: docker.DockerClient) -> str:
     return str(_image(client).id)
 
 
+def image_id(client: docker.DockerClient, name: str) -> str | None:
+    """The id of an image that the daemon has, or None."""
+    try:
+        return str(client.images.get(name).id)
+    except ImageNotFound:
+        return None
+
+
 def inspect() -> dict[str, Any]:
     """What there is of the simulation image.
 
@@ -282,7 +290,7 @@ def load_image(path: Path, digest: str | None = None) -> str:
                 raise SandboxError(f"no room to unpack {path} in {where}: set TMPDIR to another folder") from error
             raise UsageError(f"cannot read the image in {path}: {error}") from error
         unpacked.seek(0)
-        before = _id(client)
+        before = image_id(client, image_tag())
         try:
             names = [tag for image in client.images.load(unpacked) for tag in image.tags]
         except (ImageLoadError, APIError) as error:
@@ -341,13 +349,13 @@ def pull_image(repository: str, digest: str | None = None) -> str:
             client.images.pull(repository, tag=name)
         except (ImageNotFound, NotFound) as error:
             raise ImageError(f"{repository} has no image {name}: {error.explanation or error}") from error
-        before, pulled = _id(client), str(client.images.get(f"{repository}:{name}").id)
+        before, pulled = image_id(client, image_tag()), str(client.images.get(f"{repository}:{name}").id)
         client.api.tag(pulled, *_own_name())
         client.api.remove_image(f"{repository}:{name}", noprune=True)  # only the name
         return _accept(client, pulled, before, digest, f"{repository}:{name}")
 
 
-def _accept(client: Any, image: str, before: str, digest: str | None, source: str) -> str:
+def _accept(client: Any, image: str, before: str | None, digest: str | None, source: str) -> str:
     """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
 
     Returns the digest of its content. A refused image is removed, and the one before gets its name back.
@@ -385,10 +393,3 @@ def _reference(repository: str) -> tuple[str, str]:
     if ":" in name or "@" in name:
         raise UsageError(f"{repository}: give a repository without a tag; the tag is {image_tag().split(':')[1]}")
     return repository, _own_name()[1]
-
-
-def _id(client: Any) -> str:
-    try:
-        return find_image(client)
-    except ImageError:
-        return ""

@@ -20,7 +20,7 @@ from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException
 
 from ..errors import ImageError
 from .daemon import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
@@ -32,6 +32,7 @@ from .image import (
     content_of,
     context_files,
     find_image,
+    image_id,
     image_tag,
     remember,
     run_once,
@@ -263,14 +264,6 @@ def ensure_base(client: docker.DockerClient, progress: Progress) -> str:
         _bootstrap(client, progress)
         return BOOTSTRAPPED_BASE
     return PULLED_BASE
-
-
-def image_id(client: docker.DockerClient, name: str) -> str | None:
-    """The id of an image that the daemon has, or None."""
-    try:
-        return str(client.images.get(name).id)
-    except ImageNotFound:
-        return None
 
 
 def _first_line(text: object) -> str:
