@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -83,19 +84,24 @@ class TwoNodes:
         for process in node.all_processes.get("raylet", []):
             os.kill(process.process.pid, signal.SIGKILL)
 
-    def end(self) -> None:
+
+@contextlib.contextmanager
+def ray_nodes(*hosts: str) -> Iterator[TwoNodes]:
+    """A cluster with a node for each of these daemons, and none of its containers left at the end."""
+    made = TwoNodes([*hosts])
+    try:
+        yield made
+    finally:
         ray.shutdown()
-        self.local.shutdown()
+        made.local.shutdown()
+    assert made.no_container_left()
 
 
 @pytest.fixture
 def nodes(daemon: SecondDaemon) -> Iterator[TwoNodes]:
-    made = TwoNodes([daemon_host(), daemon.host])
-    try:
+    with ray_nodes(daemon_host(), daemon.host) as made:
         assert not made.containers()
         yield made
-    finally:
-        made.end()
 
 
 def someone_elses(owner: str) -> bool:

@@ -140,26 +140,6 @@ async def test_exec_runs_beside_the_shell(shared_sandbox: DockerSandbox) -> None
 
 
 @shared
-async def test_exec_times_out_with_all_its_children(shared_sandbox: DockerSandbox) -> None:
-    # Long enough for the shell to have started both on a busy machine: what it starts while it is killed may get away.
-    result = await shared_sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=2.0)
-    assert result.timed_out
-    assert result.seconds < 30.0  # of 98; how soon exactly depends on what else the machine does
-    assert (await shared_sandbox.run("pgrep -c sleep")).output == "0\n"
-    assert (await shared_sandbox.exec(["/no/such"])).exit_code == 127
-
-
-@shared
-async def test_files_go_in_and_come_out(shared_sandbox: DockerSandbox) -> None:
-    files: dict[str, str | bytes] = {"rtl/a.sv": "module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü"}
-    await shared_sandbox.write_files(files)
-    assert (await shared_sandbox.run("cat rtl/a.sv; stat -c '%a %U' rtl/a.sv")).output == "module a;\n644 agent\n"
-    found = await shared_sandbox.read_files(["."])
-    assert found == {"rtl/a.sv": b"module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü".encode()}
-    assert await shared_sandbox.read_files(["rtl/a.sv", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
-
-
-@shared
 async def test_only_plain_files_come_out(shared_sandbox: DockerSandbox) -> None:
     await shared_sandbox.run(
         "mkdir -p rtl real && echo real > real/x && cd rtl && echo ok > ok.sv && ln -s /etc/passwd link.sv && "
@@ -376,9 +356,7 @@ async def test_what_one_container_uses_up_the_others_still_have(
     """The kernel grants each user so many inotify instances, in all containers together."""
     other = await provider.create(SandboxSpec(role="scoring"))
     assert len({sandbox.uid, sandbox.uid + 1, other.uid, other.uid + 1}) == 4
-    hold = (
-        INOTIFY.format(3000).replace("print(", "print(").replace("range(3000)))", "range(3000)), flush=True); input()")
-    )
+    hold = INOTIFY.format(3000).replace("range(3000)))", "range(3000)), flush=True); input()")
     taken = await sandbox.run(f"mkfifo f; ({hold} < f > n &) ; exec 9> f; until test -s n; do sleep 0.05; done; cat n")
     assert 0 < int(taken.output) < 3000
     assert (await sandbox.run(INOTIFY.format(1))).output == "0\n"
