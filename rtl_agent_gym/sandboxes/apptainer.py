@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import SandboxError
-from .client import UIDS
 from .namespaces import NamespaceHost, NamespaceSandboxes
 from .root_folder import Root, find_root
 from .zygote import Launch
@@ -91,9 +89,6 @@ class ApptainerHost(NamespaceHost):
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         command = [apptainer(), "exec", *ISOLATION, *scratch, str(image_file(root))]
         yield Launch(command, single=True, environment=environment)
-
-    def take_uid(self) -> int:
-        return secrets.choice(UIDS)
 
 
 class ApptainerSandboxes(NamespaceSandboxes):

@@ -78,7 +78,7 @@ class DockerClient:
         self._starters = _threads(THREADS)
         self._enders = _threads(ENDS)
         self._budget: Budget | None = None
-        self._uids: set[int] = set()
+        self.uids = UserIds(UIDS)
         self._left: set[str] = set()
         """Containers whose removal has failed."""
 
@@ -92,7 +92,7 @@ class DockerClient:
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
                 budget = budget_of(host, info, podman=self.podman)
-                self._uid_range = uid_range(info)
+                self.uids = UserIds(uid_range(info))
                 sweep(client.api, podman=self.podman)
                 self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock
@@ -154,17 +154,6 @@ class DockerClient:
         if self.podman:
             remove_volumes(api, name)
 
-    def take_uid(self) -> int:
-        """A user id that no other sandbox of this client has; see `UIDS`."""
-        while (uid := secrets.choice(self._uid_range)) in self._uids:
-            pass
-        self._uids.add(uid)
-        return uid
-
-    def return_uid(self, uid: int) -> None:
-        """Release the user id of a sandbox that has ended."""
-        self._uids.discard(uid)
-
     def close(self) -> None:
         """Close the connections. Idempotent."""
         client, self._client = self._client, None
@@ -188,6 +177,28 @@ def sweep(api: Any, *, podman: bool = False) -> None:
                 api.remove_container(found["Id"], force=True)
     if podman:
         remove_orphans(api, OWNER_LABEL, owner_lives)
+
+
+class UserIds:
+    """Draws user ids for the sandboxes of one provider; see `UIDS`. Two have the same only if there is but one.
+
+    Args:
+        ids: Those that there are.
+    """
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids, self._taken = ids, set[int]()
+
+    def take(self) -> int:
+        """An id that no other sandbox has."""
+        while (uid := secrets.choice(self._ids)) in self._taken and len(self._ids) > 1:
+            pass
+        self._taken.add(uid)
+        return uid
+
+    def give_back(self, uid: int) -> None:
+        """Release the id of a sandbox that has ended."""
+        self._taken.discard(uid)
 
 
 def uid_range(info: Mapping[str, Any]) -> Sequence[int]:

@@ -97,7 +97,7 @@ class DockerSandbox(WardenSandbox):
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
-        agent, self.uid = spec.role == "agent", self._client.take_uid()
+        agent, self.uid = spec.role == "agent", self._client.uids.take()
         label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
         groups = self._budget.groups
         if self._client.podman:
@@ -129,7 +129,7 @@ class DockerSandbox(WardenSandbox):
         if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
             # Docker removes it when the warden ends; this only ensures that it is gone on return.
             await self._client.remove(self._name)
-        self._client.return_uid(self.uid)
+        self._client.uids.give_back(self.uid)
 
     async def _cpu_time(self) -> CpuTime | None:
         with contextlib.suppress(SandboxError):
@@ -237,18 +237,15 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         """By content: how often a build failed, when, and why."""
         self._tidied = time.monotonic()  # a client does so when it connects
 
-    async def _tidy(self) -> None:
-        if time.monotonic() - self._tidied > TIDY:
-            self._tidied = time.monotonic()
-            await self._client.call(lambda: sweep(self._client.docker().api, podman=self._client.podman))
-
     async def budget(self) -> Budget:
         """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
         self._require_open()
         return await self._client.budget()
 
     async def _require(self, spec: SandboxSpec) -> None:
-        await self._tidy()
+        if time.monotonic() - self._tidied > TIDY:
+            self._tidied = time.monotonic()
+            await self._client.call(lambda: sweep(self._client.docker().api, podman=self._client.podman))
         if spec.role == "scoring":
             require_enforced(self._client.missing_limits)
 

@@ -32,7 +32,7 @@ from .admission import Budget, budget_of
 from .budgeted import BudgetedSandboxes
 from .cgroups import SandboxGroup, machine_info
 from .channel import Channel
-from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
+from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
@@ -86,7 +86,7 @@ class NamespaceSandbox(WardenSandbox):
 
     async def _connect(self) -> None:
         zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
-        self.uid = self._host.take_uid()
+        self.uid = self._host.uids.take()
         self._group = await asyncio.to_thread(self._make_group)
         near, far = socket.socketpair()
         self._socket = near
@@ -175,7 +175,7 @@ class NamespaceSandbox(WardenSandbox):
             self._errors = -1
         if self._group is not None:
             self._group.remove()
-        self._host.return_uid(self.uid)
+        self._host.uids.give_back(self.uid)
 
     async def _cpu_time(self) -> CpuTime | None:
         seconds = self._group.cpu_seconds() if self._group is not None else None
@@ -217,7 +217,7 @@ class NamespaceHost:
         self._built: dict[str, Root] = {}
         """Roots of harnesses' own images, by id."""
         self._lock = threading.Lock()
-        self._uids: set[int] = set()
+        self.uids = UserIds(UIDS)
         self._zygotes: dict[object, Zygote] = {}
         """By root, folders that are missing in it, whether there are control groups, and an agent's programs."""
 
@@ -228,6 +228,7 @@ class NamespaceHost:
                 bubblewrap()
                 root = find_root()
                 self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
+                self.uids = UserIds(self._users.uids)
                 self._root = root
 
     @property
@@ -288,20 +289,6 @@ class NamespaceHost:
         """Let sandboxes have this root; returns its id."""
         self._built[root.id] = root
         return root.id
-
-    def take_uid(self) -> int:
-        """A user id that no other sandbox of this provider has, whose keeper has the next one; or the only one."""
-        uids = self.users.uids
-        if self.ranged:
-            while (uid := secrets.choice(uids)) in self._uids:
-                pass
-            self._uids.add(uid)
-            return uid
-        return uids[0]
-
-    def return_uid(self, uid: int) -> None:
-        """Release the user id of a sandbox that has ended."""
-        self._uids.discard(uid)
 
     def abandon(self) -> None:
         """End what starts sandboxes, without its event loop. Idempotent."""

@@ -22,7 +22,7 @@ import requests
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container, warden_sandbox
 from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
+from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, UserIds, uid_range
 from rtl_agent_gym.sandboxes.container import cpu_time, own_doing
 from rtl_agent_gym.sandboxes.warden_sandbox import CpuTime, WardenSandbox
 from tests.sandboxes.providers import containers, docker_api, kill, owned, running
@@ -364,19 +364,18 @@ async def test_what_one_container_uses_up_the_others_still_have(
     assert (await other.exec(["whoami"])).output == "agent\n"
 
 
-@pytest.mark.daemon
 def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     assert uid_range({"SecurityOptions": ["name=seccomp,profile=default"]}) == UIDS
     assert uid_range({}) == UIDS
     for option in ("name=rootless", "name=userns"):
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
-    client = DockerClient()
-    client._uid_range = range(2, 8, 2)
-    assert {client.take_uid() for _ in range(3)} == {2, 4, 6}
-    client.return_uid(4)
-    assert client.take_uid() == 4
-    client.close()
+    ids = UserIds(range(2, 8, 2))
+    assert {ids.take() for _ in range(3)} == {2, 4, 6}
+    ids.give_back(4)
+    assert ids.take() == 4
+    single = UserIds([7])
+    assert (single.take(), single.take()) == (7, 7)
 
 
 @pytest.mark.daemon
