@@ -176,7 +176,10 @@ def sweep(api: Any, *, podman: bool = False) -> None:
             with contextlib.suppress(docker.errors.APIError):
                 api.remove_container(found["Id"], force=True)
     if podman:
-        remove_orphans(api, OWNER_LABEL, owner_lives)
+        for volume in api.volumes(filters={"label": OWNER_LABEL})["Volumes"] or []:
+            if not owner_lives((volume.get("Labels") or {}).get(OWNER_LABEL, "")):
+                with contextlib.suppress(docker.errors.APIError):  # it is in use
+                    api.remove_volume(volume["Name"])
 
 
 class UserIds:
@@ -304,7 +307,7 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
         api: Podman's client.
         container: The container's name.
         tmpfs: Options by folder, as for Docker.
-        label: For `remove_orphans`.
+        label: For `sweep`.
 
     Returns:
         What to mount where, in the form of Docker's ``binds``.
@@ -368,11 +371,3 @@ def _removed(api: Any, name: str) -> bool:
     except docker.errors.APIError:  # in use
         return False
     return True
-
-
-def remove_orphans(api: Any, label: str, owner_lives: Callable[[str], bool]) -> None:
-    """Remove volumes whose owner's process has ended. Those in use stay."""
-    for volume in api.volumes(filters={"label": label})["Volumes"] or []:
-        if not owner_lives((volume.get("Labels") or {}).get(label, "")):
-            with contextlib.suppress(docker.errors.APIError):
-                api.remove_volume(volume["Name"])
