@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import docker
 import docker.errors
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ..errors import SandboxError
 from .admission import Budget, budget_of
@@ -137,15 +138,10 @@ class DockerClient:
 
     def _remove(self, name: str) -> None:
         api: Any = self.docker().api
-
-        def remove() -> None:
-            api.remove_container(name, force=True, v=True)
-
+        # Podman answers 500 while a container ends by itself ("could not be stopped"), so it is asked again.
+        removing = _repeating(lambda error: self.podman and getattr(error, "status_code", None) == 500)
         try:
-            if self.podman:
-                until_removed(remove)
-            else:
-                remove()
+            removing(api.remove_container, name, force=True, v=True)
         except docker.errors.APIError as error:
             if error.status_code == 409:  # its removal is in progress, as its warden has ended
                 wait_until_gone(api, name, error)
@@ -325,24 +321,6 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
     return binds
 
 
-def until_removed(remove: Callable[[], None]) -> None:
-    """Remove a container. Podman answers 500 while one ends by itself ("could not be stopped"), so it is asked again.
-
-    Raises:
-        docker.errors.APIError: It refuses for `REMOVAL` seconds, or for another reason.
-    """
-    deadline = time.monotonic() + REMOVAL
-    while True:
-        try:
-            remove()
-        except docker.errors.APIError as error:
-            if error.status_code != 500 or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
 def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> None:
     """Wait until the daemon has removed a container. Raises `refusal` if it still has it after `REMOVAL` seconds."""
     deadline = time.monotonic() + REMOVAL
@@ -357,17 +335,14 @@ def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> Non
 
 def remove_volumes(api: Any, container: str) -> None:
     """Remove the volumes of a container that has been removed, or whose removal is under way."""
-    deadline = time.monotonic() + REMOVAL
+    api_error, not_found = docker.errors.APIError, docker.errors.NotFound
+    removing = _repeating(lambda error: isinstance(error, api_error) and not isinstance(error, not_found))
     for volume in api.volumes(filters={"name": f"{container}-"})["Volumes"] or []:
-        while not _removed(api, volume["Name"]) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with contextlib.suppress(api_error):  # it is gone, or still in use
+            removing(api.remove_volume, volume["Name"])
 
 
-def _removed(api: Any, name: str) -> bool:
-    try:
-        api.remove_volume(name)
-    except docker.errors.NotFound:
-        return True
-    except docker.errors.APIError:  # in use
-        return False
-    return True
+def _repeating(temporary: Callable[[BaseException], bool]) -> Retrying:
+    """Calls a function again for `REMOVAL` seconds, while it raises what is temporary."""
+    retry = retry_if_exception(temporary)
+    return Retrying(retry=retry, stop=stop_after_delay(REMOVAL), wait=wait_fixed(0.1), reraise=True)
