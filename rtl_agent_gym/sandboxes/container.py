@@ -287,10 +287,6 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         await self._client.remove_left()
         self._client.close()
 
-    def client(self) -> Any:
-        """docker-py's low-level client, connected at first use."""
-        return self._client.docker().api
-
 
 def other_owners() -> dict[str, int]:
     """The number of running containers of each other process at the daemon; ``host:pid`` names a process.

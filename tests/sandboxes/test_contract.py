@@ -237,4 +237,4 @@ async def test_images_are_built_once(maker: SandboxProvider, monkeypatch: pytest
         else:
             async with DockerSandboxes() as docker:
                 with contextlib.suppress(SandboxError):
-                    await asyncio.to_thread(docker.client().remove_image, built)
+                    await asyncio.to_thread(docker._client.docker().api.remove_image, built)
