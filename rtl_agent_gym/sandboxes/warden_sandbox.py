@@ -70,7 +70,7 @@ class WardenSandbox(Sandbox):
 
     def __init__(self, spec: SandboxSpec, budget: Budget, on_close: Callable[[Any], None]) -> None:
         self._name, self.spec = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec
-        self._budget, self._on_close = budget, on_close
+        self._budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
         self.uid = -1
         """The user id of its commands, also outside of it; the keeper, if there is one, has the next one."""
         self._socket: socket.socket | None = None
@@ -114,7 +114,7 @@ class WardenSandbox(Sandbox):
         await self._channel.wait(self._channel.greeting, START_PATIENCE)
         if self.spec.files:
             files = {path.removeprefix("/"): content for path, content in self.spec.files.items()}
-            await self.write_files(files, root="/", keeper=self.spec.role == "scoring")
+            await self.write_files(files, root="/", keeper=self._scoring)
         if self.spec.standby:
             self._standby = await self.spawn(self.spec.standby, cwd="/")
 
@@ -216,13 +216,9 @@ class WardenSandbox(Sandbox):
             if on_piece is not None:
                 on_piece(piece)
 
-        header = {**header, "worker": self._has_worker and not keeper}
+        header = {**header, "worker": self._scoring and not keeper}
         answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
         return answer, bytes(pieces) + rest
-
-    @property
-    def _has_worker(self) -> bool:
-        return self.spec.role == "scoring"
 
     async def run(
         self,
@@ -254,7 +250,7 @@ class WardenSandbox(Sandbox):
 
     async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
         assert self._channel is not None
-        header = {"worker": self._has_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
+        header = {"worker": self._scoring, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
         return Process(self._channel, self._reply, header, GRACE)
 
     @property
