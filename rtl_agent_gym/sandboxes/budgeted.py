@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from ..errors import DaemonError, SandboxError, SandboxLost
@@ -17,28 +16,12 @@ from .warden_sandbox import WardenSandbox
 MadeT = TypeVar("MadeT", bound=WardenSandbox)
 
 
-@dataclass
-class _Reservation:
-    budget: Budget
-    permits: Permits
-    memory: int
-
-    def release(self) -> None:
-        self.permits.give_back(self.memory)
-
-    def move_to_agents(self) -> None:
-        """Hold it among what agents use, if it is free there."""
-        permits = self.budget.permits["agent"]
-        if self.permits is not permits and permits.try_take(self.memory):
-            self.release()
-            self.permits = permits
-
-
 class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     """Reserves memory for each sandbox, bounds the starts, and owns what it started."""
 
     def __init__(self) -> None:
-        self._sandboxes: dict[MadeT, _Reservation] = {}
+        self._sandboxes: dict[MadeT, Permits] = {}
+        """Where memory is reserved for each of them."""
         self._closed = False
 
     async def budget(self) -> Budget:
@@ -63,32 +46,30 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         spec = spec or SandboxSpec()
         budget = await self.budget()
         await self._require(spec)
-        permits = budget.permits["scoring" if spec.for_grading else spec.role]
-        reservation = _Reservation(budget, permits, budget.memory(spec))
-        await permits.take(reservation.memory)
+        permits, memory = budget.permits["scoring" if spec.for_grading else spec.role], budget.memory(spec)
+        await permits.take(memory)
         async with contextlib.AsyncExitStack() as stack:
             if spec.role == "agent":
                 try:
-                    await stack.enter_async_context(budget.promised(reservation.memory))
+                    await stack.enter_async_context(budget.promised(memory))
                 except BaseException:
-                    reservation.release()
+                    permits.give_back(memory)
                     raise
-            return await self._open(spec, reservation)
+            return await self._open(spec, budget, permits)
 
     async def create_ahead(self, spec: SandboxSpec) -> MadeT:
         budget = await self.budget()
         await self._require(spec)
-        reservation = _Reservation(budget, budget.permits["waiting"], budget.memory(spec))
-        fits = spec.role == "scoring" or not budget.shortage(reservation.memory)
-        if not fits or not reservation.permits.try_take(reservation.memory):
+        permits, memory = budget.permits["waiting"], budget.memory(spec)
+        fits = spec.role == "scoring" or not budget.shortage(memory)
+        if not fits or not permits.try_take(memory):
             raise SandboxError("there is no room for another sandbox that is started in advance")
-        return await self._open(spec, reservation)
+        return await self._open(spec, budget, permits)
 
-    async def _open(self, spec: SandboxSpec, reservation: _Reservation) -> MadeT:
-        """Start a sandbox; what has been reserved for it is released when it has ended."""
-        budget = reservation.budget
+    async def _open(self, spec: SandboxSpec, budget: Budget, permits: Permits) -> MadeT:
+        """Start a sandbox; what has been reserved for it is given back when it has ended."""
         sandbox = self._make(spec, budget)
-        self._sandboxes[sandbox] = reservation
+        self._sandboxes[sandbox] = permits
         try:
             async with budget.starting():
                 self._require_open()
@@ -107,13 +88,15 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     def handed_out(self, sandbox: Sandbox) -> None:
         # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
         if isinstance(sandbox, WardenSandbox) and sandbox.spec.role == "agent":
-            reservation = cast(dict[Sandbox, _Reservation], self._sandboxes).get(sandbox)
-            if reservation is not None:
-                reservation.move_to_agents()
+            made, agents = cast(MadeT, sandbox), sandbox.budget.permits["agent"]
+            permits, memory = self._sandboxes.get(made, agents), sandbox.budget.memory(sandbox.spec)
+            if permits is not agents and agents.try_take(memory):
+                permits.give_back(memory)
+                self._sandboxes[made] = agents
 
     def _ended(self, sandbox: MadeT) -> None:
-        if (reservation := self._sandboxes.pop(sandbox, None)) is not None:
-            reservation.release()
+        if (permits := self._sandboxes.pop(sandbox, None)) is not None:
+            permits.give_back(sandbox.budget.memory(sandbox.spec))
 
     @contextlib.asynccontextmanager
     async def grading(self) -> AsyncIterator[None]:

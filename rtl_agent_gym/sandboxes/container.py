@@ -99,7 +99,7 @@ class DockerSandbox(WardenSandbox):
         # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.uids.take()
         label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
-        groups = self._budget.groups
+        groups = self.budget.groups
         if self._client.podman:
             # Without root, Podman ignores the limits in the request.
             limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
@@ -122,7 +122,7 @@ class DockerSandbox(WardenSandbox):
         self._socket = attach(client, self._container)
         api.start(self._container)
         if groups is not None and not groups.holds(spec.role, self._container):
-            self._budget.drop_groups("the daemon sees other control groups than this process")
+            self.budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
     async def _remove(self) -> None:

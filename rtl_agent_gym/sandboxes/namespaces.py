@@ -85,7 +85,7 @@ class NamespaceSandbox(WardenSandbox):
         return self._host.root_of(self.spec).id
 
     async def _connect(self) -> None:
-        zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
+        zygote = self._host.zygote(self.spec, groups=self._host.grouped and self.budget.groups is not None)
         self.uid = self._host.uids.take()
         self._group = await asyncio.to_thread(self._make_group)
         near, far = socket.socketpair()
@@ -113,14 +113,14 @@ class NamespaceSandbox(WardenSandbox):
             raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
 
     def _make_group(self) -> SandboxGroup | None:
-        groups = self._budget.groups
+        groups = self.budget.groups
         if groups is None or not self._host.grouped:
             return None
         spec, weight = self.spec, CPU_SHARES[self.spec.role]
         try:
             return groups.add(spec.role, self._name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
         except OSError as error:
-            self._budget.drop_groups(str(error))
+            self.budget.drop_groups(str(error))
             return None
 
     def _wanted(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class WardenSandbox(Sandbox):
 
     def __init__(self, spec: SandboxSpec, budget: Budget, on_close: Callable[[Any], None]) -> None:
         self._name, self.spec = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec
-        self._budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
+        self.budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
         self.uid = -1
         """The user id of its commands, also outside of it; the keeper, if there is one, has the next one."""
         self._socket: socket.socket | None = None
