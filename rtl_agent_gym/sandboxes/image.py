@@ -70,7 +70,9 @@ def tag_of(repository: str, files: Mapping[str, bytes]) -> str:
 
 def find_image(client: docker.DockerClient) -> str:
     """The id of the simulation image. Raises `ImageError` if it has not been built."""
-    return str(_image(client).id)
+    if (found := image_id(client, tag := image_tag())) is None:
+        raise ImageError(f"the simulation image {tag} is not there; build it with: rtl-agent-gym image build")
+    return found
 
 
 def image_id(client: docker.DockerClient, name: str) -> str | None:
@@ -92,19 +94,10 @@ def inspect() -> dict[str, Any]:
         ImageError: It has not been built, or was changed afterwards.
     """
     with connected() as client:
-        image = _image(client)
-        content = checked_content(client, image.id)
-    record = {"id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
+        found = client.api.inspect_image(find_image(client))
+        content = checked_content(client, found["Id"])
+    record = {"id": found["Id"], "created": found["Created"], "size": found["Size"]}
     return {"tag": image_tag(), "digest": content.digest, "remark": content.remark, **record}
-
-
-def _image(client: docker.DockerClient) -> Any:
-    try:
-        return client.images.get(tag := image_tag())
-    except ImageNotFound as error:
-        raise ImageError(
-            f"the simulation image {tag} is not there; build it with: rtl-agent-gym image build"
-        ) from error
 
 
 @contextmanager
