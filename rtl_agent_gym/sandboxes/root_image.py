@@ -267,13 +267,10 @@ def export_root(target: Path) -> Root:
 def _squash(folder: Path, target: Path) -> None:
     if (program := find_program("mksquashfs")) is None:
         raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
-    new = target.with_name(f".{target.name}.new")
-    words = [program, str(folder), str(new), "-noappend", "-no-progress", "-quiet", "-all-root"]
-    words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
+        words = [program, str(folder), f"{temporary}/new", "-noappend", "-no-progress", "-quiet", "-all-root"]
+        words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
             raise SandboxError(f"mksquashfs failed:\n{tail((done.stdout + done.stderr).splitlines())}")
-        os.replace(new, target)
-    finally:
-        new.unlink(missing_ok=True)
+        os.replace(f"{temporary}/new", target)
