@@ -12,6 +12,7 @@ import asyncio
 import functools
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -93,7 +94,9 @@ class Confirmations:
         verdicts: list[asyncio.Future[None]] = []
         try:
             while self._waiting:
-                await self._wait_for_more()
+                end = time.monotonic() + self._seconds
+                while self._machine.grading and time.monotonic() < end:  # more verdicts may come
+                    await asyncio.sleep(POLL_SECONDS)
                 verdicts, self._waiting = self._waiting, []
                 if why := await self._canary():
                     verdicts, self._waiting = verdicts + self._waiting, []
@@ -123,12 +126,6 @@ class Confirmations:
     def _refusal(self, why: str = "") -> SandboxLost:
         machine = self._machine
         return SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost or why}")
-
-    async def _wait_for_more(self) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds
-        while self._machine.grading and loop.time() < end:
-            await asyncio.sleep(POLL_SECONDS)
 
     def _distrust(self, why: str, verdicts: int) -> None:
         machine = self._machine
