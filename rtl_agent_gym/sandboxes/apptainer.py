@@ -74,8 +74,9 @@ class ApptainerHost(NamespaceHost):
 
     def prepare(self) -> None:
         with self._lock:
-            apptainer()
-            self._root = self._root or find_root()
+            if self._root is None:
+                apptainer()
+                self._root = find_root()
 
     @property
     def ranged(self) -> bool:

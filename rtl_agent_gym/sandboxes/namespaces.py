@@ -191,12 +191,8 @@ class NamespaceSandbox(WardenSandbox):
         if self._started.ended.is_set():
             full = self._channel.memory_full and self._group.oom_kills() > 0
             return "its processes and files took most of its memory" if self._started.killed and full else ""
-        return await self._starving(self._group, before)
-
-    async def _starving(self, group: SandboxGroup, before: CpuTime | None) -> str:
-        """How a running sandbox starves its warden, in a sentence; empty if it does not."""
-        if full := starving(group.memory_share(), (), 0.0):
-            return full
+        if starved := starving(self._group.memory_share(), (), 0.0):
+            return starved
         seen = [before, await self._cpu_time()]
         await asyncio.sleep(1.0)
         seen.append(await self._cpu_time())
@@ -214,7 +210,7 @@ class NamespaceHost:
     def __init__(self) -> None:
         self._users: UserNamespace | None = None
         self._root: Root | None = None
-        self._built: dict[str, Root] = {}
+        self.built: dict[str, Root] = {}
         """Roots of harnesses' own images, by id."""
         self._lock = threading.Lock()
         self.uids = UserIds(UIDS)
@@ -244,8 +240,7 @@ class NamespaceHost:
     @property
     def users(self) -> UserNamespace:
         """The user namespace of all sandboxes, or the one above theirs if each has one user. Raises as `prepare`."""
-        if self._users is None:
-            self.prepare()
+        self.prepare()
         assert self._users is not None
         return self._users
 
@@ -272,8 +267,7 @@ class NamespaceHost:
     @property
     def root(self) -> Root:
         """The image's files. Raises as `prepare` does."""
-        if self._root is None:
-            self.prepare()
+        self.prepare()
         assert self._root is not None
         return self._root
 
@@ -281,14 +275,9 @@ class NamespaceHost:
         """The root of a sandbox. Raises `ImageError` if its image is neither the simulation image nor built here."""
         if spec.image in (None, self.root.id):
             return self.root
-        if spec.image not in self._built:
+        if spec.image not in self.built:
             raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
-        return self._built[spec.image]
-
-    def add(self, root: Root) -> str:
-        """Let sandboxes have this root; returns its id."""
-        self._built[root.id] = root
-        return root.id
+        return self.built[spec.image]
 
     def abandon(self) -> None:
         """End what starts sandboxes, without its event loop. Idempotent."""
@@ -356,7 +345,8 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
-        return self._host.add(built)
+        self._host.built[built.id] = built
+        return built.id
 
     async def close(self) -> None:
         await super().close()
