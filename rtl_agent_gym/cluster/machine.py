@@ -145,7 +145,9 @@ class Machine:
     async def on_sandbox(self, name: str, method: str, options: Mapping[str, Any], *arguments: Any) -> Any:
         """Call a method of a sandbox."""
         with self._counting("command") if method == "run" else contextlib.nullcontext():
-            return await getattr(await self._sandbox(name), method)(*arguments, **options)
+            if name not in self._sandboxes:
+                raise SandboxLost(f"{socket.gethostname()} has no sandbox {name}: it has been closed")
+            return await getattr(await asyncio.shield(self._sandboxes[name]), method)(*arguments, **options)
 
     async def close_sandbox(self, name: str) -> None:
         """End a sandbox, also one that is still starting or waits for its turn. Idempotent."""
@@ -157,11 +159,6 @@ class Machine:
         await asyncio.wait([task])
         if not task.cancelled() and task.exception() is None:
             await task.result().close()
-
-    async def _sandbox(self, name: str) -> Sandbox:
-        if name not in self._sandboxes:
-            raise SandboxLost(f"{socket.gethostname()} has no sandbox {name}: it has been closed")
-        return await asyncio.shield(self._sandboxes[name])
 
     async def score(
         self,

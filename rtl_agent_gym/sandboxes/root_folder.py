@@ -128,18 +128,14 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
     place = root_place()
     if not (place / RECORD).exists():
         with locked(progress):
-            _unpack(source, place, progress, digest)
+            if not (place / RECORD).exists():  # no other process has just unpacked it
+                with in_scratch(".unpacking-", place) as scratch:
+                    progress(f"unpacking {image_tag()} into {place}")
+                    tree = _Tree(scratch / "root")
+                    config = _from_docker(tree) if source is None else _from_file(source, tree)
+                    tree.finish()
+                    record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
     return _checked(find_root(), digest, str(place))
-
-
-def _unpack(source: Path | None, place: Path, progress: Progress, digest: str | None) -> None:
-    if not (place / RECORD).exists():  # another process has just unpacked it
-        with in_scratch(".unpacking-", place) as scratch:
-            progress(f"unpacking {image_tag()} into {place}")
-            tree = _Tree(scratch / "root")
-            config = _from_docker(tree) if source is None else _from_file(source, tree)
-            tree.finish()
-            record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
 
 
 def record(
