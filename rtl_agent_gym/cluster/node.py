@@ -236,12 +236,10 @@ def _running() -> int | None:
 def _is_ours(pid: int) -> bool:
     """Whether a process is Ray's or srun's: ids are reused."""
     try:
-        stat, command = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
+        words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")  # nothing once it has ended
     except OSError:
         return False
-    words = os.fsdecode(command).split("\0")
-    ours = "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
-    return ours and stat.rpartition(")")[2].split()[0] not in "ZX"
+    return "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
 
 
 def _end(log: Path) -> str:
