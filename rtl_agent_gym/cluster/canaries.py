@@ -12,6 +12,7 @@ import asyncio
 import functools
 import logging
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -68,11 +69,10 @@ class Confirmations:
         machine: The machine.
         seconds: Time that verdicts wait at most for others, so that one canary confirms many. It is graded at once
             when the machine grades nothing else.
-        on_event: Called with a line when a canary is wrong.
     """
 
-    def __init__(self, machine: NodeClient, seconds: float, on_event: Callable[[str], None]) -> None:
-        self._machine, self._seconds, self._on_event = machine, seconds, on_event
+    def __init__(self, machine: NodeClient, seconds: float) -> None:
+        self._machine, self._seconds = machine, seconds
         self._waiting: list[asyncio.Future[None]] = []
         self._checking: asyncio.Task[None] | None = None
 
@@ -94,7 +94,9 @@ class Confirmations:
         verdicts: list[asyncio.Future[None]] = []
         try:
             while self._waiting:
-                await self._wait_for_more()
+                end = time.monotonic() + self._seconds
+                while self._machine.grading and time.monotonic() < end:  # more verdicts may come
+                    await asyncio.sleep(POLL_SECONDS)
                 verdicts, self._waiting = self._waiting, []
                 if why := await self._canary():
                     verdicts, self._waiting = verdicts + self._waiting, []
@@ -125,20 +127,14 @@ class Confirmations:
         machine = self._machine
         return SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost or why}")
 
-    async def _wait_for_more(self) -> None:
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self._seconds
-        while self._machine.grading and loop.time() < end:
-            await asyncio.sleep(POLL_SECONDS)
-
     def _distrust(self, why: str, verdicts: int) -> None:
         machine = self._machine
         machine.lost = machine.lost or (f"quarantined: {why}" if machine.wrong else f"its canary failed: {why}")
-        self._on_event(
-            f"machine {machine.name} gets no more work: {machine.lost}; {verdicts} verdicts that it gave since its "
-            "last right canary have not been used, and are graded again elsewhere"
-        )
-        logger.warning("%d verdicts of machine %s are graded again: %s", verdicts, machine.name, machine.lost)
+        logger.warning(
+            "machine %s gets no more work: %s; %d verdicts that it gave since its last right canary have not been "
+            "used, and are graded again elsewhere",
+            machine.name, machine.lost, verdicts,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Stop grading canaries. Verdicts that still wait are never given out."""

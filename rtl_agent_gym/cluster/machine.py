@@ -97,15 +97,10 @@ class Machine:
     Args:
         limits: What sandboxes may use of the node; see `sandboxes.admission.read_limits`.
         waiting: Scoring sandboxes that are kept ready.
-        metrics_port: Serves metrics for Prometheus on all of the node's networks; 0 for none. None for the port in the
-            node's environment (`METRICS_VARIABLE`). If it is taken, as by another driver's machine, a later port
-            serves.
         logs: Whether to write the log to stderr, which Ray keeps in a file on the node.
     """
 
-    def __init__(
-        self, limits: str = "", waiting: int = 4, metrics_port: int | None = None, *, logs: bool = False
-    ) -> None:
+    def __init__(self, limits: str = "", waiting: int = 4, *, logs: bool = False) -> None:
         set_limits(limits)
         if logs:
             log_to_stderr()
@@ -114,8 +109,7 @@ class Machine:
         self._canaries = Counter[str](right=0, wrong=0)
         self._last_canary: float | None = None
         self._serving = contextlib.ExitStack()
-        wanted = int(os.environ.get(METRICS_VARIABLE) or 0) if metrics_port is None else metrics_port
-        self._port = self._serve(wanted)
+        self._port = self._serve(int(os.environ.get(METRICS_VARIABLE) or 0))
         self._provider = make_provider()
         ready = int(given_limits().get("ready", 0))
         self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
@@ -124,7 +118,8 @@ class Machine:
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
 
     def _serve(self, port: int) -> int:
-        for free in range(port, port + METRICS_PORTS) if port > 0 else ([port] if port else []):
+        """Serve metrics on all of the node's networks; on a later port if this one is taken, as by another machine."""
+        for free in range(port, port + METRICS_PORTS) if port else ():
             with contextlib.suppress(UsageError):
                 return self._serving.enter_context(serving(free, "0.0.0.0"))
         return 0
@@ -150,7 +145,9 @@ class Machine:
     async def on_sandbox(self, name: str, method: str, options: Mapping[str, Any], *arguments: Any) -> Any:
         """Call a method of a sandbox."""
         with self._counting("command") if method == "run" else contextlib.nullcontext():
-            return await getattr(await self._sandbox(name), method)(*arguments, **options)
+            if name not in self._sandboxes:
+                raise SandboxLost(f"{socket.gethostname()} has no sandbox {name}: it has been closed")
+            return await getattr(await asyncio.shield(self._sandboxes[name]), method)(*arguments, **options)
 
     async def close_sandbox(self, name: str) -> None:
         """End a sandbox, also one that is still starting or waits for its turn. Idempotent."""
@@ -162,11 +159,6 @@ class Machine:
         await asyncio.wait([task])
         if not task.cancelled() and task.exception() is None:
             await task.result().close()
-
-    async def _sandbox(self, name: str) -> Sandbox:
-        if name not in self._sandboxes:
-            raise SandboxLost(f"{socket.gethostname()} has no sandbox {name}: it has been closed")
-        return await asyncio.shield(self._sandboxes[name])
 
     async def score(
         self,

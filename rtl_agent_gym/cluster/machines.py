@@ -51,7 +51,6 @@ class Cluster:
     Args:
         limits: What sandboxes may use of each node; see `sandboxes.admission.read_limits`.
         canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `canaries`.
-        on_event: Called with a line when a machine is admitted, lost or quarantined, or waits for slots.
         slots: Slots that it reserves of each node at most; 0 for all that are free.
         address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the cluster of this machine, and for the
             cluster that this process is connected to.
@@ -61,11 +60,10 @@ class Cluster:
         self,
         limits: str = "",
         canary_seconds: float = CANARY_SECONDS,
-        on_event: Callable[[str], None] = logger.info,
         slots: int = 0,
         address: str = "auto",
     ) -> None:
-        self._limits, self._canary_seconds, self._on_event, self._most = limits, canary_seconds, on_event, slots
+        self._limits, self._canary_seconds, self._most = limits, canary_seconds, slots
         self._address, self._opening, self._open = address, asyncio.Lock(), False
         self.sent = ObjectCache()
         """What goes to many sandboxes and gradings."""
@@ -176,7 +174,7 @@ class Cluster:
         if more > 0 and (group := await reserve(machine.node, more)) is not None:
             machine.reserved.append(group)
             machine.slots += more
-            self._on_event(f"machine {machine.name} is used with {machine.slots} slots now")
+            logger.info("machine %s is used with %d slots now", machine.name, machine.slots)
 
     def _drop(self, machine: NodeClient, *, forever: bool) -> None:
         """Give a machine that is lost no more work, and end it once its work has ended."""
@@ -186,7 +184,7 @@ class Cluster:
         task.add_done_callback(self._retiring.discard)
         self._refuse(machine.node, machine.lost, forever=forever)
         if not machine.wrong:  # otherwise its canary has reported it
-            self._on_event(f"machine {machine.name} gets no more work: {machine.lost}")
+            logger.info("machine %s gets no more work: %s", machine.name, machine.lost)
 
     async def _retire(self, machine: NodeClient) -> None:
         while (machine.live or machine.grading) and not machine.gone:
@@ -205,12 +203,11 @@ class Cluster:
         before, why = self._refused.get(node), f"all of its {slots} slots are reserved"
         times = before.times + 1 if before is not None and before.taken else 0
         if times == 1:  # Ray's number of free slots may be old at the first
-            line = (
-                f"machine {name} is not used yet: {why}, by other runs or by what still ends there; it is used once "
-                "some of them are free (rtl-agent-gym cluster status shows its runs)"
-            )
-            logger.warning("%s", line)
-            self._on_event(line)
+            logger.warning(
+                "machine %s is not used yet: %s, by other runs or by what still ends there; it is used once some of "
+                "them are free (rtl-agent-gym cluster status shows its runs)",
+                name, why,
+            )  # fmt: skip
         self._refused[node] = Refusal(why, times, 0.0, taken=True)
 
     async def _admit(self, node: str, found: dict[str, Any], free: int) -> None:
@@ -249,15 +246,15 @@ class Cluster:
         except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
-            self._on_event(f"machine {name} is not used: {error}{again}")
+            logger.info("machine %s is not used: %s%s", name, error, again)
             return
         self._digest = machine.facts.digest
         self.machines[node] = machine
-        self._admitted[machine] = Confirmations(machine, self._canary_seconds, self._on_event)
+        self._admitted[machine] = Confirmations(machine, self._canary_seconds)
         if node in self._refused:
             self._refused[node].until, self._refused[node].taken = 0.0, False
         of = "" if machine.slots == machine.capacity else f" of {machine.capacity}"
-        self._on_event(f"machine {name} is used, with {machine.slots}{of} slots")
+        logger.info("machine %s is used, with %d%s slots", name, machine.slots, of)
 
     def _compare(self, facts: Facts) -> None:
         if why := difference(facts, self._digest or ""):

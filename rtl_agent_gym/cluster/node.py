@@ -21,8 +21,8 @@ from ..options import WITHOUT_DAEMON
 from ..sandboxes import choice
 from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits
 from ..sandboxes.cgroups import machine_info
-from ..sandboxes.daemon import connect, daemon_host, ensure_daemon, is_local
-from ..sandboxes.image import CONTENT_LABEL, find_image
+from ..sandboxes.daemon import daemon_host, ensure_daemon, is_local
+from ..sandboxes.image import CONTENT_LABEL, connected, find_image
 from ..sandboxes.root_folder import find_root
 from ..scoring import rules_digest
 from .machine import METRICS_VARIABLE, Facts, RunReport
@@ -41,13 +41,8 @@ def slots_here() -> int:
     return max(1, int(Budget(describe()[1]).permits["agent"].capacity // RESERVED["agent"]))
 
 
-def facts_here() -> Facts:
-    """Describe this node without starting anything. Raises as `describe` does."""
-    return describe()[0]
-
-
 def describe() -> tuple[Facts, Limits]:
-    """What this machine is as a node, and what sandboxes may use of it.
+    """What this machine is as a node, and what sandboxes may use of it. Starts nothing.
 
     Raises:
         SandboxError: There is no image, no daemon, or no kind of sandboxes works here.
@@ -58,7 +53,7 @@ def describe() -> tuple[Facts, Limits]:
         image = digest = find_root().digest
         found = Limits.of(machine_info(), local=True, given=given)
     else:
-        with contextlib.closing(connect()) as client:
+        with connected() as client:
             api: Any = client.api
             image, info = find_image(client), api.info()
             digest = str((api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")
@@ -241,12 +236,10 @@ def _running() -> int | None:
 def _is_ours(pid: int) -> bool:
     """Whether a process is Ray's or srun's: ids are reused."""
     try:
-        stat, command = Path(f"/proc/{pid}/stat").read_text(), Path(f"/proc/{pid}/cmdline").read_bytes()
+        words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")  # nothing once it has ended
     except OSError:
         return False
-    words = os.fsdecode(command).split("\0")
-    ours = "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
-    return ours and stat.rpartition(")")[2].split()[0] not in "ZX"
+    return "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
 
 
 def _end(log: Path) -> str:
@@ -295,10 +288,10 @@ async def _facts(node: str) -> Facts | str:
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    asked: Any = ray.remote(facts_here).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
+    asked: Any = ray.remote(describe).options(num_cpus=0, max_retries=0, scheduling_strategy=on_node(node)).remote()
     try:
         async with asyncio.timeout(DESCRIBE_SECONDS):
-            facts: Facts = await asked
+            facts: Facts = (await asked)[0]
             return facts
     except TimeoutError:
         ray.cancel(asked, force=True)

@@ -174,7 +174,8 @@ class Requests:
         starting: bool = False,
     ) -> None:
         self._show, self._probe, self.patience, self.starting = show, probe, patience, starting
-        self._remote = probe is not None
+        self.translating = partial(translating, remote=probe is not None)
+        """A context that translates the engine's exceptions to ours; takes the `Purpose`."""
         self._shown: dict[str, float] = {}
         self._waiting: dict[asyncio.Future[Any], tuple[Purpose, float]] = {}
         self._watch: asyncio.Task[RTLGymError] | None = None
@@ -217,10 +218,6 @@ class Requests:
         """Send a request without retries, and wait for its answer. Raises like `with_retries`."""
         with self.translating(purpose):
             return await (send() if self._probe is None else self._answer(send(), purpose, self._probe))
-
-    def translating(self, purpose: Purpose) -> contextlib.AbstractContextManager[None]:
-        """Translate the engine's exceptions to ours."""
-        return translating(purpose, remote=self._remote)
 
     async def _answer(self, answer: Awaitable[T], purpose: Purpose, probe: Callable[[], Awaitable[None]]) -> T:
         """Wait for an answer while the service is probed; the answer is cancelled if the wait ends early."""

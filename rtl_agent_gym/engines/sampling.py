@@ -311,7 +311,7 @@ class SlotTable:
         return logits[[slot.row for slot in slots]]
 
     def _forward(self, weights: Weights, rows: slice, ids: Tensor, positions: Tensor, length: int) -> Tensor:
-        self._cache.set_target(rows, positions, length)
+        self._cache.target = (rows, positions, length)
         output = weights.module(
             input_ids=ids.to(self._device.name),
             position_ids=positions,
@@ -347,17 +347,9 @@ class RowCache(Cache):
         self.rows, self.capacity = rows, 0
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._target: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
-
-    def set_target(self, rows: slice, positions: Tensor, length: int) -> None:
-        """Set where the next forward pass writes, and how much of each row it reads.
-
-        Args:
-            rows: The rows of its batch.
-            positions: Positions of its tokens; rows × tokens.
-            length: Number of tokens of each row that it reads.
-        """
-        self._target = (rows, positions, length)
+        self.target: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
+        """Of the next forward pass: the rows of its batch, the positions of its tokens (rows × tokens), and the number
+        of tokens of each row that it reads."""
 
     def reserve(self, length: int) -> None:
         """Ensure a capacity of at least this many tokens in every row."""
@@ -379,7 +371,7 @@ class RowCache(Cache):
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Called by each attention layer: store its new keys and values, and return all of them."""
-        rows, positions, length = self._target
+        rows, positions, length = self.target
         if layer_idx not in self._keys:
             self._keys[layer_idx] = self._zeros(key_states)
             self._values[layer_idx] = self._zeros(value_states)
@@ -391,7 +383,7 @@ class RowCache(Cache):
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Number of tokens before this pass; called by some models."""
-        return int(self._target[1].min())
+        return int(self.target[1].min())
 
     def _zeros(self, like: Tensor) -> Tensor:
         return like.new_zeros(self.rows, like.shape[1], self.capacity, like.shape[3])

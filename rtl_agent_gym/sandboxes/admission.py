@@ -38,6 +38,7 @@ from prometheus_client.registry import Collector
 
 from ..errors import DaemonError, SandboxError, UsageError
 from .cgroups import Groups, free_memory, group_cpus, group_memory, job_cpus, job_memory, make_groups
+from .channel import set_once
 from .daemon import is_local
 from .protocol import SandboxSpec
 
@@ -176,21 +177,17 @@ class PermitUsage(NamedTuple):
 @dataclass(eq=False)
 class _Waiter:
     amount: float
-    future: asyncio.Future[None]
+    future: asyncio.Future[bool]
     since: float = field(default_factory=time.monotonic)
     granted: bool = False
 
     def wake(self) -> bool:
         """Let the request return; False if its event loop has been closed."""
         try:
-            self.future.get_loop().call_soon_threadsafe(self._finish)
+            self.future.get_loop().call_soon_threadsafe(set_once, self.future, True)
         except RuntimeError:
             return False
         return True
-
-    def _finish(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 @dataclass

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import SandboxError
-from .client import UIDS
 from .namespaces import NamespaceHost, NamespaceSandboxes
 from .root_folder import Root, find_root
 from .zygote import Launch
@@ -76,8 +74,9 @@ class ApptainerHost(NamespaceHost):
 
     def prepare(self) -> None:
         with self._lock:
-            apptainer()
-            self._root = self._root or find_root()
+            if self._root is None:
+                apptainer()
+                self._root = find_root()
 
     @property
     def ranged(self) -> bool:
@@ -91,9 +90,6 @@ class ApptainerHost(NamespaceHost):
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
         command = [apptainer(), "exec", *ISOLATION, *scratch, str(image_file(root))]
         yield Launch(command, single=True, environment=environment)
-
-    def take_uid(self) -> int:
-        return secrets.choice(UIDS)
 
 
 class ApptainerSandboxes(NamespaceSandboxes):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from ..errors import DaemonError, SandboxError, SandboxLost
@@ -14,42 +13,29 @@ from .admission import Budget, Permits
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 from .warden_sandbox import WardenSandbox
 
-CLOSED = "this provider of sandboxes is closed; make another one"
-
 MadeT = TypeVar("MadeT", bound=WardenSandbox)
-
-
-@dataclass
-class _Reservation:
-    permits: Permits
-    memory: int
-
-    def release(self) -> None:
-        self.permits.give_back(self.memory)
-
-    def move_to(self, permits: Permits) -> None:
-        """Hold it there instead, if it is free there."""
-        if self.permits is not permits and permits.try_take(self.memory):
-            self.release()
-            self.permits = permits
 
 
 class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     """Reserves memory for each sandbox, bounds the starts, and owns what it started."""
 
     def __init__(self) -> None:
-        self._sandboxes: dict[MadeT, _Reservation] = {}
+        self._sandboxes: dict[MadeT, Permits] = {}
+        """Where memory is reserved for each of them."""
         self._closed = False
 
     async def budget(self) -> Budget:
         """The budget of the machine. Raises `SandboxError`, such as `SandboxLost` if this provider is closed."""
         raise NotImplementedError
 
-    async def _ready_for(self, spec: SandboxSpec) -> Budget:
-        """The budget, if there may be a sandbox of this kind. Raises `SandboxError`."""
-        return await self.budget()
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SandboxLost("this provider of sandboxes is closed; make another one")
 
-    def _make(self, spec: SandboxSpec) -> MadeT:
+    async def _require(self, spec: SandboxSpec) -> None:
+        """Raise `SandboxError` if there may be no sandbox of this kind."""
+
+    def _make(self, spec: SandboxSpec, budget: Budget) -> MadeT:
         """A sandbox that has not been started. It calls `_ended` when it has ended."""
         raise NotImplementedError
 
@@ -58,35 +44,35 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
 
     async def create(self, spec: SandboxSpec | None = None) -> MadeT:
         spec = spec or SandboxSpec()
-        budget = await self._ready_for(spec)
-        permits = budget.permits["scoring" if spec.for_grading else spec.role]
-        reservation = _Reservation(permits, budget.memory(spec))
-        await reservation.permits.take(reservation.memory)
+        budget = await self.budget()
+        await self._require(spec)
+        permits, memory = budget.permits["scoring" if spec.for_grading else spec.role], budget.memory(spec)
+        await permits.take(memory)
         async with contextlib.AsyncExitStack() as stack:
             if spec.role == "agent":
                 try:
-                    await stack.enter_async_context(budget.promised(reservation.memory))
+                    await stack.enter_async_context(budget.promised(memory))
                 except BaseException:
-                    reservation.release()
+                    permits.give_back(memory)
                     raise
-            return await self._open(spec, budget, reservation)
+            return await self._open(spec, budget, permits)
 
     async def create_ahead(self, spec: SandboxSpec) -> MadeT:
-        budget = await self._ready_for(spec)
-        reservation = _Reservation(budget.permits["waiting"], budget.memory(spec))
-        fits = spec.role == "scoring" or not budget.shortage(reservation.memory)
-        if not fits or not reservation.permits.try_take(reservation.memory):
+        budget = await self.budget()
+        await self._require(spec)
+        permits, memory = budget.permits["waiting"], budget.memory(spec)
+        fits = spec.role == "scoring" or not budget.shortage(memory)
+        if not fits or not permits.try_take(memory):
             raise SandboxError("there is no room for another sandbox that is started in advance")
-        return await self._open(spec, budget, reservation)
+        return await self._open(spec, budget, permits)
 
-    async def _open(self, spec: SandboxSpec, budget: Budget, reservation: _Reservation) -> MadeT:
-        """Start a sandbox; what has been reserved for it is released when it has ended."""
-        sandbox = self._make(spec)
-        self._sandboxes[sandbox] = reservation
+    async def _open(self, spec: SandboxSpec, budget: Budget, permits: Permits) -> MadeT:
+        """Start a sandbox; what has been reserved for it is given back when it has ended."""
+        sandbox = self._make(spec, budget)
+        self._sandboxes[sandbox] = permits
         try:
             async with budget.starting():
-                if self._closed:
-                    raise SandboxLost(CLOSED)
+                self._require_open()
                 await sandbox.open()
                 STARTS.labels(spec.role).inc()
             await self._started()
@@ -102,17 +88,15 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     def handed_out(self, sandbox: Sandbox) -> None:
         # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
         if isinstance(sandbox, WardenSandbox) and sandbox.spec.role == "agent":
-            reservation = cast(dict[Sandbox, _Reservation], self._sandboxes).get(sandbox)
-            if reservation is not None:
-                reservation.move_to(self._known_budget().permits["agent"])
-
-    def _known_budget(self) -> Budget:
-        """The budget, once it is known."""
-        raise NotImplementedError
+            made, agents = cast(MadeT, sandbox), sandbox.budget.permits["agent"]
+            permits, memory = self._sandboxes.get(made, agents), sandbox.budget.memory(sandbox.spec)
+            if permits is not agents and agents.try_take(memory):
+                permits.give_back(memory)
+                self._sandboxes[made] = agents
 
     def _ended(self, sandbox: MadeT) -> None:
-        if (reservation := self._sandboxes.pop(sandbox, None)) is not None:
-            reservation.release()
+        if (permits := self._sandboxes.pop(sandbox, None)) is not None:
+            permits.give_back(sandbox.budget.memory(sandbox.spec))
 
     @contextlib.asynccontextmanager
     async def grading(self) -> AsyncIterator[None]:

@@ -84,24 +84,14 @@ class Groups:
 
     def folder(self, role: Role) -> Path:
         """The group's folder of the memory controller."""
-        return next(_controllers(self.root, "memory")) / f"{self.name}-{role}"
+        return _top(self.root, "memory") / f"{self.name}-{role}"
 
     def make(self) -> None:
         """Make them. Raises `OSError` if this process may not, or sees no group that limits memory."""
-        if not any(_controllers(self.root, "memory")):
-            raise FileNotFoundError(f"{self.root} has no control groups that limit memory")
         for role, limit in self.limits.items():
             for controller, files in _settings(limit, WEIGHTS[role]).items():
-                for top in _controllers(self.root, controller):
-                    if top == self.root:  # version 2 gives the children of a group only the controllers it names
-                        (top / "cgroup.subtree_control").write_text(f"+{controller}")
-                    folder = top / f"{self.name}-{role}"
-                    folder.mkdir(exist_ok=True)
-                    known = [name for name in files if (folder / name).exists()]
-                    for name in known:
-                        (folder / name).write_text(files[name])
-                    if controller == "memory" and not known:
-                        raise FileNotFoundError(f"{folder} has no limit of memory")
+                if controller == "memory" or any(_controllers(self.root, controller)):
+                    _make_group(_top(self.root, controller), f"{self.name}-{role}", controller, files)
 
     def remove(self) -> None:
         """Delete the groups without a container; the next client deletes the others."""
@@ -130,40 +120,20 @@ class Groups:
         Raises:
             OSError: It cannot be made, or has no limit for one of them.
         """
-        quota = int(cpus * _PERIOD)
-        settings: dict[str, dict[str, str]] = {
-            "memory": {
-                "memory.limit_in_bytes": str(memory),
-                "memory.memsw.limit_in_bytes": str(memory),
-                "memory.max": str(memory),
-                "memory.swap.max": "0",
-            },
-            "cpu": {
-                "cpu.shares": str(weight),
-                "cpu.weight": str(_weight_2(weight)),
-                "cpu.cfs_period_us": str(_PERIOD),
-                "cpu.cfs_quota_us": str(quota),
-                "cpu.max": f"{quota} {_PERIOD}",
-            },
-            "cpuacct": {},
-            "pids": {"pids.max": str(pids)},
+        quota, place, made = int(cpus * _PERIOD), f"{self.name}-{role}/{name}", SandboxGroup({})
+        settings = _settings(memory, weight) | {"cpuacct": {}, "pids": {"pids.max": str(pids)}}
+        settings["memory"]["memory.memsw.limit_in_bytes"] = str(memory)
+        settings["cpu"] |= {
+            "cpu.cfs_period_us": str(_PERIOD),
+            "cpu.cfs_quota_us": str(quota),
+            "cpu.max": f"{quota} {_PERIOD}",
         }
-        made = SandboxGroup({})
         try:
             for controller, files in settings.items():
-                top = next(_controllers(self.root, controller))
-                if top == self.root and files:
-                    for above in (top, top / f"{self.name}-{role}"):
-                        (above / "cgroup.subtree_control").write_text(f"+{controller}")
-                folder = top / f"{self.name}-{role}" / name
-                folder.mkdir(parents=True, exist_ok=True)
-                made.folders[controller] = folder
-                known = [file for file in files if (folder / file).exists()]
-                for file in known:
-                    (folder / file).write_text(files[file])
-                if files and not known:
-                    raise FileNotFoundError(f"{folder} has no limit of {controller}")
-        except (OSError, StopIteration) as error:
+                top = _top(self.root, controller)
+                made.folders[controller] = top / place
+                _make_group(top, place, controller, files)
+        except OSError as error:
             made.remove()
             raise OSError(f"no control group for a sandbox: {error}") from error
         return made
@@ -221,17 +191,38 @@ class SandboxGroup:
                 folder.rmdir()
 
 
-def _weight_2(weight: int) -> int:
-    """The weight of cgroup 2, by the kernel's conversion: 2..262144 to 1..10000."""
-    return 1 + (weight - 2) * 9999 // 262142
-
-
 def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
     """The files of a group, of both versions, by controller."""
+    weight_2 = 1 + (weight - 2) * 9999 // 262142  # the kernel's conversion: 2..262144 to 1..10000
     return {
         "memory": {"memory.limit_in_bytes": str(memory), "memory.max": str(memory), "memory.swap.max": "0"},
-        "cpu": {"cpu.shares": str(weight), "cpu.weight": str(_weight_2(weight))},
+        "cpu": {"cpu.shares": str(weight), "cpu.weight": str(weight_2)},
     }
+
+
+def _make_group(top: Path, name: str, controller: str, files: Mapping[str, str]) -> None:
+    """Make a group below a controller's folder, and write those of the files that its version has.
+
+    Raises:
+        OSError: It cannot be made, or has none of these files.
+    """
+    folder = top / name
+    if files and (top / "cgroup.controllers").exists():  # version 2: a group's children have only what it names
+        for above in reversed(Path(name).parents):
+            (top / above / "cgroup.subtree_control").write_text(f"+{controller}")
+    folder.mkdir(parents=True, exist_ok=True)
+    known = [file for file in files if (folder / file).exists()]
+    for file in known:
+        (folder / file).write_text(files[file])
+    if files and not known:
+        raise FileNotFoundError(f"{folder} has no limit of {controller}")
+
+
+def _top(root: Path, controller: str) -> Path:
+    """The folder of a controller. Raises `FileNotFoundError` if there is none."""
+    for folder in _controllers(root, controller):
+        return folder
+    raise FileNotFoundError(f"{root} has no control groups that limit {controller}")
 
 
 def _controllers(root: Path, name: str = "*") -> Iterator[Path]:

@@ -66,11 +66,10 @@ AnySpec = Annotated[SandboxSpec, SkipValidation, BeforeValidator(read_spec)]
 """A field with a spec, or a word for the kind of sandboxes."""
 
 
-def make_provider(image: str | None = None, option: str = "auto") -> BudgetedSandboxes[Any]:
+def make_provider(option: str = "auto") -> BudgetedSandboxes[Any]:
     """A provider of the chosen kind. May wait for the daemon's answer, once in a process.
 
     Args:
-        image: A Docker image for specs that name none; None for the package's own simulation image.
         option: The kind; ``auto`` for the word that `kind` finds.
 
     Raises:
@@ -83,20 +82,16 @@ def make_provider(image: str | None = None, option: str = "auto") -> BudgetedSan
         "apptainer": ApptainerSandboxes,
     }
     found = resolved_kind(option)
-    return without_daemon[found]() if found in without_daemon else DockerSandboxes(image)
+    return without_daemon[found]() if found in without_daemon else DockerSandboxes()
 
 
 def resolved_kind(option: str = "auto") -> str:
     """``docker``, ``podman``, ``namespaces`` or ``apptainer``. Raises as `make_provider` does."""
     global _found
-    word = kind(option)
-    if word == "podman":
-        _find_podman()
-    if word != "auto":
+    if (word := _named_kind(option)) != "auto":
         return word
     with _lock:
-        if _found is None:
-            _found = _find()
+        _found = _found or _first_that_works(_CHECKS)
         return _found
 
 
@@ -119,11 +114,11 @@ def check(word: str) -> object:
     return _CHECKS[word]()
 
 
-def _find() -> str:
+def _first_that_works(checks: Mapping[str, Callable[[], object]]) -> str:
     lacks = {}
-    for word in _CHECKS:
+    for word, works in checks.items():
         try:
-            check(word)
+            works()
         except SandboxError as error:
             lacks[word] = error
         else:
@@ -140,29 +135,21 @@ def image_kind(option: str = "auto") -> str:
         UsageError: As from `kind`.
         SandboxError: With ``auto``, no daemon answers and bubblewrap is missing. With ``podman``, it does not answer.
     """
+    word = _named_kind(option)
+    if word == "auto":
+        word = _first_that_works({"docker": find_daemon, "namespaces": bubblewrap})
+    return "namespaces" if word in WITHOUT_DAEMON else "docker"
+
+
+def _named_kind(option: str) -> str:
+    """`kind`. For Podman, its socket is used from now on, if no other address is named."""
     word = kind(option)
     if word == "podman":
-        _find_podman()
-    if word != "auto":
-        return "namespaces" if word in WITHOUT_DAEMON else "docker"
-    try:
-        find_daemon()
-    except DaemonError as error:
-        try:
-            bubblewrap()
-        except SandboxError as lacking:
-            raise DaemonError(f"{error}. Without Docker: {lacking}") from error
-        return "namespaces"
-    return "docker"
-
-
-def _find_podman() -> None:
-    """Use Podman's socket, if no other address is named."""
-    if "DOCKER_HOST" not in os.environ:
-        places = [
-            place.replace("{XDG_RUNTIME_DIR}", os.environ.get("XDG_RUNTIME_DIR", "/run")) for place in PODMAN_SOCKETS
-        ]
-        socket = next((place for place in places if Path(place).is_socket()), places[-1])
-        os.environ["DOCKER_HOST"] = f"unix://{socket}"
-    if not find_daemon().podman:
-        raise DaemonError(f"the daemon at {os.environ['DOCKER_HOST']} is Docker, not Podman")
+        if "DOCKER_HOST" not in os.environ:
+            runtime = os.environ.get("XDG_RUNTIME_DIR", "/run")
+            places = [place.replace("{XDG_RUNTIME_DIR}", runtime) for place in PODMAN_SOCKETS]
+            socket = next((place for place in places if Path(place).is_socket()), places[-1])
+            os.environ["DOCKER_HOST"] = f"unix://{socket}"
+        if not find_daemon().podman:
+            raise DaemonError(f"the daemon at {os.environ['DOCKER_HOST']} is Docker, not Podman")
+    return word

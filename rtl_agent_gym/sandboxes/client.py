@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import docker
 import docker.errors
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ..errors import SandboxError
 from .admission import Budget, budget_of
@@ -78,7 +79,7 @@ class DockerClient:
         self._starters = _threads(THREADS)
         self._enders = _threads(ENDS)
         self._budget: Budget | None = None
-        self._uids: set[int] = set()
+        self.uids = UserIds(UIDS)
         self._left: set[str] = set()
         """Containers whose removal has failed."""
 
@@ -92,7 +93,7 @@ class DockerClient:
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
                 budget = budget_of(host, info, podman=self.podman)
-                self._uid_range = uid_range(info)
+                self.uids = UserIds(uid_range(info))
                 sweep(client.api, podman=self.podman)
                 self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock
@@ -102,11 +103,6 @@ class DockerClient:
         """The budget of the daemon's machine. Raises like `call`, and `UsageError` for a wrong variable."""
         if self._budget is None:
             await self.call(self.docker)
-        return self.known_budget
-
-    @property
-    def known_budget(self) -> Budget:
-        """The same, once the client has connected."""
         assert self._budget is not None
         return self._budget
 
@@ -142,15 +138,10 @@ class DockerClient:
 
     def _remove(self, name: str) -> None:
         api: Any = self.docker().api
-
-        def remove() -> None:
-            api.remove_container(name, force=True, v=True)
-
+        # Podman answers 500 while a container ends by itself ("could not be stopped"), so it is asked again.
+        removing = _repeating(lambda error: self.podman and getattr(error, "status_code", None) == 500)
         try:
-            if self.podman:
-                until_removed(remove)
-            else:
-                remove()
+            removing(api.remove_container, name, force=True, v=True)
         except docker.errors.APIError as error:
             if error.status_code == 409:  # its removal is in progress, as its warden has ended
                 wait_until_gone(api, name, error)
@@ -158,17 +149,6 @@ class DockerClient:
                 raise
         if self.podman:
             remove_volumes(api, name)
-
-    def take_uid(self) -> int:
-        """A user id that no other sandbox of this client has; see `UIDS`."""
-        while (uid := secrets.choice(self._uid_range)) in self._uids:
-            pass
-        self._uids.add(uid)
-        return uid
-
-    def return_uid(self, uid: int) -> None:
-        """Release the user id of a sandbox that has ended."""
-        self._uids.discard(uid)
 
     def close(self) -> None:
         """Close the connections. Idempotent."""
@@ -192,7 +172,32 @@ def sweep(api: Any, *, podman: bool = False) -> None:
             with contextlib.suppress(docker.errors.APIError):
                 api.remove_container(found["Id"], force=True)
     if podman:
-        remove_orphans(api, OWNER_LABEL, owner_lives)
+        for volume in api.volumes(filters={"label": OWNER_LABEL})["Volumes"] or []:
+            if not owner_lives((volume.get("Labels") or {}).get(OWNER_LABEL, "")):
+                with contextlib.suppress(docker.errors.APIError):  # it is in use
+                    api.remove_volume(volume["Name"])
+
+
+class UserIds:
+    """Draws user ids for the sandboxes of one provider; see `UIDS`. Two have the same only if there is but one.
+
+    Args:
+        ids: Those that there are.
+    """
+
+    def __init__(self, ids: Sequence[int]) -> None:
+        self._ids, self._taken = ids, set[int]()
+
+    def take(self) -> int:
+        """An id that no other sandbox has."""
+        while (uid := secrets.choice(self._ids)) in self._taken and len(self._ids) > 1:
+            pass
+        self._taken.add(uid)
+        return uid
+
+    def give_back(self, uid: int) -> None:
+        """Release the id of a sandbox that has ended."""
+        self._taken.discard(uid)
 
 
 def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
@@ -298,7 +303,7 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
         api: Podman's client.
         container: The container's name.
         tmpfs: Options by folder, as for Docker.
-        label: For `remove_orphans`.
+        label: For `sweep`.
 
     Returns:
         What to mount where, in the form of Docker's ``binds``.
@@ -316,24 +321,6 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
     return binds
 
 
-def until_removed(remove: Callable[[], None]) -> None:
-    """Remove a container. Podman answers 500 while one ends by itself ("could not be stopped"), so it is asked again.
-
-    Raises:
-        docker.errors.APIError: It refuses for `REMOVAL` seconds, or for another reason.
-    """
-    deadline = time.monotonic() + REMOVAL
-    while True:
-        try:
-            remove()
-        except docker.errors.APIError as error:
-            if error.status_code != 500 or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
 def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> None:
     """Wait until the daemon has removed a container. Raises `refusal` if it still has it after `REMOVAL` seconds."""
     deadline = time.monotonic() + REMOVAL
@@ -348,25 +335,14 @@ def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> Non
 
 def remove_volumes(api: Any, container: str) -> None:
     """Remove the volumes of a container that has been removed, or whose removal is under way."""
-    deadline = time.monotonic() + REMOVAL
+    api_error, not_found = docker.errors.APIError, docker.errors.NotFound
+    removing = _repeating(lambda error: isinstance(error, api_error) and not isinstance(error, not_found))
     for volume in api.volumes(filters={"name": f"{container}-"})["Volumes"] or []:
-        while not _removed(api, volume["Name"]) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        with contextlib.suppress(api_error):  # it is gone, or still in use
+            removing(api.remove_volume, volume["Name"])
 
 
-def _removed(api: Any, name: str) -> bool:
-    try:
-        api.remove_volume(name)
-    except docker.errors.NotFound:
-        return True
-    except docker.errors.APIError:  # in use
-        return False
-    return True
-
-
-def remove_orphans(api: Any, label: str, owner_lives: Callable[[str], bool]) -> None:
-    """Remove volumes whose owner's process has ended. Those in use stay."""
-    for volume in api.volumes(filters={"label": label})["Volumes"] or []:
-        if not owner_lives((volume.get("Labels") or {}).get(label, "")):
-            with contextlib.suppress(docker.errors.APIError):
-                api.remove_volume(volume["Name"])
+def _repeating(temporary: Callable[[BaseException], bool]) -> Retrying:
+    """Calls a function again for `REMOVAL` seconds, while it raises what is temporary."""
+    retry = retry_if_exception(temporary)
+    return Retrying(retry=retry, stop=stop_after_delay(REMOVAL), wait=wait_fixed(0.1), reraise=True)

@@ -36,10 +36,10 @@ from typing import Any
 
 import docker.errors
 
-from ..errors import ImageError, SandboxError, SandboxLost
+from ..errors import ImageError, SandboxError
 from ..visible import plural
 from .admission import Budget, given_limits, read_limits, require_enforced
-from .budgeted import CLOSED, BudgetedSandboxes
+from .budgeted import BudgetedSandboxes
 from .channel import Channel
 from .client import (
     OWNER_LABEL,
@@ -52,8 +52,8 @@ from .client import (
     process_limits,
     sweep,
 )
-from .daemon import attach, connect, docker_errors
-from .image import checked_content, content_of, find_image
+from .daemon import attach
+from .image import checked_content, connected, content_of, find_image
 from .image_build import build_from
 from .protocol import SandboxSpec
 from .warden import program
@@ -69,32 +69,25 @@ class DockerSandbox(WardenSandbox):
 
     Args:
         client: The provider's client of the daemon.
-        spec: Image, limits and files.
         image: Name or id; None for the package's own simulation image.
-        on_close: Called when it has ended.
+        spec, budget, on_close: As for `WardenSandbox`.
     """
 
     def __init__(
         self,
         client: DockerClient,
-        spec: SandboxSpec,
         image: str | None,
+        spec: SandboxSpec,
+        budget: Budget,
         on_close: Callable[[DockerSandbox], None],
     ) -> None:
-        super().__init__(spec)
-        self._client, self._image, self._on_close = client, image, on_close
+        super().__init__(spec, budget, on_close)
+        self._client, self._image = client, image
         self._container = ""
         self.image_id = ""
-        self.uid = -1
-        """The unique user id of its commands, also on the daemon's machine; the keeper has the next one."""
 
-    async def open(self) -> None:
-        """Create and start the container and wait for its warden. After a failure, `close` removes the container."""
-        async with self._starting:
-            self._channel = await Channel.open(await self._client.call(self._start), self._name)
-            if self._closing is not None:
-                raise SandboxLost(f"sandbox {self._name} was closed while it started")
-            await self._greet()
+    async def _connect(self) -> None:
+        self._channel = await Channel.open(await self._client.call(self._start), self._name)
 
     def _start(self) -> socket.socket:
         """Create and start the container; return the stream to its process 1."""
@@ -104,9 +97,9 @@ class DockerSandbox(WardenSandbox):
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
-        agent, self.uid = spec.role == "agent", self._client.take_uid()
+        agent, self.uid = spec.role == "agent", self._client.uids.take()
         label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
-        groups = self._client.known_budget.groups
+        groups = self.budget.groups
         if self._client.podman:
             # Without root, Podman ignores the limits in the request.
             limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
@@ -129,15 +122,14 @@ class DockerSandbox(WardenSandbox):
         self._socket = attach(client, self._container)
         api.start(self._container)
         if groups is not None and not groups.holds(spec.role, self._container):
-            self._client.known_budget.drop_groups("the daemon sees other control groups than this process")
+            self.budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
     async def _remove(self) -> None:
         if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
             # Docker removes it when the warden ends; this only ensures that it is gone on return.
             await self._client.remove(self._name)
-        self._client.return_uid(self.uid)
-        self._on_close(self)
+        self._client.uids.give_back(self.uid)
 
     async def _cpu_time(self) -> CpuTime | None:
         with contextlib.suppress(SandboxError):
@@ -145,11 +137,10 @@ class DockerSandbox(WardenSandbox):
         return None
 
     async def _own_doing(self, before: CpuTime | None) -> str:
-        assert self._channel is not None
-        broken, full = self._channel.broken, self._channel.memory_full
+        full = self._channel is not None and self._channel.memory_full
         try:
             return await self._client.call(
-                lambda: own_doing(self._client.docker().api, self._container, self.spec, broken, full, before)
+                lambda: own_doing(self._client.docker().api, self._container, self.spec, full, before)
             )
         except SandboxError:  # the daemon does not answer
             return ""
@@ -160,24 +151,19 @@ def cpu_time(api: Any, container: str) -> CpuTime:
     return _read_cpu_time(api.stats(container, stream=False, one_shot=True), "cpu_stats", "read")
 
 
-def own_doing(
-    api: Any, container: str, spec: SandboxSpec, broken: str | None, memory_full: bool, before: CpuTime | None = None
-) -> str:
+def own_doing(api: Any, container: str, spec: SandboxSpec, memory_full: bool, before: CpuTime | None = None) -> str:
     """How the sandbox's own commands ended it; empty if they did not, or if that is unknown. Blocks for seconds.
 
     Args:
         api: The daemon's client.
         container: Its id.
         spec: Its limits.
-        broken: The warden's report that it could not continue, if any.
         memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
         before: What it had used when its warden's silence began, if that is known.
 
     Raises:
         docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
     """
-    if broken is not None:
-        return f"the warden could not continue: {broken}"
     with contextlib.suppress(docker.errors.NotFound):  # it has been removed
         state = api.inspect_container(container)["State"]
         if state["Running"]:
@@ -251,32 +237,23 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         """By content: how often a build failed, when, and why."""
         self._tidied = time.monotonic()  # a client does so when it connects
 
-    async def _tidy(self) -> None:
+    async def budget(self) -> Budget:
+        """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
+        self._require_open()
+        return await self._client.budget()
+
+    async def _require(self, spec: SandboxSpec) -> None:
         if time.monotonic() - self._tidied > TIDY:
             self._tidied = time.monotonic()
             await self._client.call(lambda: sweep(self._client.docker().api, podman=self._client.podman))
-
-    async def budget(self) -> Budget:
-        """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
-        if self._closed:
-            raise SandboxLost(CLOSED)
-        return await self._client.budget()
-
-    async def _ready_for(self, spec: SandboxSpec) -> Budget:
-        budget = await self.budget()
-        await self._tidy()
         if spec.role == "scoring":
             require_enforced(self._client.missing_limits)
-        return budget
 
-    def _make(self, spec: SandboxSpec) -> DockerSandbox:
-        return DockerSandbox(self._client, spec, spec.image or self._image, self._ended)
+    def _make(self, spec: SandboxSpec, budget: Budget) -> DockerSandbox:
+        return DockerSandbox(self._client, spec.image or self._image, spec, budget, self._ended)
 
     async def _started(self) -> None:
         await self._client.remove_left()
-
-    def _known_budget(self) -> Budget:
-        return self._client.known_budget
 
     async def image(self) -> str:
         return self._image if self._image else await self._client.call(lambda: find_image(self._client.docker()))
@@ -310,10 +287,6 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         await self._client.remove_left()
         self._client.close()
 
-    def client(self) -> Any:
-        """docker-py's low-level client, connected at first use."""
-        return self._client.docker().api
-
 
 def other_owners() -> dict[str, int]:
     """The number of running containers of each other process at the daemon; ``host:pid`` names a process.
@@ -321,7 +294,7 @@ def other_owners() -> dict[str, int]:
     Raises:
         SandboxError: The daemon does not answer.
     """
-    with docker_errors(), closing(connect()) as client:
+    with connected() as client:
         api: Any = client.api
         owners = [found["Labels"][OWNER_LABEL] for found in api.containers(filters={"label": OWNER_LABEL})]
     return dict(Counter(owner for owner in owners if owner != owner_label() and owner_lives(owner)))

@@ -32,8 +32,7 @@ START = 60.0
 
 
 class Gateway:
-    """Owns the process in the sandbox and the connections here, from `start` to `close`. Without a call of `close`,
-    both end with the sandbox.
+    """Owns the process in the sandbox and the connections here, which end with the sandbox.
 
     Args:
         sandbox: Where the port is.
@@ -41,24 +40,17 @@ class Gateway:
         port: Of that address.
 
     Example:
-        async with Gateway(sandbox, "127.0.0.1", 8000):
-            print((await sandbox.run("curl -s http://127.0.0.1:4117/")).output)
+        await Gateway(sandbox, "127.0.0.1", 8000).start()
+        print((await sandbox.run("curl -s http://127.0.0.1:4117/")).output)
     """
 
     def __init__(self, sandbox: Sandbox, host: str, port: int) -> None:
         self._sandbox, self._address = sandbox, (host, port)
-        self._process: Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._process: Process
+        self._reading: asyncio.Task[None]
         self._newest = 0
         """The highest number of a connection so far: a lower one that is not open is never opened again."""
         self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Task[None]]] = {}
-
-    async def __aenter__(self) -> Gateway:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Open the port. Raises `SandboxError` if that is not possible, and as the sandbox's own methods do."""
@@ -70,23 +62,11 @@ class Gateway:
         except (TimeoutError, asyncio.IncompleteReadError) as error:
             await self._process.kill()
             raise SandboxLost(f"sandbox {self._sandbox.id}: its port {PORT} cannot be opened") from error
-        self._reading = asyncio.ensure_future(self._read(self._process))
+        self._reading = asyncio.ensure_future(self._read())
 
-    async def close(self) -> None:
-        """End all connections, and the process if the sandbox still runs. Idempotent."""
-        reading, self._reading = self._reading, None
-        tasks = [task for _, task in self._open.values()] + ([reading] if reading is not None else [])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(SandboxError):
-                await process.kill()
-
-    async def _read(self, process: Process) -> None:
+    async def _read(self) -> None:
         """Carry what comes from the sandbox, until its process ends."""
-        source = process.output
+        source = self._process.output
         try:
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
@@ -95,18 +75,18 @@ class Gateway:
                         break
                     data = await source.readexactly(size)
                     await asyncio.sleep(size / RATE)
-                    await self._carry(process, number, data)
+                    await self._carry(number, data)
         finally:
             for writer, task in self._open.values():
                 task.cancel()
                 writer.transport.abort()
 
-    async def _carry(self, process: Process, number: int, data: bytes) -> None:
+    async def _carry(self, number: int, data: bytes) -> None:
         found = self._open.get(number)
         if found is None and data and number > self._newest:
             self._newest = number
             await asyncio.sleep(OPENING)
-            found = await self._connect(process, number)
+            found = await self._connect(number)
         if found is None:
             return
         writer, task = found
@@ -117,33 +97,31 @@ class Gateway:
             writer.write(data)
             await writer.drain()
 
-    async def _connect(self, process: Process, number: int) -> tuple[asyncio.StreamWriter, asyncio.Task[None]] | None:
+    async def _connect(self, number: int) -> tuple[asyncio.StreamWriter, asyncio.Task[None]] | None:
         """A connection to the address; None if there may be none."""
         try:
             if len(self._open) >= CONNECTIONS:
                 raise ConnectionRefusedError
             reader, writer = await asyncio.open_connection(*self._address, limit=PIECE)
         except OSError:
-            await self._answer(process, number, b"")
+            await self._answer(number, b"")
             return None
-        task = asyncio.ensure_future(self._return(process, number, reader, writer))
+        task = asyncio.ensure_future(self._return(number, reader, writer))
         self._open[number] = writer, task
         return self._open[number]
 
-    async def _return(
-        self, process: Process, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _return(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry what the address answers, until one side ends the connection."""
         try:
             with contextlib.suppress(OSError):
                 while data := await reader.read(PIECE):
-                    await self._answer(process, number, data)
-            await self._answer(process, number, b"")
+                    await self._answer(number, data)
+            await self._answer(number, b"")
         finally:
             del self._open[number]
             writer.transport.abort()
 
-    async def _answer(self, process: Process, number: int, data: bytes) -> None:
+    async def _answer(self, number: int, data: bytes) -> None:
         """Send a frame into the sandbox; return when its process's pipe has taken it."""
         with contextlib.suppress(OSError, SandboxError):  # what happened to the sandbox, its own methods tell
-            await process.write(HEADER.pack(number, len(data)) + data)
+            await self._process.write(HEADER.pack(number, len(data)) + data)

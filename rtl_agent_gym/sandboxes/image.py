@@ -15,7 +15,6 @@ import errno
 import functools
 import gzip
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -71,7 +70,17 @@ def tag_of(repository: str, files: Mapping[str, bytes]) -> str:
 
 def find_image(client: docker.DockerClient) -> str:
     """The id of the simulation image. Raises `ImageError` if it has not been built."""
-    return str(_image(client).id)
+    if (found := image_id(client, tag := image_tag())) is None:
+        raise ImageError(f"the simulation image {tag} is not there; build it with: rtl-agent-gym image build")
+    return found
+
+
+def image_id(client: docker.DockerClient, name: str) -> str | None:
+    """The id of an image that the daemon has, or None."""
+    try:
+        return str(client.images.get(name).id)
+    except ImageNotFound:
+        return None
 
 
 def inspect() -> dict[str, Any]:
@@ -85,19 +94,10 @@ def inspect() -> dict[str, Any]:
         ImageError: It has not been built, or was changed afterwards.
     """
     with connected() as client:
-        image = _image(client)
-        content = checked_content(client, image.id)
-    record = {"id": image.id, "created": image.attrs["Created"], "size": image.attrs["Size"]}
+        found = client.api.inspect_image(find_image(client))
+        content = checked_content(client, found["Id"])
+    record = {"id": found["Id"], "created": found["Created"], "size": found["Size"]}
     return {"tag": image_tag(), "digest": content.digest, "remark": content.remark, **record}
-
-
-def _image(client: docker.DockerClient) -> Any:
-    try:
-        return client.images.get(tag := image_tag())
-    except ImageNotFound as error:
-        raise ImageError(
-            f"the simulation image {tag} is not there; build it with: rtl-agent-gym image build"
-        ) from error
 
 
 @contextmanager
@@ -247,19 +247,13 @@ def save_image(path: Path) -> str:
     with connected() as client:
         digest = checked_content(client, find_image(client)).digest
         try:
-            handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+                packed = Path(folder, "packed")
+                with gzip.open(packed, "wb", compresslevel=1) as file:
+                    file.writelines(client.api.get_image(image_tag()))
+                packed.replace(path)
         except OSError as error:
             raise cannot_write("the image", path, error) from error
-        try:
-            with os.fdopen(handle, "wb") as file, gzip.open(file, "wb", compresslevel=1) as packed:
-                for piece in client.api.get_image(image_tag()):
-                    packed.write(piece)
-            os.replace(name, path)
-        except OSError as error:
-            raise cannot_write("the image", path, error) from error
-        finally:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
     return digest
 
 
@@ -289,7 +283,7 @@ def load_image(path: Path, digest: str | None = None) -> str:
                 raise SandboxError(f"no room to unpack {path} in {where}: set TMPDIR to another folder") from error
             raise UsageError(f"cannot read the image in {path}: {error}") from error
         unpacked.seek(0)
-        before = _id(client)
+        before = image_id(client, image_tag())
         try:
             names = [tag for image in client.images.load(unpacked) for tag in image.tags]
         except (ImageLoadError, APIError) as error:
@@ -348,13 +342,13 @@ def pull_image(repository: str, digest: str | None = None) -> str:
             client.images.pull(repository, tag=name)
         except (ImageNotFound, NotFound) as error:
             raise ImageError(f"{repository} has no image {name}: {error.explanation or error}") from error
-        before, pulled = _id(client), str(client.images.get(f"{repository}:{name}").id)
+        before, pulled = image_id(client, image_tag()), str(client.images.get(f"{repository}:{name}").id)
         client.api.tag(pulled, *_own_name())
         client.api.remove_image(f"{repository}:{name}", noprune=True)  # only the name
         return _accept(client, pulled, before, digest, f"{repository}:{name}")
 
 
-def _accept(client: Any, image: str, before: str, digest: str | None, source: str) -> str:
+def _accept(client: Any, image: str, before: str | None, digest: str | None, source: str) -> str:
     """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
 
     Returns the digest of its content. A refused image is removed, and the one before gets its name back.
@@ -392,10 +386,3 @@ def _reference(repository: str) -> tuple[str, str]:
     if ":" in name or "@" in name:
         raise UsageError(f"{repository}: give a repository without a tag; the tag is {image_tag().split(':')[1]}")
     return repository, _own_name()[1]
-
-
-def _id(client: Any) -> str:
-    try:
-        return find_image(client)
-    except ImageError:
-        return ""

@@ -9,7 +9,6 @@ import io
 import os
 import platform
 import re
-import shutil
 import tarfile
 import tempfile
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 import docker
 import requests
-from docker.errors import APIError, DockerException, ImageNotFound
+from docker.errors import APIError, DockerException
 
 from ..errors import ImageError
 from .daemon import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
@@ -32,6 +31,7 @@ from .image import (
     content_of,
     context_files,
     find_image,
+    image_id,
     image_tag,
     remember,
     run_once,
@@ -265,14 +265,6 @@ def ensure_base(client: docker.DockerClient, progress: Progress) -> str:
     return PULLED_BASE
 
 
-def image_id(client: docker.DockerClient, name: str) -> str | None:
-    """The id of an image that the daemon has, or None."""
-    try:
-        return str(client.images.get(name).id)
-    except ImageNotFound:
-        return None
-
-
 def _first_line(text: object) -> str:
     return str(text).strip().partition("\n")[0][:160]
 
@@ -288,19 +280,17 @@ def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
         apt_install(["debootstrap", "debian-archive-keyring"], error=ImageError, progress=progress)
     # Not /tmp, which is often mounted without device files or programs.
     scratch = "/var/tmp" if Path("/var/tmp").is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix="rtl-agent-gym-base-", dir=scratch))
-    try:
+    temporary = tempfile.TemporaryDirectory(prefix="rtl-agent-gym-base-", dir=scratch, ignore_cleanup_errors=True)
+    with temporary as folder:
         progress(f"running debootstrap in {folder}, about half a minute")
-        run_program(_debootstrap_command(folder / "root"), error=ImageError)
+        run_program(_debootstrap_command(f"{folder}/root"), error=ImageError)
         progress(f"importing it as {BOOTSTRAPPED_BASE}")
-        archive = str(folder / "base.tar")
-        run_program(["tar", "-C", str(folder / "root"), *_EXCLUDED, "-cf", archive, "."], error=ImageError)
+        archive = f"{folder}/base.tar"
+        run_program(["tar", "-C", f"{folder}/root", *_EXCLUDED, "-cf", archive, "."], error=ImageError)
         repository, _, tag = BOOTSTRAPPED_BASE.rpartition(":")
         reply = client.api.import_image_from_file(archive, repository=repository, tag=tag)
         if image_id(client, BOOTSTRAPPED_BASE) is None:
             raise ImageError(f"Docker cannot import the bootstrapped Debian: {_first_line(reply)}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def debian_mirror() -> list[str]:
@@ -312,12 +302,11 @@ def debian_mirror() -> list[str]:
     return [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
 
 
-def _debootstrap_command(root: Path) -> list[str]:
+def _debootstrap_command(root: str) -> list[str]:
     command = [find_program("debootstrap") or "debootstrap", "--variant=minbase", "--include=ca-certificates"]
     keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if keyring.exists():  # on Ubuntu, debootstrap would use Ubuntu's keys
         command.append(f"--keyring={keyring}")
-    command += [RELEASE, str(root)]
-    command += debian_mirror()
+    command += [RELEASE, root, *debian_mirror()]
     # debootstrap's mounts end with its mount namespace, even if it is killed.
     return [unshare, "--mount", *command] if (unshare := find_program("unshare")) else command

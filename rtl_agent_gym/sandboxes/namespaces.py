@@ -29,10 +29,10 @@ from typing import Any
 
 from ..errors import ImageError, SandboxError, SandboxLost
 from .admission import Budget, budget_of
-from .budgeted import CLOSED, BudgetedSandboxes
+from .budgeted import BudgetedSandboxes
 from .cgroups import SandboxGroup, machine_info
 from .channel import Channel
-from .client import CPU_SHARES, SHARED_PAGES, UIDS, folders, process_limits
+from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
@@ -58,16 +58,14 @@ class NamespaceSandbox(WardenSandbox):
 
     Args:
         host: The provider's user namespace and root.
-        budget: Of this machine, with its control groups.
-        spec: Limits and files.
-        on_close: Called when it has ended.
+        spec, budget, on_close: As for `WardenSandbox`.
     """
 
     def __init__(
-        self, host: NamespaceHost, budget: Budget, spec: SandboxSpec, on_close: Callable[[NamespaceSandbox], None]
+        self, host: NamespaceHost, spec: SandboxSpec, budget: Budget, on_close: Callable[[NamespaceSandbox], None]
     ) -> None:
-        super().__init__(spec)
-        self._host, self._budget, self._on_close = host, budget, on_close
+        super().__init__(spec, budget, on_close)
+        self._host = host
         self._start: asyncio.Task[Started] | None = None
         self._started: Started | None = None
         """Its process 1."""
@@ -75,8 +73,6 @@ class NamespaceSandbox(WardenSandbox):
         """The control group with its limits; None where this process may not make one."""
         self._errors = -1
         """The end of a pipe from which its stderr is read."""
-        self.uid = -1
-        """The user id of its commands; in a sandbox with a keeper, the keeper has the next one."""
 
     @property
     def pid(self) -> int:
@@ -88,27 +84,23 @@ class NamespaceSandbox(WardenSandbox):
         """What identifies its image."""
         return self._host.root_of(self.spec).id
 
-    async def open(self) -> None:
-        async with self._starting:
-            if self._closing is not None:
-                raise SandboxLost(f"sandbox {self._name} was closed before it started")
-            zygote = self._host.zygote(self.spec, groups=self._host.grouped and self._budget.groups is not None)
-            self.uid = self._host.take_uid()
-            self._group = await asyncio.to_thread(self._make_group)
-            near, far = socket.socketpair()
-            self._socket = near
-            self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
-                self._started = await asyncio.shield(self._start)
-            finally:
-                far.close()
-                os.close(errors)
-            if self._group is not None:
-                await asyncio.to_thread(self._enter, self._group)
-                near.send(b"\n")  # process 1 waits for it
-            self._channel = await Channel.open(near, self._name, self._read_errors)
-            await self._greet()
+    async def _connect(self) -> None:
+        zygote = self._host.zygote(self.spec, groups=self._host.grouped and self.budget.groups is not None)
+        self.uid = self._host.uids.take()
+        self._group = await asyncio.to_thread(self._make_group)
+        near, far = socket.socketpair()
+        self._socket = near
+        self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
+            self._started = await asyncio.shield(self._start)
+        finally:
+            far.close()
+            os.close(errors)
+        if self._group is not None:
+            await asyncio.to_thread(self._enter, self._group)
+            near.send(b"\n")  # process 1 waits for it
+        self._channel = await Channel.open(near, self._name, self._read_errors)
 
     def _enter(self, group: SandboxGroup) -> None:
         assert self._started is not None
@@ -121,14 +113,14 @@ class NamespaceSandbox(WardenSandbox):
             raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
 
     def _make_group(self) -> SandboxGroup | None:
-        groups = self._budget.groups
+        groups = self.budget.groups
         if groups is None or not self._host.grouped:
             return None
         spec, weight = self.spec, CPU_SHARES[self.spec.role]
         try:
             return groups.add(spec.role, self._name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
         except OSError as error:
-            self._budget.drop_groups(str(error))
+            self.budget.drop_groups(str(error))
             return None
 
     def _wanted(self) -> dict[str, Any]:
@@ -183,31 +175,24 @@ class NamespaceSandbox(WardenSandbox):
             self._errors = -1
         if self._group is not None:
             self._group.remove()
-        self._host.return_uid(self.uid)
-        self._on_close(self)
+        self._host.uids.give_back(self.uid)
 
     async def _cpu_time(self) -> CpuTime | None:
         seconds = self._group.cpu_seconds() if self._group is not None else None
         return None if seconds is None else CpuTime(seconds, time.monotonic())
 
     async def _own_doing(self, before: CpuTime | None) -> str:
-        assert self._channel is not None
-        if self._channel.broken is not None:
-            return f"the warden could not continue: {self._channel.broken}"
         if self._group is None:  # without its counters nothing is known
             return ""
         assert self._started is not None
+        assert self._channel is not None
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._started.ended.wait(), _NOTICE)
         if self._started.ended.is_set():
             full = self._channel.memory_full and self._group.oom_kills() > 0
             return "its processes and files took most of its memory" if self._started.killed and full else ""
-        return await self._starving(self._group, before)
-
-    async def _starving(self, group: SandboxGroup, before: CpuTime | None) -> str:
-        """How a running sandbox starves its warden, in a sentence; empty if it does not."""
-        if full := starving(group.memory_share(), (), 0.0):
-            return full
+        if starved := starving(self._group.memory_share(), (), 0.0):
+            return starved
         seen = [before, await self._cpu_time()]
         await asyncio.sleep(1.0)
         seen.append(await self._cpu_time())
@@ -225,10 +210,10 @@ class NamespaceHost:
     def __init__(self) -> None:
         self._users: UserNamespace | None = None
         self._root: Root | None = None
-        self._built: dict[str, Root] = {}
+        self.built: dict[str, Root] = {}
         """Roots of harnesses' own images, by id."""
         self._lock = threading.Lock()
-        self._uids: set[int] = set()
+        self.uids = UserIds(UIDS)
         self._zygotes: dict[object, Zygote] = {}
         """By root, folders that are missing in it, whether there are control groups, and an agent's programs."""
 
@@ -239,6 +224,7 @@ class NamespaceHost:
                 bubblewrap()
                 root = find_root()
                 self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
+                self.uids = UserIds(self._users.uids)
                 self._root = root
 
     @property
@@ -254,8 +240,7 @@ class NamespaceHost:
     @property
     def users(self) -> UserNamespace:
         """The user namespace of all sandboxes, or the one above theirs if each has one user. Raises as `prepare`."""
-        if self._users is None:
-            self.prepare()
+        self.prepare()
         assert self._users is not None
         return self._users
 
@@ -282,8 +267,7 @@ class NamespaceHost:
     @property
     def root(self) -> Root:
         """The image's files. Raises as `prepare` does."""
-        if self._root is None:
-            self.prepare()
+        self.prepare()
         assert self._root is not None
         return self._root
 
@@ -291,28 +275,9 @@ class NamespaceHost:
         """The root of a sandbox. Raises `ImageError` if its image is neither the simulation image nor built here."""
         if spec.image in (None, self.root.id):
             return self.root
-        if spec.image not in self._built:
+        if spec.image not in self.built:
             raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
-        return self._built[spec.image]
-
-    def add(self, root: Root) -> str:
-        """Let sandboxes have this root; returns its id."""
-        self._built[root.id] = root
-        return root.id
-
-    def take_uid(self) -> int:
-        """A user id that no other sandbox of this provider has, whose keeper has the next one; or the only one."""
-        uids = self.users.uids
-        if self.ranged:
-            while (uid := secrets.choice(uids)) in self._uids:
-                pass
-            self._uids.add(uid)
-            return uid
-        return uids[0]
-
-    def return_uid(self, uid: int) -> None:
-        """Release the user id of a sandbox that has ended."""
-        self._uids.discard(uid)
+        return self.built[spec.image]
 
     def abandon(self) -> None:
         """End what starts sandboxes, without its event loop. Idempotent."""
@@ -359,23 +324,18 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     async def budget(self) -> Budget:
         """The budget of this machine for such sandboxes. Raises `SandboxLost` if this provider is closed."""
-        if self._closed:
-            raise SandboxLost(CLOSED)
-        return self._known_budget()
-
-    def _known_budget(self) -> Budget:
+        self._require_open()
         return budget_of(HOST, machine_info(), local=True)
 
-    async def _ready_for(self, spec: SandboxSpec) -> Budget:
+    async def _require(self, spec: SandboxSpec) -> None:
         if spec.network:
             raise SandboxError(f"a sandbox without Docker cannot join the Docker network {spec.network}")
         if not self._host.prepared:
             await asyncio.to_thread(self._host.prepare)
         self._host.root_of(spec)
-        return await self.budget()
 
-    def _make(self, spec: SandboxSpec) -> NamespaceSandbox:
-        return NamespaceSandbox(self._host, self._known_budget(), spec, self._ended)
+    def _make(self, spec: SandboxSpec, budget: Budget) -> NamespaceSandbox:
+        return NamespaceSandbox(self._host, spec, budget, self._ended)
 
     async def image(self) -> str:
         return await asyncio.to_thread(lambda: self._host.root.id)
@@ -385,7 +345,8 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
-        return self._host.add(built)
+        self._host.built[built.id] = built
+        return built.id
 
     async def close(self) -> None:
         await super().close()

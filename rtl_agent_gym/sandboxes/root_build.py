@@ -81,7 +81,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
         for step in stages[0].steps:
             steps.take(step, files)
         made = base.model_copy(update={"digest": digest, "environment": steps.environment})
-        (scratch / RECORD).write_text(made.model_dump_json(exclude={"folder"}), encoding="utf-8")
+        (scratch / RECORD).write_text(made.model_dump_json(), encoding="utf-8")
     return made.model_copy(update={"folder": place / "root"})
 
 
@@ -225,7 +225,8 @@ def _copy(root: Path, rest: str, files: Mapping[str, bytes], folder: str) -> Non
     *sources, target = words
     for source in sources:
         name = posixpath.normpath(source).lstrip("/")
-        inside = {path: path[len(name) + 1 :] if name != "." else path for path in files if _below(path, name)}
+        prefix = "" if name == "." else f"{name}/"
+        inside = {path: path.removeprefix(prefix) for path in files if path.startswith(prefix)}
         if name in files:
             last = posixpath.basename(name) if target.endswith("/") or len(sources) > 1 or target == "." else ""
             inside = {name: last}
@@ -247,7 +248,3 @@ def _make_folders(folder: Path) -> None:
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
         folder.chmod(0o755)
-
-
-def _below(path: str, folder: str) -> bool:
-    return folder == "." or path.startswith(f"{folder}/")

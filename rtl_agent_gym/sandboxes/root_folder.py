@@ -23,16 +23,14 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
-from .client import OWNER_LABEL, owner_label
 from .daemon import Progress, exclusive, find_program, silent, tail
 from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
 from .userns import as_builder, bubblewrap, open_full, why_not_ranged
@@ -56,8 +54,8 @@ class Root(Content):
     """The image's environment variables."""
     modes: dict[str, int]
     """The modes of files whose set-user-id and set-group-id bits were left out, by path."""
-    folder: Path = Path()
-    """Where it is: the root of a sandbox."""
+    folder: Path = Field(default=Path(), exclude=True)
+    """Where it is: the root of a sandbox. No part of the record."""
 
     @property
     def id(self) -> str:
@@ -130,18 +128,14 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
     place = root_place()
     if not (place / RECORD).exists():
         with locked(progress):
-            _unpack(source, place, progress, digest)
+            if not (place / RECORD).exists():  # no other process has just unpacked it
+                with in_scratch(".unpacking-", place) as scratch:
+                    progress(f"unpacking {image_tag()} into {place}")
+                    tree = _Tree(scratch / "root")
+                    config = _from_docker(tree) if source is None else _from_file(source, tree)
+                    tree.finish()
+                    record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
     return _checked(find_root(), digest, str(place))
-
-
-def _unpack(source: Path | None, place: Path, progress: Progress, digest: str | None) -> None:
-    if not (place / RECORD).exists():  # another process has just unpacked it
-        with in_scratch(".unpacking-", place) as scratch:
-            progress(f"unpacking {image_tag()} into {place}")
-            tree = _Tree(scratch / "root")
-            config = _from_docker(tree) if source is None else _from_file(source, tree)
-            tree.finish()
-            record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
 
 
 def record(
@@ -165,7 +159,7 @@ def record(
     environment = dict(text.split("=", 1) for text in config.get("Env") or [])
     root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes)
     _checked(root, digest or (config.get("Labels") or {}).get(CONTENT_LABEL), source)
-    (scratch / RECORD).write_text(root.model_dump_json(exclude={"folder"}, indent=1), encoding="utf-8")
+    (scratch / RECORD).write_text(root.model_dump_json(indent=1), encoding="utf-8")
     return root
 
 
@@ -342,57 +336,25 @@ def _delete(path: Path) -> None:
 
 def _from_docker(tree: _Tree) -> dict[str, Any]:
     """Write the files of the daemon's image; return its configuration."""
-    with connected() as client:
-        api: Any = client.api
-        image = find_image(client)
-        checked_content(client, image)
-        # Never started: a container is what the daemon can write out without its layers.
-        container = api.create_container(image, command=["true"], labels={OWNER_LABEL: owner_label()})["Id"]
-        try:
-            with closing(api.export(container)) as pieces, _reader(pieces) as archive:
-                tree.add(archive)
-        except tarfile.TarError as error:
-            raise ImageError(f"the daemon's archive of the image cannot be read: {error}") from error
-        finally:
-            api.remove_container(container, force=True)
-        for name in ("/.dockerenv", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/mtab"):
-            _delete(tree.root / name.lstrip("/"))  # what the daemon adds to a container
-        return dict(api.inspect_image(image)["Config"])
-
-
-@contextlib.contextmanager
-def _reader(pieces: Iterable[bytes]) -> Iterator[tarfile.TarFile]:
-    with tarfile.open(fileobj=cast(IO[bytes], _Pieces(pieces)), mode="r|") as archive:
-        yield archive
-
-
-class _Pieces:
-    """The `read` of a file over pieces of bytes."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._rest = iter(pieces), bytearray()
-
-    def read(self, size: int) -> bytes:
-        """Exactly `size` bytes, fewer only at the end."""
-        while len(self._rest) < size and (piece := next(self._pieces, None)) is not None:
-            self._rest += piece
-        data, self._rest = bytes(self._rest[:size]), self._rest[size:]
-        return data
+    with connected() as client, tempfile.NamedTemporaryFile(prefix="docker-", dir=tree.root.parent) as file:
+        checked_content(client, find_image(client))
+        file.writelines(client.api.get_image(image_tag()))
+        file.flush()
+        return _from_file(Path(file.name), tree)
 
 
 def _from_file(source: Path, tree: _Tree) -> dict[str, Any]:
     """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration."""
     try:
-        with source.open("rb") as file:
-            if file.read(4) == b"hsqs":
+        with source.open("rb") as file, tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
+            kind = file.read(4)
+            file.seek(0)
+            if kind == b"hsqs":
                 return _from_squashfs(source, tree)
-        with tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
-            with source.open("rb") as file:
-                packed = file.read(2) == b"\x1f\x8b"
-                file.seek(0)
-                shutil.copyfileobj(gzip.GzipFile(fileobj=file) if packed else file, cast(IO[bytes], unpacked), 1 << 20)
-            unpacked.seek(0)
-            with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+            if packed := kind.startswith(b"\x1f\x8b"):
+                shutil.copyfileobj(gzip.GzipFile(fileobj=file), unpacked, 1 << 20)
+                unpacked.seek(0)
+            with tarfile.open(fileobj=unpacked if packed else file, mode="r:") as archive:
                 manifest = json.load(cast(IO[bytes], archive.extractfile("manifest.json")))
                 names = {tag.removeprefix("localhost/"): one for one in manifest for tag in one.get("RepoTags") or []}
                 if image_tag() not in names:

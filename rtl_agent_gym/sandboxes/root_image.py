@@ -172,8 +172,7 @@ def save_root(path: Path) -> str:
             packed = Path(folder, "packed")
             with gzip.open(packed, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w") as archive:
                 _add_image(archive, layer, root)
-            packed.chmod(0o666 & ~_umask())
-            os.replace(packed, path)
+            packed.replace(path)
     except OSError as error:
         raise cannot_write("the image", path, error) from error
     return root.digest
@@ -184,12 +183,6 @@ def _as_root(entry: tarfile.TarInfo, modes: Mapping[str, int]) -> tarfile.TarInf
     entry.uname = entry.gname = "root"
     entry.mode = modes.get(f"/{entry.name.removeprefix('./')}", entry.mode)
     return entry
-
-
-def _umask() -> int:
-    found = os.umask(0o077)
-    os.umask(found)
-    return found
 
 
 def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
@@ -274,13 +267,10 @@ def export_root(target: Path) -> Root:
 def _squash(folder: Path, target: Path) -> None:
     if (program := find_program("mksquashfs")) is None:
         raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
-    new = target.with_name(f".{target.name}.new")
-    words = [program, str(folder), str(new), "-noappend", "-no-progress", "-quiet", "-all-root"]
-    words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
-    try:
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
+        words = [program, str(folder), f"{temporary}/new", "-noappend", "-no-progress", "-quiet", "-all-root"]
+        words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode:
             raise SandboxError(f"mksquashfs failed:\n{tail((done.stdout + done.stderr).splitlines())}")
-        os.replace(new, target)
-    finally:
-        new.unlink(missing_ok=True)
+        os.replace(f"{temporary}/new", target)

@@ -13,10 +13,11 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import RTLGymError, SandboxBroken, SandboxLost
+from .admission import Budget
 from .channel import Channel, Reply, Request
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxSpec
@@ -63,10 +64,15 @@ class WardenSandbox(Sandbox):
 
     Args:
         spec: Limits and files.
+        budget: Of the machine, with its control groups.
+        on_close: Called with it when it has ended.
     """
 
-    def __init__(self, spec: SandboxSpec) -> None:
+    def __init__(self, spec: SandboxSpec, budget: Budget, on_close: Callable[[Any], None]) -> None:
         self._name, self.spec = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec
+        self.budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
+        self.uid = -1
+        """The user id of its commands, also outside of it; the keeper, if there is one, has the next one."""
         self._socket: socket.socket | None = None
         """To the warden: the sandbox ends when it is closed."""
         self._channel: Channel | None = None
@@ -87,6 +93,14 @@ class WardenSandbox(Sandbox):
 
     async def open(self) -> None:
         """Start the machine and wait for its warden. After a failure, `close` removes it."""
+        async with self._starting:
+            for step in (self._connect, self._greet):
+                if self._closing is not None:
+                    raise SandboxLost(f"sandbox {self._name} was closed while it started")
+                await step()
+
+    async def _connect(self) -> None:
+        """Start the machine, and open the channel to its warden."""
         raise NotImplementedError
 
     def abandon(self) -> None:
@@ -100,7 +114,7 @@ class WardenSandbox(Sandbox):
         await self._channel.wait(self._channel.greeting, START_PATIENCE)
         if self.spec.files:
             files = {path.removeprefix("/"): content for path, content in self.spec.files.items()}
-            await self.write_files(files, root="/", keeper=self.spec.role == "scoring")
+            await self.write_files(files, root="/", keeper=self._scoring)
         if self.spec.standby:
             self._standby = await self.spawn(self.spec.standby, cwd="/")
 
@@ -117,6 +131,7 @@ class WardenSandbox(Sandbox):
                 self._channel.close()
             self.abandon()
             await self._remove()
+            self._on_close(self)
 
     async def _remove(self) -> None:
         """Wait until the machine has ended, and remove what is left of it."""
@@ -176,7 +191,8 @@ class WardenSandbox(Sandbox):
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
         """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
         assert self._channel is not None
-        why = await self._own_doing(await self._noted if self._noted is not None else None)
+        before, broken = await self._noted if self._noted is not None else None, self._channel.broken
+        why = await self._own_doing(before) if broken is None else f"the warden could not continue: {broken}"
         self._channel.give_up(str(lost))
         return SandboxBroken(f"the commands of sandbox {self._name} ended it: {why}") if why else lost
 
@@ -200,13 +216,9 @@ class WardenSandbox(Sandbox):
             if on_piece is not None:
                 on_piece(piece)
 
-        header = {**header, "worker": self._has_worker and not keeper}
+        header = {**header, "worker": self._scoring and not keeper}
         answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
         return answer, bytes(pieces) + rest
-
-    @property
-    def _has_worker(self) -> bool:
-        return self.spec.role == "scoring"
 
     async def run(
         self,
@@ -238,7 +250,7 @@ class WardenSandbox(Sandbox):
 
     async def spawn(self, argv: Sequence[str], *, cwd: str = WORK_DIR, env: Mapping[str, str] | None = None) -> Process:
         assert self._channel is not None
-        header = {"worker": self._has_worker, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
+        header = {"worker": self._scoring, "argv": list(argv), "cwd": cwd, "env": dict(env or {})}
         return Process(self._channel, self._reply, header, GRACE)
 
     @property

@@ -15,7 +15,7 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,8 @@ class Zygote:
         """Whether it has closed its control socket."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._on_message)
-        _when_ended(os.pidfd_open(self._process.pid), self._on_end)
+        self._descriptor = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._descriptor, self._on_end)
 
     @property
     def works(self) -> bool:
@@ -169,6 +170,8 @@ class Zygote:
             self._starting.pop(int(number)).set_exception(SandboxError(f"no sandbox can be started: {rest[0]}"))
 
     def _on_end(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
         self._process.wait()
         self.ended.set()
         while self._sandboxes:
@@ -191,18 +194,6 @@ class Zygote:
             self._loop.remove_reader(self._control)
         self.abandon()
         await self.ended.wait()
-
-
-def _when_ended(descriptor: int, call: Callable[[], object]) -> None:
-    """Call once when the process of a descriptor has ended. Takes the descriptor over."""
-    loop = asyncio.get_running_loop()
-
-    def ended() -> None:
-        loop.remove_reader(descriptor)
-        os.close(descriptor)
-        call()
-
-    loop.add_reader(descriptor, ended)
 
 
 def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:

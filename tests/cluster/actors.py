@@ -42,7 +42,7 @@ def cluster_of(*actors: Actor, slots: int = 2) -> Cluster:
     for number, actor in enumerate(actors):
         machine = NodeClient(str(number), f"machine {number}", slots, actor, FACTS)
         cluster.machines[machine.node] = machine
-        cluster._admitted[machine] = Confirmations(machine, cluster._canary_seconds, cluster._on_event)
+        cluster._admitted[machine] = Confirmations(machine, cluster._canary_seconds)
     cluster._slots.resize(slots * len(actors))
     cluster._open = True
     return cluster

@@ -26,7 +26,7 @@ from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
-from tests.cluster.test_cluster import TwoNodes
+from tests.cluster.test_cluster import TwoNodes, ray_nodes
 from tests.envs.scripted_tinker import END, Sampling, call, solution
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -38,12 +38,8 @@ GROUPS, SIZE = 4, 2
 @pytest.fixture
 def nodes() -> Iterator[TwoNodes]:
     """Two nodes with room for two groups each. They share this machine's daemon."""
-    made = TwoNodes([daemon_host(), daemon_host()])
-    try:
+    with ray_nodes(daemon_host(), daemon_host()) as made:
         yield made
-    finally:
-        made.end()
-    assert made.no_container_left()
 
 
 def parent(process: int) -> int:

@@ -104,14 +104,14 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
     ],
 )
 async def test_machines_that_would_grade_differently_are_not_used(
-    others: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch
+    others: dict[str, str], reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
     good = replace(FACTS, digest="x")
     facts: list[Any] = [good, replace(good, **others), good]  # type: ignore[arg-type]
     actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=found), keep=AsyncMock())) for found in facts])
     made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
-    events: list[str] = []
+    caplog.set_level("INFO")
 
     async def right(_: object) -> None:
         await asyncio.sleep(0)
@@ -120,12 +120,12 @@ async def test_machines_that_would_grade_differently_are_not_used(
     monkeypatch.setattr("ray.kill", lambda _: None)
     monkeypatch.setattr("rtl_agent_gym.cluster.machines.canary", right)
     reserved = reservations(monkeypatch)
-    cluster = Cluster(on_event=events.append)
+    cluster = Cluster()
     await asyncio.gather(*(cluster._admit(digit * 56, node_of(digit * 56, 2), free=2) for digit in "123"))
     assert {node for node, _ in reserved} == set(cluster.machines)
     assert {machine.facts for machine in cluster.machines.values()} == {good}
     assert len(cluster.machines) == 2
-    [refused] = [line for line in events if "is not used" in line]
+    [refused] = [line for line in caplog.messages if "is not used" in line]
     assert reason in refused
 
 

@@ -21,7 +21,7 @@ from rtl_agent_gym.cluster.node import NodeState, look, reports
 from rtl_agent_gym.cluster.node_client import NodeClient
 from rtl_agent_gym.cluster.ray_cluster import free_slots
 from rtl_agent_gym.sandboxes.daemon import daemon_host
-from tests.cluster.test_cluster import TwoNodes
+from tests.cluster.test_cluster import TwoNodes, ray_nodes
 
 ray = pytest.importorskip("ray")
 
@@ -47,12 +47,8 @@ def drivers(tmp_path: Path) -> Iterator[Callable[[str], Driver]]:
 @pytest.fixture
 def node() -> Iterator[TwoNodes]:
     """A cluster of one node with four slots."""
-    made = TwoNodes([daemon_host()])
-    try:
+    with ray_nodes(daemon_host()) as made:
         yield made
-    finally:
-        made.end()
-    assert made.no_container_left()
 
 
 class Driver:

@@ -18,10 +18,12 @@ from rtl_agent_gym.sandboxes.admission import queueing_as
 from tests.cluster.actors import Actor, Grades, Stub, cluster_of
 
 
-async def test_a_verdict_is_used_only_after_a_right_canary(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture(autouse=True)
+def _without_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ray.put", lambda problem: problem)
+
+
+async def test_a_verdict_is_used_only_after_a_right_canary(caplog: pytest.LogCaptureFixture) -> None:
     good, liar = Grades(), Grades(lies_from=1)
     cluster = cluster_of(Actor(good), Actor(liar))
     problem, right, wrong = known()
@@ -34,11 +36,8 @@ async def test_a_verdict_is_used_only_after_a_right_canary(
     assert set(good.called) == {"seal", "keep"}
 
 
-async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own() -> None:
     """Otherwise a canary would wait behind every submission of its machine, and verdicts with it."""
-    monkeypatch.setattr("ray.put", lambda problem: problem)
     seen: list[str] = []
 
     class Noting(Machine):
@@ -58,8 +57,7 @@ async def test_work_queues_on_its_machine_as_its_group_and_canaries_as_their_own
     assert seen == ["step 3 group 1", "step 3 group 1", "canaries", "canaries"]
 
 
-async def test_one_canary_confirms_all_verdicts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
+async def test_one_canary_confirms_all_verdicts_before_it() -> None:
     good = Grades()
     cluster = cluster_of(Actor(good))
     problem, right, _ = known()
@@ -67,8 +65,7 @@ async def test_one_canary_confirms_all_verdicts_before_it(monkeypatch: pytest.Mo
     assert good.gradings == 20 + 2
 
 
-async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
+async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up() -> None:
     cluster = cluster_of(Actor(Grades()))
     problem, right, _ = known()
     grader = RemoteGrader(cluster)
@@ -79,8 +76,7 @@ async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up(monkeyp
     assert (await second).passed
 
 
-async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ray.put", lambda problem: problem)
+async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing() -> None:
     problem, right, _ = known()
     broken = Stub(True, *[SandboxLost("its daemon is gone")] * retries.GRADING.attempts)
     cluster = cluster_of(Actor(broken))
@@ -93,7 +89,6 @@ async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing(monkeypat
 
 async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of one turn have no sandbox, which would open it otherwise."""
-    monkeypatch.setattr("ray.put", lambda problem: problem)
     runtime = ClusterRuntime("here")
     good = cluster_of(Actor(Grades()))
 
@@ -110,7 +105,6 @@ async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.Monke
 @pytest.mark.docker
 async def test_a_permanent_fault_is_graded_as_often_as_without_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     """And once on each machine, before one of them is asked again."""
-    monkeypatch.setattr("ray.put", lambda problem: problem)
     graded: list[Any] = []
 
     async def fails(submission: Any, services: Any, sandboxes: Any, *_: Any, **__: Any) -> Any:

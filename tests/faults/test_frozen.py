@@ -67,7 +67,7 @@ class Freezing(ProviderAround):
         """Whether it stood still before its grading was over."""
         await asyncio.sleep(self.after)
         try:
-            go_on = await asyncio.to_thread(self.freeze, self.provider.client(), name)
+            go_on = await asyncio.to_thread(self.freeze, self.provider._client.docker().api, name)
         except OSError:  # docker-py's errors are of requests
             return False
         await asyncio.sleep(STILL)

@@ -41,7 +41,7 @@ def processes(sandbox: Sandbox, provider: DockerSandboxes) -> dict[int, tuple[in
     """The processes of a sandbox: number on the host, {number: (parent's, program)}."""
     if isinstance(sandbox, NamespaceSandbox):
         return processes_of(sandbox)
-    listed = provider.client().top(sandbox.id, "-eo pid,ppid,comm")
+    listed = provider._client.docker().api.top(sandbox.id, "-eo pid,ppid,comm")
     return {int(row[0]): (int(row[1]), row[2]) for row in listed["Processes"]}
 
 
@@ -209,7 +209,7 @@ async def test_a_command_in_the_container_that_is_none_of_the_harness(
                 pid = await find(provider, sandbox, "vvp")
                 status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
                 number, user = status["NSpid"].split()[-1], status["Uid"].split()[0]
-                api = provider.client()
+                api = provider._client.docker().api
                 made = await asyncio.to_thread(api.exec_create, sandbox.id, ["kill", "-TERM", number], user=user)
                 await asyncio.to_thread(api.exec_start, made["Id"])
                 self.sent += 1

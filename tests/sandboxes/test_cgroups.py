@@ -66,7 +66,7 @@ async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gra
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with DockerSandboxes() as provider, Scorer(provider) as scorer:
         sandboxes = await asyncio.gather(*(provider.create() for _ in range(4)))
-        assert provider._client.known_budget.groups is small, "the daemon has other control groups"
+        assert (await provider.budget()).groups is small, "the daemon has other control groups"
         grading = asyncio.ensure_future(scorer.score(problem, dict(problem.golden or {})))
         ended = await asyncio.gather(*map(fill, sandboxes))
         score = await grading
@@ -102,7 +102,7 @@ async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> Non
         await provider.budget()
         small.remove()
         await provider.create()
-        assert provider._client.known_budget.groups is small
+        assert (await provider.budget()).groups is small
         assert 0 < small.free("agent") < 300 * MIB
 
 
@@ -114,7 +114,7 @@ async def test_groups_that_do_not_hold_the_containers_are_given_up(
     monkeypatch.setattr(Groups, "holds", lambda *_: False)
     async with DockerSandboxes() as provider:
         await (await provider.create()).ping()
-        assert provider._client.known_budget.groups is None
+        assert (await provider.budget()).groups is None
         await (await provider.create()).ping()
 
 

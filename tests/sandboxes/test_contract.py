@@ -124,7 +124,7 @@ async def test_a_killed_process_takes_its_children_along(box: Sandbox) -> None:
     await process.kill()
     assert process.exit_code == 137
     assert (await box.exec(["pgrep", "-c", "sleep"])).output == "0\n"
-    result = await box.exec(["sh", "-c", "echo begun; sleep 97 & sleep 96"], timeout=2.0)
+    result = await box.exec(["sh", "-c", "echo begun; setsid sleep 97 & sleep 96"], timeout=2.0)
     assert (result.output, result.timed_out, result.exit_code) == ("begun\n", True, None)
     assert (await box.exec(["pgrep", "-c", "sleep"])).output == "0\n"
 
@@ -173,9 +173,10 @@ async def test_output_is_cut_in_the_middle(box: Sandbox) -> None:
 
 
 async def test_files_go_in_and_come_out(box: Sandbox) -> None:
-    files: dict[str, str | bytes] = {"rtl/a.sv": b"module a;\n", "é/b.bin": bytes(range(256))}
+    files: dict[str, str | bytes] = {"rtl/a.sv": b"module a;\n", "é/b c/b.bin": bytes(range(256))}
     await box.write_files(files)
     assert await box.read_files(["."]) == files
+    assert (await box.exec(["stat", "-c", "%a %U", "rtl/a.sv"])).output == "644 agent\n"
     assert await box.read_files(["rtl", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
     with pytest.raises(ValueError, match="relative file path"):
         await box.write_files({"../x": ""})
@@ -236,4 +237,4 @@ async def test_images_are_built_once(maker: SandboxProvider, monkeypatch: pytest
         else:
             async with DockerSandboxes() as docker:
                 with contextlib.suppress(SandboxError):
-                    await asyncio.to_thread(docker.client().remove_image, built)
+                    await asyncio.to_thread(docker._client.docker().api.remove_image, built)

@@ -22,7 +22,7 @@ import requests
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container, warden_sandbox
 from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, DockerClient, uid_range
+from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, UserIds, uid_range
 from rtl_agent_gym.sandboxes.container import cpu_time, own_doing
 from rtl_agent_gym.sandboxes.warden_sandbox import CpuTime, WardenSandbox
 from tests.sandboxes.providers import containers, docker_api, kill, owned, running
@@ -113,17 +113,6 @@ async def test_what_a_command_may_do(shared_sandbox: DockerSandbox, command: str
 
 
 @shared
-async def test_the_tools_are_there(shared_sandbox: DockerSandbox) -> None:
-    result = await shared_sandbox.run(
-        "iverilog -V 2>&1 | sed -n 1p; verilator --version; yosys -V; python3 -c 'import cocotb'"
-    )
-    assert "Icarus Verilog version 13.0" in result.output
-    assert "Verilator 5" in result.output
-    assert "Yosys 0" in result.output
-    assert result.exit_code == 0
-
-
-@shared
 async def test_zombies_are_reaped(shared_sandbox: DockerSandbox) -> None:
     await shared_sandbox.run("for i in $(seq 50); do (setsid true &) ; done; sleep 0.3")
     assert (await shared_sandbox.run("ps -eo stat= | grep -c Z")).output == "0\n"
@@ -137,26 +126,6 @@ async def test_exec_runs_beside_the_shell(shared_sandbox: DockerSandbox) -> None
     await shared_sandbox.exec(["touch", "/tmp/go"])
     assert (result.output, result.exit_code) == ("b c\n/tmp\n", 4)
     assert (await slow).output == "shell\n"
-
-
-@shared
-async def test_exec_times_out_with_all_its_children(shared_sandbox: DockerSandbox) -> None:
-    # Long enough for the shell to have started both on a busy machine: what it starts while it is killed may get away.
-    result = await shared_sandbox.exec(["sh", "-c", "setsid sleep 99 & sleep 98"], timeout=2.0)
-    assert result.timed_out
-    assert result.seconds < 30.0  # of 98; how soon exactly depends on what else the machine does
-    assert (await shared_sandbox.run("pgrep -c sleep")).output == "0\n"
-    assert (await shared_sandbox.exec(["/no/such"])).exit_code == 127
-
-
-@shared
-async def test_files_go_in_and_come_out(shared_sandbox: DockerSandbox) -> None:
-    files: dict[str, str | bytes] = {"rtl/a.sv": "module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü"}
-    await shared_sandbox.write_files(files)
-    assert (await shared_sandbox.run("cat rtl/a.sv; stat -c '%a %U' rtl/a.sv")).output == "module a;\n644 agent\n"
-    found = await shared_sandbox.read_files(["."])
-    assert found == {"rtl/a.sv": b"module a;\n", "rtl/deep/b.bin": bytes(range(256)), "c d/é.txt": "ü".encode()}
-    assert await shared_sandbox.read_files(["rtl/a.sv", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
 
 
 @shared
@@ -376,9 +345,7 @@ async def test_what_one_container_uses_up_the_others_still_have(
     """The kernel grants each user so many inotify instances, in all containers together."""
     other = await provider.create(SandboxSpec(role="scoring"))
     assert len({sandbox.uid, sandbox.uid + 1, other.uid, other.uid + 1}) == 4
-    hold = (
-        INOTIFY.format(3000).replace("print(", "print(").replace("range(3000)))", "range(3000)), flush=True); input()")
-    )
+    hold = INOTIFY.format(3000).replace("range(3000)))", "range(3000)), flush=True); input()")
     taken = await sandbox.run(f"mkfifo f; ({hold} < f > n &) ; exec 9> f; until test -s n; do sleep 0.05; done; cat n")
     assert 0 < int(taken.output) < 3000
     assert (await sandbox.run(INOTIFY.format(1))).output == "0\n"
@@ -386,19 +353,18 @@ async def test_what_one_container_uses_up_the_others_still_have(
     assert (await other.exec(["whoami"])).output == "agent\n"
 
 
-@pytest.mark.daemon
 def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
     assert uid_range({"SecurityOptions": ["name=seccomp,profile=default"]}) == UIDS
     assert uid_range({}) == UIDS
     for option in ("name=rootless", "name=userns"):
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
-    client = DockerClient()
-    client._uid_range = range(2, 8, 2)
-    assert {client.take_uid() for _ in range(3)} == {2, 4, 6}
-    client.return_uid(4)
-    assert client.take_uid() == 4
-    client.close()
+    ids = UserIds(range(2, 8, 2))
+    assert {ids.take() for _ in range(3)} == {2, 4, 6}
+    ids.give_back(4)
+    assert ids.take() == 4
+    single = UserIds([7])
+    assert (single.take(), single.take()) == (7, 7)
 
 
 @pytest.mark.daemon
@@ -452,9 +418,9 @@ def test_commands_that_starved_the_warden_until_a_moment_ago(used: float, blamed
             return {"cpu_stats": total, "precpu_stats": total, **times}
 
     begun = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()
-    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False, CpuTime(5.0, begun))
+    found = own_doing(Idle(), "name", SandboxSpec(cpus=2.0), False, CpuTime(5.0, begun))
     assert bool(found) == blamed
-    assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), None, False)
+    assert not own_doing(Idle(), "name", SandboxSpec(cpus=2.0), False)
 
 
 async def test_a_warden_that_says_it_cannot_go_on_was_broken_by_the_commands(provider: DockerSandboxes) -> None:

@@ -63,13 +63,23 @@ async def server() -> AsyncIterator[tuple[Upper, str, int]]:
     listening.close()
 
 
+@contextlib.asynccontextmanager
+async def gateway_of(sandbox: Sandbox, host: str, port: int) -> AsyncIterator[Gateway]:
+    """A gateway whose process is killed at the end of the context."""
+    made = Gateway(sandbox, host, port)
+    await made.start()
+    yield made
+    await made._process.kill()
+    await made._reading
+
+
 async def python(sandbox: Sandbox, text: str) -> str:
     return (await sandbox.run(f"python3 - <<'END'\n{ASK}{text}\nEND", timeout=120.0)).output
 
 
 async def test_who_connects_first_may_speak_last(shared_sandbox: Sandbox, server: tuple[Upper, str, int]) -> None:
     _, host, port = server
-    async with Gateway(shared_sandbox, host, port):
+    async with gateway_of(shared_sandbox, host, port):
         text = f"""
 first = socket.create_connection(("127.0.0.1", {PORT}), timeout=20)
 import time; time.sleep(0.2)
@@ -82,7 +92,7 @@ print(first.recv(100)[8:])
 
 async def test_bytes_go_both_ways_and_many_at_once(shared_sandbox: Sandbox, server: tuple[Upper, str, int]) -> None:
     upper, host, port = server
-    async with Gateway(shared_sandbox, host, port):
+    async with gateway_of(shared_sandbox, host, port):
         text = """
 from concurrent.futures import ThreadPoolExecutor
 print(ask(b"hello"))
@@ -104,7 +114,7 @@ for port in ({port}, {PORT}, 80):
     except OSError as error:
         print(port, type(error).__name__)
 """
-    async with Gateway(shared_sandbox, host, port):
+    async with gateway_of(shared_sandbox, host, port):
         lines = (await python(shared_sandbox, text)).splitlines()
         assert lines == [f"{port} ConnectionRefusedError", f"{PORT} open", "80 ConnectionRefusedError"]
     lines = (await python(shared_sandbox, text)).splitlines()
@@ -133,7 +143,7 @@ for one in found:
     one.close()
 print(ask(b"again"))
 """
-    async with Gateway(shared_sandbox, host, port):
+    async with gateway_of(shared_sandbox, host, port):
         lines = (await python(shared_sandbox, text)).splitlines()
         assert lines == [f"{CONNECTIONS} {40 - CONNECTIONS}", "b'AGAIN'"]
     assert upper.most == CONNECTIONS
@@ -153,7 +163,7 @@ except TimeoutError:
     print("waits")
 print(sent < 64_000_000)
 """
-    async with Gateway(shared_sandbox, host, port):
+    async with gateway_of(shared_sandbox, host, port):
         assert (await python(shared_sandbox, text)).splitlines() == ["waits", "True"]
     assert upper.bytes < 64_000_000
     assert (await shared_sandbox.run("echo alive")).output == "alive\n"
@@ -190,7 +200,7 @@ async def test_frames_that_no_program_of_ours_sends(server: tuple[Upper, str, in
     _, host, port = server
     hello = (5).to_bytes(8, "big") + b"hello"
     process = _Frames((7, b""), (9, hello), (9, b""), (9, hello), (3, hello), (4_000_000_000, hello))
-    async with Gateway(_Box(process), host, port):  # type: ignore[arg-type]
+    async with gateway_of(_Box(process), host, port):  # type: ignore[arg-type]
         for _ in range(200):
             if (4_000_000_000, hello.upper()) in process.sent:
                 break
@@ -203,8 +213,6 @@ async def test_a_frame_of_any_size_ends_it(server: tuple[Upper, str, int]) -> No
     _, host, port = server
     process = _Frames((7, (5).to_bytes(8, "big") + b"hello"))
     process.output.feed_data(HEADER.pack(8, 1 << 31) + b"x" * 100)
-    gateway = Gateway(_Box(process), host, port)  # type: ignore[arg-type]
-    await gateway.start()
-    assert gateway._reading is not None
-    await asyncio.wait_for(gateway._reading, 10.0)
-    await gateway.close()
+    box: Any = _Box(process)
+    async with gateway_of(box, host, port) as gateway:
+        await asyncio.wait_for(gateway._reading, 10.0)

@@ -234,7 +234,7 @@ class TestBuilding:
         current = image_build.ensure_image()
         assert image_build.prune() == [earlier]
         assert image.inspect()["id"] == current
-        assert image_build.image_id(client, earlier) is None
+        assert image.image_id(client, earlier) is None
         assert image_build.prune() == []
 
     @pytest.mark.slow
@@ -283,7 +283,7 @@ class TestPins:
     def choose(self, snapshot: str, lock: str) -> list[str]:
         """What `debian.sh` says, then the version of `tree` that apt installs."""
         with closing(connect()) as client:
-            base = next((name for name in BASES if image_build.image_id(client, name)), None)
+            base = next((name for name in BASES if image.image_id(client, name)), None)
         if base is None:
             pytest.skip("the base is not here any more")
         archive = image_build._tar(

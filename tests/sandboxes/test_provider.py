@@ -104,7 +104,7 @@ async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works
 
     async with DockerSandboxes() as made:
         budget = await made.budget()
-        api = made.client()
+        api = made._client.docker().api
         create = api.create_container
 
         def create_and_go_away(*given: Any, **options: Any) -> None:

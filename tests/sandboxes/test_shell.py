@@ -281,12 +281,6 @@ async def test_the_next_command_works_after(sandbox: Sandbox, command: str) -> N
     assert "__status" not in result.output
 
 
-async def test_a_stopped_shell_is_replaced(sandbox: Sandbox) -> None:
-    result = await timed(sandbox, "kill -STOP $$")
-    assert result.timed_out
-    await still_works(sandbox)
-
-
 @pytest.mark.parametrize("program", ["vim -n", "less /etc/passwd", "vi", "nano", "top -b -n 1", "more /etc/passwd"])
 async def test_programs_for_a_terminal_come_back(sandbox: Sandbox, program: str) -> None:
     await timed(sandbox, program, 2.0)

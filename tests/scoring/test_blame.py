@@ -279,7 +279,7 @@ def _sifted(problem: Problem) -> Any:
 async def begun(provider: DockerSandboxes, sandbox: Sandbox) -> dict[str, int]:
     """The processes of a container, {command: number outside of it}, once its harness runs a `sleep`."""
     while True:
-        listed = await asyncio.to_thread(provider.client().top, sandbox.id, "-eo pid,args")
+        listed = await asyncio.to_thread(provider._client.docker().api.top, sandbox.id, "-eo pid,args")
         found = {words[1]: int(words[0]) for words in listed["Processes"]}
         if any(words.startswith("sleep") for words in found):
             return found
@@ -289,9 +289,9 @@ async def begun(provider: DockerSandboxes, sandbox: Sandbox) -> dict[str, int]:
 def frozen_for(seconds: float) -> Act:
     async def freeze(provider: DockerSandboxes, sandbox: Sandbox) -> None:
         await begun(provider, sandbox)
-        await asyncio.to_thread(provider.client().pause, sandbox.id)
+        await asyncio.to_thread(provider._client.docker().api.pause, sandbox.id)
         await asyncio.sleep(seconds)
-        await asyncio.to_thread(provider.client().unpause, sandbox.id)
+        await asyncio.to_thread(provider._client.docker().api.unpause, sandbox.id)
 
     return freeze
 
@@ -459,7 +459,7 @@ async def test_a_container_that_stays_frozen_is_an_error(
 
     async def freeze(provider: DockerSandboxes, sandbox: Sandbox) -> None:
         await asyncio.sleep(0.3)
-        await asyncio.to_thread(provider.client().pause, sandbox.id)
+        await asyncio.to_thread(provider._client.docker().api.pause, sandbox.id)
 
     async with Scorer(Meddling(provider, freeze)) as scorer:
         with pytest.raises(SandboxError):
