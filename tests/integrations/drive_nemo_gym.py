@@ -16,7 +16,8 @@ import uvicorn
 from nemo_gym.server_utils import ServerClient
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.integrations.nemo_gym import FAULT, RTLResourcesServer, RTLServerConfig, rows
+from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
+from rtl_agent_gym.integrations.session import FAULT
 from rtl_agent_gym.renderers import ToolCall
 from tests.integrations.conformance import RULES, Played, Script, gray, in_short, solution
 from tests.sandboxes.providers import kill
