@@ -52,7 +52,7 @@ def export_command(
     if sources[0] == Path("harbor") and not sources[0].exists():
         if out is None or len(sources) != 2:
             raise UsageError("expected: rtl-agent-gym export harbor SOURCE --out FOLDER")
-        problems_export(str(sources[1]), out)
+        problems_export(source=str(sources[1]), out=out)
     config = ExportConfig(
         style=style,
         passed_only=not all_,

@@ -80,8 +80,6 @@ ProblemOption = Annotated[
     str | None, typer.Option("--problem", metavar="ID", help="Id of the problem; not needed where there is only one.")
 ]
 ProblemIdsOption = Annotated[list[str] | None, option(ProblemOptions, "ids")]
-CategoriesOption = Annotated[list[str] | None, option(ProblemOptions, "categories")]
-DifficultiesOption = Annotated[list[str] | None, option(ProblemOptions, "difficulties")]
 FairOnlyOption = Annotated[
     bool,
     typer.Option(
@@ -122,22 +120,13 @@ def with_options(*more: tuple[type[Options], str]) -> Callable[[Callable[..., No
     from ..evaluation import EvaluationConfig
     from ..policies import ModelOptions
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
     options: dict[type[Options], list[tuple[type[Options], str]]] = {
         EvaluationConfig: [*_EVALUATION, *more],
         EpisodeConfig: [(EpisodeRules, name) for name in _EPISODE],
         ModelOptions: [(PolicyOptions, name) for name in PolicyOptions.model_fields if name not in _NOT_HERE],
     }
-    parameters = [inspect.Parameter("env", keyword, default="agentic", annotation=EnvOption)] + [
-        inspect.Parameter(
-            name,
-            keyword,
-            default=None if isinstance(kind.model_fields[name].default, tuple) else kind.model_fields[name].default,
-            annotation=Annotated[_type(kind.model_fields[name]), option(kind, name)],
-        )
-        for chosen in options.values()
-        for kind, name in chosen
-    ]
+    parameters = [inspect.Parameter("env", _KEYWORD, default="agentic", annotation=EnvOption)]
+    parameters += [_parameter(kind, name) for chosen in options.values() for kind, name in chosen]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -148,27 +137,45 @@ def with_options(*more: tuple[type[Options], str]) -> Callable[[Callable[..., No
             model = ModelOptions(**values[ModelOptions])
             command(EvaluationConfig(episode=episode, model=model, **values[EvaluationConfig]), **given)
 
-        hints = get_type_hints(command, include_extras=True)
-        _, *own = inspect.signature(command).parameters.values()  # the first is the configuration
-        every = parameters + [found.replace(kind=keyword, annotation=hints[found.name]) for found in own]
-        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        call.__annotations__ = {found.name: found.annotation for found in every}
-        return call
+        return _with_signature(call, parameters + _own_parameters(command))
 
     return decorate
 
 
-def chosen_problems(
-    source: str,
-    ids: list[str] | None,
-    categories: list[str] | None,
-    difficulties: list[str] | None,
-    *,
-    fair_only: bool,
-) -> list[Problem]:
-    """The problems of a source that match the options; an empty list of values is no filter. Raises `UsageError`."""
-    filters = {"ids": ids or None, "categories": categories or None, "difficulties": difficulties or None}
-    return load_problems(source, rows="fair" if fair_only else "all", **filters)
+def of_problems(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a function of problems as a command with the options that choose them from its parameter `source`."""
+    chosen = [_parameter(ProblemOptions, name) for name in ("ids", "categories", "difficulties")]
+    fair = inspect.Parameter("fair_only", _KEYWORD, default=False, annotation=FairOnlyOption)
+
+    @wraps(command)
+    def call(source: str, fair_only: bool = False, **given: Any) -> None:
+        filters = {choice.name: given.pop(choice.name, None) or None for choice in chosen}
+        problems = load_problems(source, rows="fair" if fair_only else "all", **filters)
+        command(problems, source=source, **given)
+
+    return _with_signature(call, [*_own_parameters(command), *chosen, fair])
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _parameter(kind: type[Options], name: str) -> inspect.Parameter:
+    field = kind.model_fields[name]
+    default = None if isinstance(field.default, tuple) else field.default
+    return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[_type(field), option(kind, name)])
+
+
+def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
+    """All parameters but the first, which the other options make."""
+    hints = get_type_hints(command, include_extras=True)
+    _, *own = inspect.signature(command).parameters.values()
+    return [found.replace(kind=_KEYWORD, annotation=hints[found.name]) for found in own]
+
+
+def _with_signature(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {found.name: found.annotation for found in parameters}
+    return call
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:

@@ -27,16 +27,7 @@ from ..problems.paths import ANSWER_FILE
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
-from .options import (
-    CategoriesOption,
-    DifficultiesOption,
-    FairOnlyOption,
-    JsonOption,
-    ProblemIdsOption,
-    ProblemsOption,
-    chosen_problems,
-    writable_folder,
-)
+from .options import JsonOption, ProblemIdsOption, ProblemsOption, of_problems, writable_folder
 from .problems_derived import (
     OutOption,
     check_out,
@@ -58,16 +49,9 @@ _NARROW = 72
 
 
 @problems_app.command("list")
-def list_command(
-    source: ProblemsOption = "bundled",
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@of_problems
+def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as_json: JsonOption = False) -> None:
     """List the problems of a source."""
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     if as_json:
         typer.echo(json.dumps([_summary(problem) for problem in problems]))
         return
@@ -181,7 +165,9 @@ def generate_command(
 
 
 @problems_app.command("export")
+@of_problems
 def export_command(
+    problems: list[Problem],
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems; 'bundled' for ours.")
     ],
@@ -193,17 +179,12 @@ def export_command(
             metavar="NAME", help="The simulation image, where it is run; by default its name on this machine."
         ),
     ] = None,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
 ) -> None:
     """Write problems as tasks of another framework. Exits 1 when none of them can be written."""
     from ..integrations.harbor.tasks import write_task
     from ..sandboxes.image import image_tag
     from ..scoring.scorer import why_unscorable
 
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     writable_folder(out, "--out")
     written = 0
     for problem in problems:

@@ -30,17 +30,7 @@ from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural, visible
-from .options import (
-    CacheOption,
-    CategoriesOption,
-    DifficultiesOption,
-    FairOnlyOption,
-    JsonOption,
-    ProblemIdsOption,
-    ProblemsOption,
-    chosen_problems,
-    writable_folder,
-)
+from .options import CacheOption, JsonOption, ProblemsOption, of_problems, writable_folder
 from .show import print_left_out, progress_bar, refuse_source, stderr_console
 
 if TYPE_CHECKING:
@@ -70,10 +60,10 @@ CountOption = Annotated[
 ]
 
 
+@of_problems
 def strength_command(
+    problems: list[Problem],
     source: ProblemsOption = "bundled",
-    ids: ProblemIdsOption = None,
-    fair_only: FairOnlyOption = False,
     limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
     seed: SeedOption = 0,
     designs: DesignsOption = None,
@@ -86,7 +76,7 @@ def strength_command(
     Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
     those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
     """
-    problems = _with_designs(chosen_problems(source, ids, None, None, fair_only=fair_only), designs)
+    problems = _with_designs(problems, designs)
     if not any(problem.golden for problem in problems):
         raise UsageError(f"{source}: none of these problems has a reference solution; give designs with --designs DIR")
     console = Console(stderr=json_, highlight=False)
@@ -114,7 +104,9 @@ def strength_command(
         typer.echo(json.dumps(rows))
 
 
+@of_problems
 def mutate_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many problems.")] = 100,
@@ -126,10 +118,6 @@ def mutate_command(
             "how many fail, or that the simulation does not end."
         ),
     ] = "symptom",
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
@@ -140,8 +128,7 @@ def mutate_command(
     in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
     names the same problems for every command, if no option but these three was given.
     """
-    chosen = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
-    problems = _with_designs(chosen, designs)
+    problems = _with_designs(problems, designs)
     check_out(out, source)
     options = MutantOptions(count=count, seed=seed, hint=hint)
     console = stderr_console()
@@ -275,7 +262,9 @@ def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         raise cannot_write("--out", out, error) from error
 
 
+@of_problems
 def optimize_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     goal: Annotated[
@@ -284,10 +273,6 @@ def optimize_command(
     ] = "any",
     count: CountOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw of wastes.")] = 0,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -299,7 +284,6 @@ def optimize_command(
     """
     from ..sources.making import OptimizationMaker
 
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = OptimizeOptions(goal=goal, count=count, seed=seed)
 
     def proof(case: WastefulCase, known: Measured) -> dict[str, Any]:
@@ -314,7 +298,9 @@ def optimize_command(
     _write_made(OptimizationMaker, source, problems, options, out, proof, workers, cache)
 
 
+@of_problems
 def verify_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     kind: Annotated[
@@ -330,10 +316,6 @@ def verify_command(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Measure the coverage of testbenches, by Verilator (kind stimulus).")
     ] = False,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -347,7 +329,6 @@ def verify_command(
 
     if coverage and kind != "stimulus":
         raise UsageError(f"--coverage is for testbenches: leave out --kind {kind}")
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants, coverage=coverage)
 
     def proof(case: Case, known: Findings) -> dict[str, Any]:

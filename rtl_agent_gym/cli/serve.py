@@ -10,31 +10,26 @@ import typer
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
+from ..problems import Problem
 from ..scoring import RewardWeights
 from ..scoring.scorer import scorable
 from ..visible import plural
 from .options import (
-    CategoriesOption,
     CommandTimeoutOption,
-    DifficultiesOption,
-    FairOnlyOption,
     HarnessFeedbackOption,
     MaxTurnsOption,
-    ProblemIdsOption,
     ProblemsOption,
     WeightsOption,
-    chosen_problems,
+    of_problems,
     writable_folder,
 )
 from .show import stderr_console
 
 
+@of_problems
 def serve_command(
-    problems: ProblemsOption = "bundled",
-    problem: ProblemIdsOption = None,
-    category: CategoriesOption = None,
-    difficulty: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
+    problems: list[Problem],
+    source: ProblemsOption = "bundled",
     host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
         "127.0.0.1"
     ),
@@ -64,8 +59,7 @@ def serve_command(
     except ImportError as error:
         raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
     console = stderr_console()
-    found = chosen_problems(problems, problem, category, difficulty, fair_only=fair_only)
-    kept, left = scorable(found, problems, texts=False)
+    kept, left = scorable(problems, source, texts=False)
     if left:
         console.print(f"left out, as they cannot be scored here: {plural(len(left), 'problem')}", markup=False)
     if transcript_dir is not None:
