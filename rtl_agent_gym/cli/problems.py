@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from ..errors import ProblemError, UsageError
 from ..problems import (
@@ -37,6 +36,7 @@ from .problems_derived import (
     verify_command,
     write_rows,
 )
+from .show import plain, say
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)
@@ -67,14 +67,14 @@ def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as
             cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
             scorable = "yes" if unscorable is None else f"no: {unscorable}"
             table.add_row(
-                *map(_plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
+                *map(plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
             )
             continue
-        console.print(_plain(problem.id), style="bold", soft_wrap=True)
+        say(console, problem.id, "bold")
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
         facts += [text for of in _KNOWN.values() if (text := of(problem))]
-        console.print(Padding(_plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
+        console.print(Padding(plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
     if console.width >= _NARROW:
         console.print(table)
     console.print(plural(len(problems), "problem"))
@@ -100,18 +100,18 @@ def show_command(
         typer.echo(json.dumps(_summary(problem) | head | parts))
         return
     console = _console()
-    console.print(_plain(f"{problem.id}  {_category(problem)}, {problem.difficulty}"), style="bold")
+    say(console, f"{problem.id}  {_category(problem)}, {problem.difficulty}", "bold")
     if (missing := missing_here(problem)) is not None:
-        console.print(_plain(f"cannot be scored: {missing}"), style="yellow")
-    console.print(_plain("targets: " + (", ".join(problem.targets) or "none")))
+        say(console, f"cannot be scored: {missing}", "yellow")
+    say(console, "targets: " + (", ".join(problem.targets) or "none"))
     for line in note_lines(problem):
-        console.print(_plain(line), soft_wrap=True)
+        say(console, line)
     console.rule("prompt")
-    console.print(_plain(problem.prompt), soft_wrap=True)
+    say(console, problem.prompt)
     for name, files in parts.items():
         for path, text in sorted(files.items()):
-            console.rule(_plain(f"{name}: {path}"))
-            console.print(_plain(text), soft_wrap=True)
+            console.rule(plain(f"{name}: {path}"))
+            say(console, text)
 
 
 @problems_app.command("validate")
@@ -142,9 +142,9 @@ def validate_command(
     else:
         console = _console()
         for finding in findings:
-            console.print(_plain(finding["text"]), style="red", soft_wrap=True)
+            say(console, finding["text"], "red")
         for problem_id, reason in unscorable.items():
-            console.print(_plain(f"{problem_id}: cannot be scored here: {reason}"), style="yellow", soft_wrap=True)
+            say(console, f"{problem_id}: cannot be scored here: {reason}", "yellow")
         console.print(f"{plural(len(problems), 'problem')}, {plural(len(findings), 'finding')}")
     if findings:
         raise typer.Exit(1)
@@ -255,10 +255,6 @@ _KNOWN = {"rating": _rating, "strength": _strength}
 
 def _category(problem: Problem) -> str:
     return f"{category_name(problem.category)} {CATEGORIES.get(problem.category, '')}".rstrip()
-
-
-def _plain(text: str) -> Text:
-    return Text(visible(text.replace("\r\n", "\n")))
 
 
 def _console() -> Console:

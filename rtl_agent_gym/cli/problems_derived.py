@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
 from rich.table import Table
-from rich.text import Text
 
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
@@ -31,7 +30,7 @@ from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCa
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural, visible
 from .options import CacheOption, JsonOption, ProblemsOption, of_problems, writable_folder
-from .show import print_left_out, progress_bar, refuse_source, stderr_console
+from .show import print_left_out, progress_bar, refuse_source, say, stderr_console
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -92,7 +91,7 @@ def strength_command(
                 except UsageError as error:  # no reference solution, or its own tests reject it
                     if len(problems) == 1:
                         raise
-                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
+                    say(console, f"left out: {error}", "yellow")
                 else:
                     print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
@@ -182,7 +181,7 @@ def work_is_kept() -> Iterator[None]:
         yield
     except asyncio.CancelledError:
         note = "what was found out so far is kept: the same command continues from there"
-        stderr_console().print(f"interrupted; {note}", style="yellow", soft_wrap=True)
+        say(stderr_console(), f"interrupted; {note}", "yellow")
         raise
 
 
@@ -226,7 +225,7 @@ def print_strength(console: Console, strength: Strength) -> None:
             meaning = _MEANING[survivor["equivalence"] or "unknown"].format(steps=survivor["steps"])
             why = f" ({survivor['why']})" if survivor["why"] else ""
             head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
-            console.print(Text(visible(head)), style="yellow", soft_wrap=True)
+            say(console, head, "yellow")
             console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
 
 

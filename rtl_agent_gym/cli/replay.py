@@ -25,6 +25,7 @@ from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
 from .options import JsonOption, JudgeOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
+from .show import say
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -108,20 +109,19 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
         # first, whose background jobs continue.
         await sandbox.run(_SAVE_STATE)
         console.rule(Text(f"before turn {turn}"))
-        console.print("leave with exit or Ctrl-D", style="dim")
+        say(console, "leave with exit or Ctrl-D", "dim")
         second_shell = "bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"
         await attach_terminal(sandbox, *second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:
     for note in report.notes:
-        console.print(f"note: {visible(note)}", style="yellow", markup=False, soft_wrap=True)
+        say(console, f"note: {note}", "yellow")
     if (found := report.divergence) is None:
         return
     place = "the score" if found.turn is None else f"turn {found.turn} ({found.what})"
     console.print(f"[bold red]diverged[/] at {place}:", highlight=False)
-    diff = visible(found.diff)
     if console.is_terminal:
-        console.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
+        console.print(Syntax(visible(found.diff), "diff", background_color="default", word_wrap=True))
     else:
-        console.print(diff, markup=False, highlight=False, soft_wrap=True)
+        say(console, found.diff)

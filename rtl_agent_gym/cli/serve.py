@@ -23,7 +23,7 @@ from .options import (
     of_problems,
     writable_folder,
 )
-from .show import stderr_console
+from .show import say, stderr_console
 
 
 @of_problems
@@ -61,7 +61,7 @@ def serve_command(
     console = stderr_console()
     kept, left = scorable(problems, source, texts=False)
     if left:
-        console.print(f"left out, as they cannot be scored here: {plural(len(left), 'problem')}", markup=False)
+        say(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
     if transcript_dir is not None:
         writable_folder(transcript_dir, "--transcript-dir")
     rules = EpisodeConfig(
@@ -82,6 +82,6 @@ def serve_command(
     )
 
     def ready(url: str) -> None:
-        console.print(f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)", markup=False, soft_wrap=True)
+        say(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)")
 
     asyncio.run(serve(config, ready))

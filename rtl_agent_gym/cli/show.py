@@ -42,7 +42,7 @@ class EpisodePrinter:
 
     def opening(self, opening: Opening) -> None:
         """Print the task."""
-        self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
+        self.console.print(Panel(plain(opening.user), title="task", border_style="cyan"))
 
     def completion(self, number: int, completion: Completion) -> None:
         """Print the model's turn."""
@@ -60,7 +60,7 @@ class EpisodePrinter:
         for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True):
             self.console.print(command_status(command_record(*ran)))
         if turn.action.kind == "malformed":
-            self.console.print(Text(visible(turn.observation)), style="yellow")
+            self.console.print(plain(turn.observation), style="yellow")
 
 
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
@@ -84,11 +84,21 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
     console.print(table)
     if score.reason:
-        console.print(Text(visible(score.reason)))
+        console.print(plain(score.reason))
     for violation in score.violations:
-        console.print(Text(visible(f"violation: {violation}")), style="red")
+        say(console, f"violation: {violation}", "red")
     for line in score.left_out:
-        console.print(Text(visible(f"not counted: {line}")), style="dim", soft_wrap=True)
+        say(console, f"not counted: {line}", "dim")
+
+
+def plain(text: str) -> Text:
+    """A text without markup and with control characters made visible; ``\\r\\n`` ends a line."""
+    return Text(visible(text.replace("\r\n", "\n")))
+
+
+def say(console: Console, text: str, style: str = "") -> None:
+    """Print a text as `plain` shows it, not folded."""
+    console.print(plain(text), style=style, soft_wrap=True)
 
 
 def stderr_console() -> Console:
@@ -107,7 +117,7 @@ def progress_bar(console: Console, what: str, total: int) -> Progress:
 def print_left_out(sentences: Sequence[str]) -> None:
     """Print on stderr why files were left out, one line each."""
     for sentence in sentences:
-        stderr_console().print(Text(f"left out: {visible(sentence)}"), style="yellow", soft_wrap=True)
+        say(stderr_console(), f"left out: {sentence}", "yellow")
 
 
 def refuse_source(out: Path, sources: Iterable[Path], what: str = "transcripts that are read") -> None:
