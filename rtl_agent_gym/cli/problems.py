@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..errors import ProblemError, UsageError
+from ..evaluation.viewer import plain
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -36,7 +37,7 @@ from .problems_derived import (
     verify_command,
     write_rows,
 )
-from .show import plain, say
+from .show import say
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)

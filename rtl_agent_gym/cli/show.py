@@ -11,19 +11,18 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from rich.text import Text
 
 from ..episodes.episode import Opening, Turn
 from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
 from ..evaluation.outcome import STAGES
-from ..evaluation.viewer import command_status, first_lines
+from ..evaluation.viewer import command_status, first_lines, plain
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import MEASURED_STAGES, Score
 from ..scoring.texts import NOT_OF_TEXTS
-from ..visible import VisibleStream, visible
+from ..visible import VisibleStream
 
 SHOWN_COMMAND_LINES = 30
 
@@ -89,11 +88,6 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
         say(console, f"violation: {violation}", "red")
     for line in score.left_out:
         say(console, f"not counted: {line}", "dim")
-
-
-def plain(text: str) -> Text:
-    """A text without markup and with control characters made visible; ``\\r\\n`` ends a line."""
-    return Text(visible(text.replace("\r\n", "\n")))
 
 
 def say(console: Console, text: str, style: str = "") -> None:
