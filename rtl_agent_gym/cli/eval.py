@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-from ..cluster import CANARY_SECONDS, runtime_at
+from ..cluster import runtime_at
 from ..episodes.runtime import using
 from ..errors import SandboxError
 from ..evaluation import EpisodeResult, EvaluationConfig, Observer, Summary, evaluate
 from ..evaluation.fairness import Unstated
 from ..metrics import serving
-from ..options import WITHOUT_DAEMON, EvaluationOptions, ProblemOptions
+from ..options import WITHOUT_DAEMON, ClusterOptions, EvaluationOptions, ProblemOptions
 from ..problems import Problem
 from ..sandboxes.choice import kind
 from ..sandboxes.container import warning_of_others
@@ -32,14 +32,13 @@ from ..scoring.scorer import require_scorable
 from ..visible import clock, plural
 from .commands import FAILED, MACHINE_FAILED
 from .options import (
-    CanarySecondsOption,
+    CHOICE,
     FairOnlyOption,
     JsonOption,
-    MetricsPortOption,
     ProblemOption,
-    RayOption,
-    RaySlotsOption,
+    of,
     one_problem,
+    taking,
     with_options,
     writable_folder,
 )
@@ -242,19 +241,14 @@ def _table(title: str, *columns: str) -> Table:
 
 
 @with_options(
-    *((ProblemOptions, name) for name in ("ids", "categories", "difficulties")),
-    *(
-        (EvaluationOptions, name)
-        for name in ("samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache")
-    ),
+    *of(ProblemOptions, *CHOICE),
+    *of(EvaluationOptions, "samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache"),
 )
+@taking("cluster", ClusterOptions, of(ClusterOptions))
 def eval_command(
     config: EvaluationConfig,
+    cluster: ClusterOptions,
     fair_only: FairOnlyOption = False,
-    ray: RayOption = "",
-    ray_slots: RaySlotsOption = 0,
-    canary_seconds: CanarySecondsOption = CANARY_SECONDS,
-    metrics_port: MetricsPortOption = 0,
     json_: JsonOption = False,
 ) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
@@ -271,16 +265,16 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
+    ray = cluster.ray_address
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
         say(console, f"warning: {others}", "yellow")
     try:
         with contextlib.ExitStack() as stack:
             if ray:
-                stack.enter_context(
-                    using(runtime_at(ray, config.sandbox_limits, canary_seconds, ray_slots or config.concurrency))
-                )
-            if port := stack.enter_context(serving(metrics_port)):
+                slots = cluster.ray_slots or config.concurrency
+                stack.enter_context(using(runtime_at(ray, config.sandbox_limits, cluster.canary_seconds, slots)))
+            if port := stack.enter_context(serving(cluster.metrics_port)):
                 say(console, f"metrics: http://127.0.0.1:{port}/metrics", "dim")
             stack.enter_context(progress)
             evaluation = asyncio.run(evaluate(config, observer=observer))

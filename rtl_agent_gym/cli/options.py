@@ -16,7 +16,6 @@ from pydantic.fields import FieldInfo
 from ..errors import UsageError
 from ..options import (
     WORKSPACES,
-    ClusterOptions,
     EpisodeRules,
     EvaluationOptions,
     Options,
@@ -40,16 +39,13 @@ FLAGS = {
 }
 """The names on the command line that are not the option's own."""
 
-_EVALUATION: tuple[tuple[type[Options], str], ...] = (
-    (SandboxOptions, "sandbox"),
-    (SandboxOptions, "sandbox_limits"),
-    (ProblemOptions, "problems"),
-    *((EvaluationOptions, name) for name in ("policy", "seed", "renderer", "reward")),
-)
-_EPISODE = (
-    "max_turns", "command_timeout", "harness_feedback", "judge", "harness_images", "harness_env", "harness_network",
-)  # fmt: skip
+PLAY = ("max_turns", "command_timeout", "harness_feedback")
+"""The rules of episodes that the commands have which play any."""
 _NOT_HERE = {"attempts", "request_timeout"}
+GRADING = ("judge", "harness_images", "harness_env", "harness_network")
+"""The rules of episodes that are about gradings."""
+CHOICE = ("ids", "categories", "difficulties")
+"""The options that choose problems."""
 
 
 def option(kind: type[Options], name: str) -> Any:
@@ -90,16 +86,6 @@ FairOnlyOption = Annotated[
 WeightsOption = Annotated[str, option(EvaluationOptions, "reward")]
 CacheOption = Annotated[bool, option(EvaluationOptions, "cache")]
 JudgeOption = Annotated[str | None, option(EpisodeRules, "judge")]
-HarnessImagesOption = Annotated[list[str] | None, option(EpisodeRules, "harness_images")]
-HarnessEnvOption = Annotated[Path | None, option(EpisodeRules, "harness_env")]
-HarnessNetworkOption = Annotated[str, option(EpisodeRules, "harness_network")]
-MaxTurnsOption = Annotated[int, option(EpisodeRules, "max_turns")]
-CommandTimeoutOption = Annotated[float, option(EpisodeRules, "command_timeout")]
-HarnessFeedbackOption = Annotated[int, option(EpisodeRules, "harness_feedback")]
-RayOption = Annotated[str, option(ClusterOptions, "ray_address")]
-RaySlotsOption = Annotated[int, option(ClusterOptions, "ray_slots")]
-CanarySecondsOption = Annotated[float, option(ClusterOptions, "canary_seconds")]
-MetricsPortOption = Annotated[int, option(ClusterOptions, "metrics_port")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="End with one line of JSON on stdout; everything else goes to stderr.")
 ]
@@ -110,72 +96,90 @@ EnvOption = Annotated[
 ]
 
 
-def with_options(*more: tuple[type[Options], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function of an `EvaluationConfig` as a command with the options that set it.
+def of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
+    """Options of a class of the tree as parameters of a command; all of them, if none is named."""
+    return [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if isinstance(field.default, tuple) else field.default,
+            annotation=Annotated[_type(field), option(kind, name)],
+        )
+        for name, field in kind.model_fields.items()
+        if not names or name in names
+    ]
+
+
+def taking(
+    name: str, make: Callable[..., Any], options: list[inspect.Parameter], *more: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function as a command that has options in place of a parameter.
 
     Args:
-        more: Other options of an evaluation, by their class in the tree and their name.
+        name: The parameter.
+        make: Makes its value of the options.
+        options: The options, as `of` gives them.
+        more: Other parameters of the function that `make` gets, too.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**given: Any) -> None:
+            values = {choice.name: given.pop(choice.name, choice.default) for choice in options}
+            command(**given, **{name: make(**values, **{other: given[other] for other in more})})
+
+        hints = get_type_hints(command, include_extras=True)
+        own = [found for found in inspect.signature(command).parameters.values() if found.name != name]
+        keyword = [found.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[found.name]) for found in own]
+        call.__signature__ = inspect.Signature([*options, *keyword])  # type: ignore[attr-defined]
+        call.__annotations__ = {found.name: found.annotation for found in [*options, *keyword]}
+        return call
+
+    return decorate
+
+
+_EVALUATION = [
+    *of(SandboxOptions, "sandbox", "sandbox_limits"),
+    *of(ProblemOptions, "problems"),
+    *of(EvaluationOptions, "policy", "seed", "renderer", "reward"),
+]
+
+
+def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function of `config`, an `EvaluationConfig`, as a command with the options that set it.
+
+    Args:
+        more: Other options of an evaluation.
     """
     from ..episodes.rules import EpisodeConfig
     from ..evaluation import EvaluationConfig
     from ..policies import ModelOptions
 
-    options: dict[type[Options], list[tuple[type[Options], str]]] = {
-        EvaluationConfig: [*_EVALUATION, *more],
-        EpisodeConfig: [(EpisodeRules, name) for name in _EPISODE],
-        ModelOptions: [(PolicyOptions, name) for name in PolicyOptions.model_fields if name not in _NOT_HERE],
-    }
-    parameters = [inspect.Parameter("env", _KEYWORD, default="agentic", annotation=EnvOption)]
-    parameters += [_parameter(kind, name) for chosen in options.values() for kind, name in chosen]
+    env = inspect.Parameter("env", inspect.Parameter.KEYWORD_ONLY, default="agentic", annotation=EnvOption)
+    evaluation, episode = [*_EVALUATION, *more], of(EpisodeRules, *PLAY, *GRADING)
+    model = of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def call(env: str, **given: Any) -> None:
-            values = {config: {name: given.pop(name) for _, name in chosen} for config, chosen in options.items()}
-            workspace = WORKSPACES[env.replace("-", "_")]
-            episode = EpisodeConfig(workspace=workspace, **values[EpisodeConfig])
-            model = ModelOptions(**values[ModelOptions])
-            command(EvaluationConfig(episode=episode, model=model, **values[EvaluationConfig]), **given)
+    def make(env: str, **given: Any) -> EvaluationConfig:
+        rules, sampling, others = (
+            {choice.name: given[choice.name] for choice in options} for options in (episode, model, evaluation)
+        )
+        workspace = WORKSPACES[env.replace("-", "_")]
+        return EvaluationConfig(
+            episode=EpisodeConfig(workspace=workspace, **rules), model=ModelOptions(**sampling), **others
+        )
 
-        return _with_signature(call, parameters + _own_parameters(command))
-
-    return decorate
+    return taking("config", make, [env, *evaluation, *episode, *model])
 
 
 def of_problems(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a function of problems as a command with the options that choose them from its parameter `source`."""
-    chosen = [_parameter(ProblemOptions, name) for name in ("ids", "categories", "difficulties")]
-    fair = inspect.Parameter("fair_only", _KEYWORD, default=False, annotation=FairOnlyOption)
+    """Decorate a function of `problems` as a command with the options that choose them from its `source`."""
+    fair = inspect.Parameter("fair_only", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=FairOnlyOption)
 
-    @wraps(command)
-    def call(source: str, fair_only: bool = False, **given: Any) -> None:
-        filters = {choice.name: given.pop(choice.name, None) or None for choice in chosen}
-        problems = load_problems(source, rows="fair" if fair_only else "all", **filters)
-        command(problems, source=source, **given)
+    def make(source: str, fair_only: bool, **filters: list[str] | None) -> list[Problem]:
+        chosen: dict[str, Any] = {name: values or None for name, values in filters.items()}
+        return load_problems(source, rows="fair" if fair_only else "all", **chosen)
 
-    return _with_signature(call, [*_own_parameters(command), *chosen, fair])
-
-
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
-
-
-def _parameter(kind: type[Options], name: str) -> inspect.Parameter:
-    field = kind.model_fields[name]
-    default = None if isinstance(field.default, tuple) else field.default
-    return inspect.Parameter(name, _KEYWORD, default=default, annotation=Annotated[_type(field), option(kind, name)])
-
-
-def _own_parameters(command: Callable[..., None]) -> list[inspect.Parameter]:
-    """All parameters but the first, which the other options make."""
-    hints = get_type_hints(command, include_extras=True)
-    _, *own = inspect.signature(command).parameters.values()
-    return [found.replace(kind=_KEYWORD, annotation=hints[found.name]) for found in own]
-
-
-def _with_signature(call: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {found.name: found.annotation for found in parameters}
-    return call
+    return taking("problems", make, [*of(ProblemOptions, *CHOICE), fair], "source")(command)
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:

@@ -14,27 +14,18 @@ import typer
 from rich.console import Console
 
 from .. import strict_json
+from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from ..options import LONGEST_TIMEOUT
+from ..options import LONGEST_TIMEOUT, EpisodeRules
 from ..policies.judge import NamedJudges
 from ..problems import Problem, find_problem, load_problems
 from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
 from ..sandboxes.choice import make_provider
 from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
-from ..scoring.options import GradingOptions, HarnessOptions
+from ..scoring.options import GradingOptions
 from ..scoring.scorer import require_scorable
 from ..visible import visible
-from .options import (
-    CacheOption,
-    HarnessEnvOption,
-    HarnessImagesOption,
-    HarnessNetworkOption,
-    JudgeOption,
-    ProblemOption,
-    ProblemsOption,
-    WeightsOption,
-    one_problem,
-)
+from .options import GRADING, CacheOption, ProblemOption, ProblemsOption, WeightsOption, of, one_problem, taking
 from .show import print_score, progress_bar
 
 _MOST = 64 << 20
@@ -44,7 +35,9 @@ Candidate = tuple[Problem, dict[str, str | bytes]]
 """Files to grade, after their problem."""
 
 
+@taking("rules", EpisodeConfig, of(EpisodeRules, *GRADING))
 def score_command(
+    rules: EpisodeConfig,
     problems: ProblemsOption = "bundled",
     problem: ProblemOption = None,
     files: Annotated[
@@ -63,10 +56,6 @@ def score_command(
     ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
-    judge: JudgeOption = None,
-    harness_images: HarnessImagesOption = None,
-    harness_env: HarnessEnvOption = None,
-    harness_network: HarnessNetworkOption = "",
     json_: Annotated[
         bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one for each.")
     ] = False,
@@ -87,7 +76,7 @@ def score_command(
         batch = list(read_candidates(candidates, load_problems(problems), problem))
         if not batch:
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
-    options = GradingOptions(judge, HarnessOptions.read(harness_images or (), harness_env, harness_network))
+    options = rules.grading
     for distinct in {candidate.id: candidate for candidate, _ in batch}.values():
         require_scorable(distinct, options)
     console = Console(stderr=json_ or candidates is not None)

@@ -10,25 +10,20 @@ import typer
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
+from ..options import EpisodeRules
 from ..problems import Problem
 from ..scoring import RewardWeights
 from ..scoring.scorer import scorable
 from ..visible import plural
-from .options import (
-    CommandTimeoutOption,
-    HarnessFeedbackOption,
-    MaxTurnsOption,
-    ProblemsOption,
-    WeightsOption,
-    of_problems,
-    writable_folder,
-)
+from .options import PLAY, ProblemsOption, WeightsOption, of, of_problems, taking, writable_folder
 from .show import say, stderr_console
 
 
 @of_problems
+@taking("rules", EpisodeConfig, of(EpisodeRules, *PLAY))
 def serve_command(
     problems: list[Problem],
+    rules: EpisodeConfig,
     source: ProblemsOption = "bundled",
     host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
         "127.0.0.1"
@@ -45,9 +40,6 @@ def serve_command(
     idle_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds without a message after which a connection is closed; 0: never.")
     ] = 3600.0,
-    max_turns: MaxTurnsOption = 50,
-    command_timeout: CommandTimeoutOption = 30.0,
-    harness_feedback: HarnessFeedbackOption = 0,
     weights: WeightsOption = "default",
     transcript_dir: Annotated[
         Path | None, typer.Option(help="Folder for transcripts; none are written without it.")
@@ -64,15 +56,9 @@ def serve_command(
         say(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
     if transcript_dir is not None:
         writable_folder(transcript_dir, "--transcript-dir")
-    rules = EpisodeConfig(
-        max_turns=max_turns,
-        command_timeout=command_timeout,
-        harness_feedback=harness_feedback,
-        transcript_dir=transcript_dir,
-    )
     config = ServerConfig(
         kept,
-        rules,
+        rules.with_options(transcript_dir=transcript_dir),
         RewardWeights.preset(weights),
         host=host,
         port=port,
