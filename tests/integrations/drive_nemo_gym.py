@@ -86,10 +86,6 @@ def play(script: Script, folder: Path) -> Played:
     return asyncio.run(served())
 
 
-def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
-    return [play(*job) for job in jobs]
-
-
 def forgotten() -> dict[str, Any]:
     """What a call without an episode is told, and how many are left when another begins after one that nobody ended."""
 
