@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from ..episodes.runtime import acquire
 from ..errors import UsageError
 from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
-from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
 from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
+from ..scoring.options import GradingOptions
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
 from .options import JsonOption, JudgeOption, ProblemsOption
@@ -83,16 +84,14 @@ def replay_command(
 
 
 async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -> Replay:
-    rater = make_judge(judge) if judge is not None else recorded_judge(transcript)
+    rater = recorded_judge(transcript) if judge is None else judge
+    lease = acquire()
     try:
-        async with (
-            make_provider() as provider,
-            Scorer(provider, weights=recorded_weights(transcript), judge=rater) as scorer,
-        ):
-            report = await replay(transcript, problem, provider=provider, grader=scorer)
+        options = GradingOptions(rater)
+        scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
+        report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
     finally:
-        if isinstance(rater, ChatJudge):
-            await rater.close()
+        await lease.release()
     if isinstance(rater, RecordedJudge):
         report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge asks one)")
     return report
