@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -267,15 +267,22 @@ def find_problem(source: str, id: str) -> Problem:
     return problems.find_problem(read_source(source), id)
 
 
+def read_once(read: Callable[..., T]) -> Callable[..., T]:
+    """A function that is called once for the same arguments: many episodes begin together, and the first reads.
+
+    The last four results are kept.
+    """
+    kept, reading = lru_cache(maxsize=4)(read), threading.Lock()
+
+    @wraps(read)
+    def call(*arguments: Any) -> T:
+        with reading:
+            return kept(*arguments)
+
+    return call
+
+
+@read_once
 def read_source(source: str) -> Sequence[Problem]:
     """All problems of a source, which is read once in each process. Raises as `load_problems`."""
-    with _reading:  # many episodes begin together: the first reads
-        return _read(source)
-
-
-_reading = threading.Lock()
-
-
-@lru_cache(maxsize=4)
-def _read(source: str) -> Sequence[Problem]:
     return load_problems(source)

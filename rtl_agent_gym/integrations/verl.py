@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -46,7 +44,7 @@ from ..problems.notes import Rows
 from ..renderers import Renderer, renderer_named
 from ..renderers.transcript import TokenTranscript
 from ..retries import EPISODE
-from .session import choose_problems, find_problem, require_shell
+from .session import choose_problems, find_problem, read_once, require_shell
 
 NAME = "rtl"
 """The name of the loop; the column ``agent_name`` of a row."""
@@ -298,16 +296,8 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-_loading = threading.Lock()
-
-
+@read_once
 def _load_renderer(name: str, tokenizer: Any) -> Renderer:
-    with _loading:
-        return _renderer(name, tokenizer)
-
-
-@lru_cache(maxsize=4)
-def _renderer(name: str, tokenizer: Any) -> Renderer:
     """One for all episodes of a process: reading a vocabulary takes a second."""
     renderer = renderer_named(name, tokenizer)
     _ = renderer.codec  # now: episodes make their prompts in threads
