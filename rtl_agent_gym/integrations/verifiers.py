@@ -34,17 +34,6 @@ from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from .session import ToolSession, choose_problems, find_problem
 
-__all__ = [
-    "CVDPData",
-    "CVDPEnvironment",
-    "CVDPEnvironmentConfig",
-    "CVDPHarness",
-    "CVDPTask",
-    "CVDPTaskConfig",
-    "CVDPTaskset",
-    "CVDPTasksetConfig",
-]
-
 
 class CVDPState(vf.State):
     """What a rollout's hooks share."""
