@@ -36,13 +36,13 @@ from .options import (
     FairOnlyOption,
     JsonOption,
     ProblemOption,
-    of,
     one_problem,
-    taking,
+    options_as,
+    parameters_of,
     with_options,
     writable_folder,
 )
-from .show import EpisodePrinter, print_score, say
+from .show import EpisodePrinter, print_line, print_score
 
 
 @with_options()
@@ -69,8 +69,8 @@ def run_command(
     if result.score is None:
         raise faults[-1]
     print_score(console, result.score, weights, of_text=chosen.asks_text)
-    say(console, f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", "dim")
-    say(console, f"transcript: {result.transcript}", "dim")
+    print_line(console, f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", "dim")
+    print_line(console, f"transcript: {result.transcript}", "dim")
     if json_:
         shown = result.model_dump(mode="json", include={"problem_id", "score", "stop_reason", "turns", "transcript"})
         print(json.dumps(shown | {"policy": config.policy}))
@@ -118,24 +118,24 @@ class EvaluationProgress:
         if self._folder is None:
             return
         saved = f"{self._kept} of {self._total} episodes are saved in {self._folder}"
-        say(Console(stderr=True), f"interrupted: {saved}; the same command plays the others", "yellow")
+        print_line(Console(stderr=True), f"interrupted: {saved}; the same command plays the others", "yellow")
 
     def _left_out(self, problem: Problem, reason: str) -> None:
-        say(self._console, f"left out: {problem.id}: {reason}", "yellow")
+        print_line(self._console, f"left out: {problem.id}: {reason}", "yellow")
 
     def _started(self, folder: Path | None, total: int, known: list[EpisodeResult]) -> None:
         self._folder, self._total, self._begun = folder, total, time.monotonic()
         self._done = self._kept = len(known)
         self._passed = sum(result.passed for result in known)
         if known:
-            say(self._console, f"{len(known)} of {total} episodes are saved already", "dim")
+            print_line(self._console, f"{len(known)} of {total} episodes are saved already", "dim")
         if self._shown:
             self._progress.start()
         self._show()
 
     def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
         self._faults += 1
-        say(self._console, f"machine fault in {problem.id}, sample {sample}: {error}", "yellow")
+        print_line(self._console, f"machine fault in {problem.id}, sample {sample}: {error}", "yellow")
         self._show()
 
     def _finished(self, result: EpisodeResult) -> None:
@@ -155,7 +155,7 @@ def episode_observer(console: Console, progress: EvaluationProgress) -> Observer
 
     def finished(result: EpisodeResult) -> None:
         counted.finished(result)
-        say(console, f"{result.problem_id}: {_verdict(result)}")
+        print_line(console, f"{result.problem_id}: {_verdict(result)}")
 
     return replace(
         EpisodePrinter(console).observer,
@@ -176,34 +176,34 @@ def _verdict(result: EpisodeResult) -> str:
 def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
     """Print the results as tables; `simulated`: the hidden tests were run."""
     if not simulated:
-        say(console, "with these weights the hidden tests are not run, so no episode can pass", "yellow")
+        print_line(console, "with these weights the hidden tests are not run, so no episode can pass", "yellow")
     print_rates(console, summary, "all rows: " if summary.noted else "")
     if summary.fair is not None and summary.fair.finished < summary.finished:
         print_rates(console, summary.fair, "fair rows: ")
     elif summary.noted:
         known = "none of these rows is" if summary.fair is None else "all of these rows are"
-        say(console, f"{known} known to be fair")
+        print_line(console, f"{known} known to be fair")
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
-        say(console, f"not passed, by cause: {causes}")
+        print_line(console, f"not passed, by cause: {causes}")
     if summary.cost is not None:
         cost = summary.cost
         tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
         read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
-        say(
+        print_line(
             console,
             f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
             f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
         )
     if summary.oom_kills:
-        say(console, f"processes of agents that ran out of memory: {summary.oom_kills:,}", "yellow")
+        print_line(console, f"processes of agents that ran out of memory: {summary.oom_kills:,}", "yellow")
     if (spent := summary.spent) is not None:
         price = "price unknown" if spent.cost is None else f"${spent.cost:,.4f}"
         read = f"{spent.prompt_tokens:,} tokens read ({spent.cached_tokens:,} from a cache)"
-        say(console, f"in all: {read}, {spent.output_tokens:,} written; {price}")
+        print_line(console, f"in all: {read}, {spent.output_tokens:,} written; {price}")
     if summary.retries or summary.faults:
         faults = f"{summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict"
-        say(console, f"machine faults: {faults}", "yellow")
+        print_line(console, f"machine faults: {faults}", "yellow")
 
 
 def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
@@ -211,9 +211,9 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
     if not found:
         return
     episodes = plural(len(found), "episode")
-    say(console, f"{episodes} failed only because of a demand that the task does not state:", "yellow")
+    print_line(console, f"{episodes} failed only because of a demand that the task does not state:", "yellow")
     for episode in found:
-        say(console, f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}")
+        print_line(console, f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}")
 
 
 def print_rates(console: Console, summary: Summary, of: str = "") -> None:
@@ -241,10 +241,10 @@ def _table(title: str, *columns: str) -> Table:
 
 
 @with_options(
-    *of(ProblemOptions, *CHOICE),
-    *of(EvaluationOptions, "samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache"),
+    *parameters_of(ProblemOptions, *CHOICE),
+    *parameters_of(EvaluationOptions, "samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache"),
 )
-@taking("cluster", ClusterOptions, of(ClusterOptions))
+@options_as("cluster", ClusterOptions, parameters_of(ClusterOptions))
 def eval_command(
     config: EvaluationConfig,
     cluster: ClusterOptions,
@@ -268,14 +268,14 @@ def eval_command(
     ray = cluster.ray_address
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
-        say(console, f"warning: {others}", "yellow")
+        print_line(console, f"warning: {others}", "yellow")
     try:
         with contextlib.ExitStack() as stack:
             if ray:
                 slots = cluster.ray_slots or config.concurrency
                 stack.enter_context(using(runtime_at(ray, config.sandbox_limits, cluster.canary_seconds, slots)))
             if port := stack.enter_context(serving(cluster.metrics_port)):
-                say(console, f"metrics: http://127.0.0.1:{port}/metrics", "dim")
+                print_line(console, f"metrics: http://127.0.0.1:{port}/metrics", "dim")
             stack.enter_context(progress)
             evaluation = asyncio.run(evaluate(config, observer=observer))
     except KeyboardInterrupt:
@@ -285,14 +285,14 @@ def eval_command(
     finished = f"{summary.finished} of {summary.episodes}"
     if record.samples > config.samples:
         begun = f"{evaluation.folder} was begun with {record.samples} episodes per problem"
-        say(console, f"{begun}: {finished} have a verdict, and all of them count", "dim")
+        print_line(console, f"{begun}: {finished} have a verdict, and all of them count", "dim")
     print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
     print_unstated(console, evaluation.unstated)
     report = "report.json" if record.samples == 1 else "composite_report.json"
-    say(console, f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}", "dim")
+    print_line(console, f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}", "dim")
     if evaluation.stopped:
         others = "the same command with a higher limit plays the others"
-        say(console, f"stopped: {evaluation.stopped}; {finished} episodes have a verdict; {others}", "yellow")
+        print_line(console, f"stopped: {evaluation.stopped}; {finished} episodes have a verdict; {others}", "yellow")
     if json_:
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         place["stopped"] = evaluation.stopped

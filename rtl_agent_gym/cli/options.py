@@ -96,7 +96,7 @@ EnvOption = Annotated[
 ]
 
 
-def of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
+def parameters_of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
     """Options of a class of the tree as parameters of a command; all of them, if none is named."""
     return [
         inspect.Parameter(
@@ -110,7 +110,7 @@ def of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
     ]
 
 
-def taking(
+def options_as(
     name: str, make: Callable[..., Any], options: list[inspect.Parameter], *more: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function as a command that has options in place of a parameter.
@@ -118,7 +118,7 @@ def taking(
     Args:
         name: The parameter.
         make: Makes its value of the options.
-        options: The options, as `of` gives them.
+        options: The options, as `parameters_of` gives them.
         more: Other parameters of the function that `make` gets, too.
     """
 
@@ -139,9 +139,9 @@ def taking(
 
 
 _EVALUATION = [
-    *of(SandboxOptions, "sandbox", "sandbox_limits"),
-    *of(ProblemOptions, "problems"),
-    *of(EvaluationOptions, "policy", "seed", "renderer", "reward"),
+    *parameters_of(SandboxOptions, "sandbox", "sandbox_limits"),
+    *parameters_of(ProblemOptions, "problems"),
+    *parameters_of(EvaluationOptions, "policy", "seed", "renderer", "reward"),
 ]
 
 
@@ -156,8 +156,8 @@ def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Ca
     from ..policies import ModelOptions
 
     env = inspect.Parameter("env", inspect.Parameter.KEYWORD_ONLY, default="agentic", annotation=EnvOption)
-    evaluation, episode = [*_EVALUATION, *more], of(EpisodeRules, *PLAY, *GRADING)
-    model = of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
+    evaluation, episode = [*_EVALUATION, *more], parameters_of(EpisodeRules, *PLAY, *GRADING)
+    model = parameters_of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
 
     def make(env: str, **given: Any) -> EvaluationConfig:
         rules, sampling, others = (
@@ -168,10 +168,10 @@ def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Ca
             episode=EpisodeConfig(workspace=workspace, **rules), model=ModelOptions(**sampling), **others
         )
 
-    return taking("config", make, [env, *evaluation, *episode, *model])
+    return options_as("config", make, [env, *evaluation, *episode, *model])
 
 
-def of_problems(command: Callable[..., None]) -> Callable[..., None]:
+def with_problems(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a function of `problems` as a command with the options that choose them from its `source`."""
     fair = inspect.Parameter("fair_only", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=FairOnlyOption)
 
@@ -179,7 +179,7 @@ def of_problems(command: Callable[..., None]) -> Callable[..., None]:
         chosen: dict[str, Any] = {name: values or None for name, values in filters.items()}
         return load_problems(source, rows="fair" if fair_only else "all", **chosen)
 
-    return taking("problems", make, [*of(ProblemOptions, *CHOICE), fair], "source")(command)
+    return options_as("problems", make, [*parameters_of(ProblemOptions, *CHOICE), fair], "source")(command)
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:

@@ -27,7 +27,7 @@ from ..problems.paths import ANSWER_FILE
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
-from .options import JsonOption, ProblemIdsOption, ProblemsOption, of_problems, writable_folder
+from .options import JsonOption, ProblemIdsOption, ProblemsOption, with_problems, writable_folder
 from .problems_derived import (
     OutOption,
     check_out,
@@ -37,7 +37,7 @@ from .problems_derived import (
     verify_command,
     write_rows,
 )
-from .show import say
+from .show import print_line
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)
@@ -50,7 +50,7 @@ _NARROW = 72
 
 
 @problems_app.command("list")
-@of_problems
+@with_problems
 def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as_json: JsonOption = False) -> None:
     """List the problems of a source."""
     if as_json:
@@ -71,7 +71,7 @@ def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as
                 *map(plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
             )
             continue
-        say(console, problem.id, "bold")
+        print_line(console, problem.id, "bold")
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
         facts += [text for of in _KNOWN.values() if (text := of(problem))]
@@ -101,18 +101,18 @@ def show_command(
         typer.echo(json.dumps(_summary(problem) | head | parts))
         return
     console = _console()
-    say(console, f"{problem.id}  {_category(problem)}, {problem.difficulty}", "bold")
+    print_line(console, f"{problem.id}  {_category(problem)}, {problem.difficulty}", "bold")
     if (missing := missing_here(problem)) is not None:
-        say(console, f"cannot be scored: {missing}", "yellow")
-    say(console, "targets: " + (", ".join(problem.targets) or "none"))
+        print_line(console, f"cannot be scored: {missing}", "yellow")
+    print_line(console, "targets: " + (", ".join(problem.targets) or "none"))
     for line in note_lines(problem):
-        say(console, line)
+        print_line(console, line)
     console.rule("prompt")
-    say(console, problem.prompt)
+    print_line(console, problem.prompt)
     for name, files in parts.items():
         for path, text in sorted(files.items()):
             console.rule(plain(f"{name}: {path}"))
-            say(console, text)
+            print_line(console, text)
 
 
 @problems_app.command("validate")
@@ -143,9 +143,9 @@ def validate_command(
     else:
         console = _console()
         for finding in findings:
-            say(console, finding["text"], "red")
+            print_line(console, finding["text"], "red")
         for problem_id, reason in unscorable.items():
-            say(console, f"{problem_id}: cannot be scored here: {reason}", "yellow")
+            print_line(console, f"{problem_id}: cannot be scored here: {reason}", "yellow")
         console.print(f"{plural(len(problems), 'problem')}, {plural(len(findings), 'finding')}")
     if findings:
         raise typer.Exit(1)
@@ -166,7 +166,7 @@ def generate_command(
 
 
 @problems_app.command("export")
-@of_problems
+@with_problems
 def export_command(
     problems: list[Problem],
     source: Annotated[

@@ -29,8 +29,8 @@ from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural, visible
-from .options import CacheOption, JsonOption, ProblemsOption, of_problems, writable_folder
-from .show import print_left_out, progress_bar, refuse_source, say, stderr_console
+from .options import CacheOption, JsonOption, ProblemsOption, with_problems, writable_folder
+from .show import print_left_out, print_line, progress_bar, refuse_source, stderr_console
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -59,7 +59,7 @@ CountOption = Annotated[
 ]
 
 
-@of_problems
+@with_problems
 def strength_command(
     problems: list[Problem],
     source: ProblemsOption = "bundled",
@@ -91,7 +91,7 @@ def strength_command(
                 except UsageError as error:  # no reference solution, or its own tests reject it
                     if len(problems) == 1:
                         raise
-                    say(console, f"left out: {error}", "yellow")
+                    print_line(console, f"left out: {error}", "yellow")
                 else:
                     print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
@@ -103,7 +103,7 @@ def strength_command(
         typer.echo(json.dumps(rows))
 
 
-@of_problems
+@with_problems
 def mutate_command(
     problems: list[Problem],
     source: SourceArgument,
@@ -181,7 +181,7 @@ def work_is_kept() -> Iterator[None]:
         yield
     except asyncio.CancelledError:
         note = "what was found out so far is kept: the same command continues from there"
-        say(stderr_console(), f"interrupted; {note}", "yellow")
+        print_line(stderr_console(), f"interrupted; {note}", "yellow")
         raise
 
 
@@ -225,7 +225,7 @@ def print_strength(console: Console, strength: Strength) -> None:
             meaning = _MEANING[survivor["equivalence"] or "unknown"].format(steps=survivor["steps"])
             why = f" ({survivor['why']})" if survivor["why"] else ""
             head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
-            say(console, head, "yellow")
+            print_line(console, head, "yellow")
             console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
 
 
@@ -261,7 +261,7 @@ def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         raise cannot_write("--out", out, error) from error
 
 
-@of_problems
+@with_problems
 def optimize_command(
     problems: list[Problem],
     source: SourceArgument,
@@ -297,7 +297,7 @@ def optimize_command(
     _write_made(OptimizationMaker, source, problems, options, out, proof, workers, cache)
 
 
-@of_problems
+@with_problems
 def verify_command(
     problems: list[Problem],
     source: SourceArgument,

@@ -26,7 +26,7 @@ from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
 from .options import JsonOption, JudgeOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
-from .show import say
+from .show import print_line
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -108,14 +108,14 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
         # first, whose background jobs continue.
         await sandbox.run(_SAVE_STATE)
         console.rule(Text(f"before turn {turn}"))
-        say(console, "leave with exit or Ctrl-D", "dim")
+        print_line(console, "leave with exit or Ctrl-D", "dim")
         second_shell = "bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"
         await attach_terminal(sandbox, *second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:
     for note in report.notes:
-        say(console, f"note: {note}", "yellow")
+        print_line(console, f"note: {note}", "yellow")
     if (found := report.divergence) is None:
         return
     place = "the score" if found.turn is None else f"turn {found.turn} ({found.what})"
@@ -123,4 +123,4 @@ def _print_differences(report: Replay, console: Console) -> None:
     if console.is_terminal:
         console.print(Syntax(visible(found.diff), "diff", background_color="default", word_wrap=True))
     else:
-        say(console, found.diff)
+        print_line(console, found.diff)

@@ -24,7 +24,16 @@ from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import require_scorable
 from ..visible import visible
-from .options import GRADING, CacheOption, ProblemOption, ProblemsOption, WeightsOption, of, one_problem, taking
+from .options import (
+    GRADING,
+    CacheOption,
+    ProblemOption,
+    ProblemsOption,
+    WeightsOption,
+    one_problem,
+    options_as,
+    parameters_of,
+)
 from .show import print_score, progress_bar
 
 _MOST = 64 << 20
@@ -34,7 +43,7 @@ Candidate = tuple[Problem, dict[str, str | bytes]]
 """Files to grade, after their problem."""
 
 
-@taking("rules", EpisodeConfig, of(EpisodeRules, *GRADING))
+@options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *GRADING))
 def score_command(
     rules: EpisodeConfig,
     problems: ProblemsOption = "bundled",

@@ -15,12 +15,12 @@ from ..problems import Problem
 from ..scoring import RewardWeights
 from ..scoring.scorer import scorable
 from ..visible import plural
-from .options import PLAY, ProblemsOption, WeightsOption, of, of_problems, taking, writable_folder
-from .show import say, stderr_console
+from .options import PLAY, ProblemsOption, WeightsOption, options_as, parameters_of, with_problems, writable_folder
+from .show import print_line, stderr_console
 
 
-@of_problems
-@taking("rules", EpisodeConfig, of(EpisodeRules, *PLAY))
+@with_problems
+@options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *PLAY))
 def serve_command(
     problems: list[Problem],
     rules: EpisodeConfig,
@@ -53,7 +53,7 @@ def serve_command(
     console = stderr_console()
     kept, left = scorable(problems, source, texts=False)
     if left:
-        say(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
+        print_line(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
     if transcript_dir is not None:
         writable_folder(transcript_dir, "--transcript-dir")
     config = ServerConfig(
@@ -68,6 +68,6 @@ def serve_command(
     )
 
     def ready(url: str) -> None:
-        say(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)")
+        print_line(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)")
 
     asyncio.run(serve(config, ready))

@@ -85,12 +85,12 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
     if score.reason:
         console.print(plain(score.reason))
     for violation in score.violations:
-        say(console, f"violation: {violation}", "red")
+        print_line(console, f"violation: {violation}", "red")
     for line in score.left_out:
-        say(console, f"not counted: {line}", "dim")
+        print_line(console, f"not counted: {line}", "dim")
 
 
-def say(console: Console, text: str, style: str = "") -> None:
+def print_line(console: Console, text: str, style: str = "") -> None:
     """Print a text as `plain` shows it, not folded."""
     console.print(plain(text), style=style, soft_wrap=True)
 
@@ -111,7 +111,7 @@ def progress_bar(console: Console, what: str, total: int) -> Progress:
 def print_left_out(sentences: Sequence[str]) -> None:
     """Print on stderr why files were left out, one line each."""
     for sentence in sentences:
-        say(stderr_console(), f"left out: {sentence}", "yellow")
+        print_line(stderr_console(), f"left out: {sentence}", "yellow")
 
 
 def refuse_source(out: Path, sources: Iterable[Path], what: str = "transcripts that are read") -> None:
