@@ -16,11 +16,10 @@ from ..episodes.episode import Opening, Turn
 from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
-from ..evaluation.outcome import STAGES
-from ..evaluation.viewer import command_status, first_lines, plain
+from ..evaluation.viewer import command_status, first_lines, plain, score_parts
 from ..policies import Completion
 from ..scoring import RewardWeights
-from ..scoring.score import MEASURED_STAGES, Score
+from ..scoring.score import Score
 from ..scoring.texts import NOT_OF_TEXTS
 from ..visible import VisibleStream
 
@@ -65,19 +64,14 @@ class EpisodePrinter:
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
     """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
     most = weights.format + weights.tests if of_text else weights.most
-    shown = [name for name in (*STAGES, "tests") if not of_text or name not in NOT_OF_TEXTS]
     table = Table(title="score", title_justify="left")
     table.add_column("part")
     table.add_column("measured", justify="right")
     table.add_column("weight", justify="right")
-    for name in shown:
-        weight = getattr(weights, name)
-        measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
-        table.add_row(name, measured, f"{weight:g}" if weight else "–")
-    for name in MEASURED_STAGES:
-        if name in score.measures:
+    for name, measured in score_parts(score).items():
+        if not of_text or name not in NOT_OF_TEXTS:
             weight = getattr(weights, name, 0.0)
-            table.add_row(name, f"{getattr(score, name):.2f}", f"{weight:g}" if weight else "–")
+            table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
     table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")

@@ -1,7 +1,7 @@
 """Recorded episodes as one self-contained HTML page, or in the terminal."""
 
 from .page import ViewerServer, serving, write_page
-from .text import command_status, first_lines, plain, print_episode, print_list
+from .text import command_status, first_lines, plain, print_episode, print_list, score_parts
 
 __all__ = [
     "ViewerServer",
@@ -10,6 +10,7 @@ __all__ = [
     "plain",
     "print_episode",
     "print_list",
+    "score_parts",
     "serving",
     "write_page",
 ]

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...renderers import Renderer
-from ...scoring.score import MEASURED_STAGES
+from ...scoring.score import MEASURED_STAGES, Score
 from ...transcripts import CommandRecord, Transcript, TurnRecord
 from ...visible import plural, visible
 from ..outcome import STAGES
@@ -187,22 +187,21 @@ def _score(transcript: Transcript) -> RenderableType:
     if transcript.score is None:
         fault = transcript.end.error if transcript.end is not None else "the transcript ends before the grading"
         return Text.assemble("no score: ", plain(fault or "the episode was not graded"), style="yellow")
-    score = transcript.score.score
-    parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
-    parts.append(f"tests {score.get('tests_passed', 0)}/{score.get('tests_total', 0)}")
-    measured = score.get("measures") or {}
-    parts += [f"{name} {float(score.get(name, 0)):.2f}" for name in MEASURED_STAGES if name in measured]
-    found = outcome(transcript)
-    lines = [
-        Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),
-        Text("  ".join(parts)),
-        plain(str(score.get("reason", ""))),
-        *(
-            Text.assemble("violation: ", plain(str(violation)), style="red")
-            for violation in score.get("violations", ())
-        ),
-    ]
-    return Group(*lines)
+    score, found = Score.model_validate(transcript.score.score), outcome(transcript)
+    return Group(
+        Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {score.reward:.3f}"),
+        Text("  ".join(f"{name} {measured}" for name, measured in score_parts(score).items())),
+        plain(score.reason),
+        *(Text.assemble("violation: ", plain(violation), style="red") for violation in score.violations),
+    )
+
+
+def score_parts(score: Score) -> dict[str, str]:
+    """What was measured of each part of a score: the stages, the tests, and results that have a measure."""
+    more = [name for name in MEASURED_STAGES if name in score.measures]
+    shares = {name: f"{getattr(score, name):.2f}" for name in (*STAGES, *more)}
+    tests = {"tests": f"{score.tests_passed}/{score.tests_total}"}
+    return {name: (shares | tests)[name] for name in (*STAGES, "tests", *more)}
 
 
 def first_lines(text: str, lines: int) -> Text:
