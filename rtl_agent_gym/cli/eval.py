@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
 
 from ..cluster import runtime_at
 from ..episodes.runtime import using
@@ -42,7 +40,7 @@ from .options import (
     with_options,
     writable_folder,
 )
-from .show import EpisodePrinter, print_line, print_score
+from .show import EpisodePrinter, print_line, print_score, table_of_figures
 
 
 @with_options()
@@ -218,7 +216,7 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
 
 def print_rates(console: Console, summary: Summary, of: str = "") -> None:
     """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
-    table = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
+    table = table_of_figures(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
     for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
         for name, rates in group.items():
             if rates is not None:
@@ -227,17 +225,10 @@ def print_rates(console: Console, summary: Summary, of: str = "") -> None:
         table.add_section()
     console.print(table)
     if summary.pass_at:
-        passes = _table(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+        passes = table_of_figures(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
         for k, found in summary.pass_at.items():
             passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
         console.print(passes)
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name else "left")
-    return table
 
 
 @with_options(

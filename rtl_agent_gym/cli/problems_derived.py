@@ -16,7 +16,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
-from rich.table import Table
 
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
@@ -30,7 +29,7 @@ from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCa
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural, visible
 from .options import CacheOption, JsonOption, ProblemsOption, with_problems, writable_folder
-from .show import print_left_out, print_line, progress_bar, refuse_source, stderr_console
+from .show import print_left_out, print_line, progress_bar, refuse_source, stderr_console, table_of_figures
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -212,9 +211,8 @@ def _proof(derived: Derived) -> dict[str, Any]:
 def print_strength(console: Console, strength: Strength) -> None:
     """Print the table of a problem's operators, and its survivors as diffs."""
     graded = plural(sum(strength.total.model_dump().values()), "mutant")
-    table = Table(title=f"{strength.problem_id}: {graded} of {strength.mutants}", title_justify="left")
-    for heading in ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength"):
-        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    columns = ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength")
+    table = table_of_figures(f"{strength.problem_id}: {graded} of {strength.mutants}", *columns)
     for name, count in strength.operators.items():
         table.add_row(name, *_cells(count))
     table.add_section()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -64,10 +65,7 @@ class EpisodePrinter:
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
     """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
     most = weights.format + weights.tests if of_text else weights.most
-    table = Table(title="score", title_justify="left")
-    table.add_column("part")
-    table.add_column("measured", justify="right")
-    table.add_column("weight", justify="right")
+    table = table_of_figures("score", "part", "measured", "weight")
     for name, measured in score_parts(score).items():
         if not of_text or name not in NOT_OF_TEXTS:
             weight = getattr(weights, name, 0.0)
@@ -82,6 +80,14 @@ def print_score(console: Console, score: Score, weights: RewardWeights, *, of_te
         print_line(console, f"violation: {violation}", "red")
     for line in score.left_out:
         print_line(console, f"not counted: {line}", "dim")
+
+
+def table_of_figures(title: str, *columns: str) -> Table:
+    """A table with names in its first column and figures in the others."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left")
+    return table
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
