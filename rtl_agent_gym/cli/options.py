@@ -160,13 +160,11 @@ def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Ca
     model = parameters_of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
 
     def make(env: str, **given: Any) -> EvaluationConfig:
-        rules, sampling, others = (
-            {choice.name: given[choice.name] for choice in options} for options in (episode, model, evaluation)
-        )
-        workspace = WORKSPACES[env.replace("-", "_")]
-        return EvaluationConfig(
-            episode=EpisodeConfig(workspace=workspace, **rules), model=ModelOptions(**sampling), **others
-        )
+        def values(options: list[inspect.Parameter]) -> dict[str, Any]:
+            return {choice.name: given[choice.name] for choice in options}
+
+        rules = EpisodeConfig(workspace=WORKSPACES[env.replace("-", "_")], **values(episode))
+        return EvaluationConfig(episode=rules, model=ModelOptions(**values(model)), **values(evaluation))
 
     return options_as("config", make, [env, *evaluation, *episode, *model])
 

@@ -198,10 +198,9 @@ def _score(transcript: Transcript) -> RenderableType:
 
 def score_parts(score: Score) -> dict[str, str]:
     """What was measured of each part of a score: the stages, the tests, and results that have a measure."""
-    more = [name for name in MEASURED_STAGES if name in score.measures]
-    shares = {name: f"{getattr(score, name):.2f}" for name in (*STAGES, *more)}
-    tests = {"tests": f"{score.tests_passed}/{score.tests_total}"}
-    return {name: (shares | tests)[name] for name in (*STAGES, "tests", *more)}
+    parts = {name: f"{getattr(score, name):.2f}" for name in STAGES}
+    parts["tests"] = f"{score.tests_passed}/{score.tests_total}"
+    return parts | {name: f"{getattr(score, name):.2f}" for name in MEASURED_STAGES if name in score.measures}
 
 
 def first_lines(text: str, lines: int) -> Text:
