@@ -255,7 +255,7 @@ def _write(runs: list[Run], page: Path) -> None:
     for name, svg in plots.items():
         page.with_name(f"{page.stem}_{name}.svg").write_text(svg, encoding="utf-8")
     addresses = {
-        ".html": {name: _data_address(svg) for name, svg in plots.items()},
+        ".html": {name: "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-") for name, svg in plots.items()},
         ".md": {name: f"{quote(page.stem)}_{name}.svg" for name in plots},
     }
     for suffix, images in addresses.items():
@@ -282,10 +282,6 @@ def _write_episodes(failures: Sequence[FailedEpisode], page: Path) -> dict[int, 
     if files:
         write_page(files.values(), target, title=f"failures of {page.stem}")
     return {number: f"{quote(target.name)}#{quote(path.name, safe='')}" for number, path in files.items()}
-
-
-def _data_address(svg: str) -> str:
-    return "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-")
 
 
 def _template(name: str) -> Template:
