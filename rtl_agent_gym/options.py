@@ -31,7 +31,8 @@ from .retries import EPISODE, START
 LONGEST_TIMEOUT = 7 * 24 * 3600.0
 """Upper bound on every time-out, in seconds; much longer ones overflow the operating system's timers."""
 
-SANDBOXES = ("auto", "docker", "podman", "namespaces", "apptainer")
+SandboxKind = Literal["auto", "docker", "podman", "namespaces", "apptainer"]
+SANDBOXES = get_args(SandboxKind)
 """The kinds of sandboxes."""
 WITHOUT_DAEMON = ("namespaces", "apptainer")
 """Those that no daemon makes."""
@@ -239,7 +240,7 @@ class EpisodeRules(EpisodeOptions):
 class SandboxOptions(Options):
     """Which sandboxes are made, and what they may use of the machine."""
 
-    sandbox: Literal["auto", "docker", "podman", "namespaces", "apptainer"] = "auto"
+    sandbox: SandboxKind = "auto"
     """How sandboxes are made: as containers of docker or podman, or by namespaces or apptainer, which need no daemon
     and no root. auto takes the variable RTL_GYM_SANDBOX, else Docker where a daemon
     answers, else namespaces, else apptainer."""

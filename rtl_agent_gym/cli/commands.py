@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 
 from .. import __version__
 from ..errors import exit_code, leaves, most_telling
+from ..options import SandboxKind
 from ..starting import INTERRUPTED
 from ..visible import visible
 
@@ -109,7 +110,7 @@ def _options(
         ),
     ] = False,
     sandbox: Annotated[
-        Literal["auto", "docker", "podman", "namespaces", "apptainer"] | None,
+        SandboxKind | None,
         typer.Option(help="How this command makes sandboxes, as the variable RTL_GYM_SANDBOX says it."),
     ] = None,
 ) -> None:

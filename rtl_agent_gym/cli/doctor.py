@@ -28,8 +28,7 @@ from rich.table import Table
 
 from ..engines.config import key_source
 from ..errors import SandboxError, UsageError
-from ..files import cache_folder
-from ..renderers import vocabularies
+from ..renderers.vocabularies import HARMONY_COPY, HARMONY_FILE, QWEN3_RANKS, package_file, qwen3_cached
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
 from ..sandboxes.apptainer import check_apptainer
@@ -69,7 +68,6 @@ _TOGETHER = (
     "only root can limit them together, and only on a Docker daemon here with the cgroup driver cgroupfs (in "
     '/etc/docker/daemon.json: "exec-opts": ["native.cgroupdriver=cgroupfs"])'
 )
-_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # its name in the cache of openai-harmony
 _KEYS = {
     "HF_TOKEN": "gated models and data sets of the Hugging Face hub",
     "WANDB_API_KEY": "logging runs to Weights & Biases",
@@ -318,23 +316,19 @@ def _vocabularies() -> Iterator[Check]:
 
 
 def _qwen3_source() -> str | None:
-    cached = cache_folder() / f"qwen3-tokenizer-{vocabularies.QWEN3_SHA256[:12]}.json"
-    if cached.is_file():
+    if (cached := qwen3_cached()).is_file():
         return str(cached)
-    return "the package dashscope" if _has_file("dashscope", "resources/qwen.tiktoken") else None
+    return _package(QWEN3_RANKS)
 
 
 def _harmony_source() -> str | None:
     """Where openai-harmony finds it: in the folder that an environment variable names, else in litellm's copy."""
-    variables = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": _HARMONY_FILE}
+    variables = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": HARMONY_FILE}
     for variable, file in variables.items():
         if folder := os.environ.get(variable):
             return f"${variable}" if (Path(folder) / file).is_file() else None
-    return "the package litellm" if _has_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}") else None
+    return _package(HARMONY_COPY)
 
 
-def _has_file(package: str, path: str) -> bool:
-    """Whether an installed package has this file. Does not import the package."""
-    spec = importlib.util.find_spec(package)
-    folders = (spec.submodule_search_locations or []) if spec else []
-    return any((Path(folder) / path).is_file() for folder in folders)
+def _package(place: tuple[str, str]) -> str | None:
+    return None if package_file(*place) is None else f"the package {place[0]}"

@@ -12,39 +12,35 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
-from rich.text import Text
 
-from ..cluster import CANARY_SECONDS, runtime_at
+from ..cluster import runtime_at
 from ..episodes.runtime import using
 from ..errors import SandboxError
 from ..evaluation import EpisodeResult, EvaluationConfig, Observer, Summary, evaluate
 from ..evaluation.fairness import Unstated
 from ..metrics import serving
-from ..options import WITHOUT_DAEMON, EvaluationOptions, ProblemOptions
+from ..options import WITHOUT_DAEMON, ClusterOptions, EvaluationOptions, ProblemOptions
 from ..problems import Problem
 from ..sandboxes.choice import kind
 from ..sandboxes.container import warning_of_others
 from ..scoring import RewardWeights
 from ..scoring.scorer import require_scorable
-from ..visible import clock, plural, visible
+from ..visible import clock, plural
 from .commands import FAILED, MACHINE_FAILED
 from .options import (
-    CanarySecondsOption,
+    CHOICE,
     FairOnlyOption,
     JsonOption,
-    MetricsPortOption,
     ProblemOption,
-    RayOption,
-    RaySlotsOption,
     one_problem,
+    options_as,
+    parameters_of,
     with_options,
     writable_folder,
 )
-from .show import EpisodePrinter, print_score
+from .show import EpisodePrinter, print_line, print_score, table_of_figures
 
 
 @with_options()
@@ -71,8 +67,8 @@ def run_command(
     if result.score is None:
         raise faults[-1]
     print_score(console, result.score, weights, of_text=chosen.asks_text)
-    console.print(f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", style="dim")
-    console.print(f"transcript: {result.transcript}", style="dim", soft_wrap=True, markup=False)
+    print_line(console, f"ended: {result.stop_reason} after {plural(result.turns, 'turn')}", "dim")
+    print_line(console, f"transcript: {result.transcript}", "dim")
     if json_:
         shown = result.model_dump(mode="json", include={"problem_id", "score", "stop_reason", "turns", "transcript"})
         print(json.dumps(shown | {"policy": config.policy}))
@@ -119,32 +115,25 @@ class EvaluationProgress:
         """After Ctrl-C, print what is saved and how to continue."""
         if self._folder is None:
             return
-        Console(stderr=True).print(
-            f"interrupted: {self._kept} of {self._total} episodes are saved in {self._folder}; the same command plays "
-            "the others",
-            style="yellow",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        saved = f"{self._kept} of {self._total} episodes are saved in {self._folder}"
+        print_line(Console(stderr=True), f"interrupted: {saved}; the same command plays the others", "yellow")
 
     def _left_out(self, problem: Problem, reason: str) -> None:
-        self._console.print(visible(f"left out: {problem.id}: {reason}"), style="yellow", markup=False, soft_wrap=True)
+        print_line(self._console, f"left out: {problem.id}: {reason}", "yellow")
 
     def _started(self, folder: Path | None, total: int, known: list[EpisodeResult]) -> None:
         self._folder, self._total, self._begun = folder, total, time.monotonic()
         self._done = self._kept = len(known)
         self._passed = sum(result.passed for result in known)
         if known:
-            self._console.print(f"{len(known)} of {total} episodes are saved already", style="dim")
+            print_line(self._console, f"{len(known)} of {total} episodes are saved already", "dim")
         if self._shown:
             self._progress.start()
         self._show()
 
     def _faulted(self, problem: Problem, sample: int, error: SandboxError) -> None:
         self._faults += 1
-        text = Text(visible(f"machine fault in {problem.id}, sample {sample}: {error}"), style="yellow")
-        self._console.print(text, soft_wrap=True)
+        print_line(self._console, f"machine fault in {problem.id}, sample {sample}: {error}", "yellow")
         self._show()
 
     def _finished(self, result: EpisodeResult) -> None:
@@ -164,7 +153,7 @@ def episode_observer(console: Console, progress: EvaluationProgress) -> Observer
 
     def finished(result: EpisodeResult) -> None:
         counted.finished(result)
-        console.print(visible(f"{result.problem_id}: {_verdict(result)}"), markup=False, highlight=False)
+        print_line(console, f"{result.problem_id}: {_verdict(result)}")
 
     return replace(
         EpisodePrinter(console).observer,
@@ -185,40 +174,34 @@ def _verdict(result: EpisodeResult) -> str:
 def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
     """Print the results as tables; `simulated`: the hidden tests were run."""
     if not simulated:
-        console.print("with these weights the hidden tests are not run, so no episode can pass", style="yellow")
+        print_line(console, "with these weights the hidden tests are not run, so no episode can pass", "yellow")
     print_rates(console, summary, "all rows: " if summary.noted else "")
     if summary.fair is not None and summary.fair.finished < summary.finished:
         print_rates(console, summary.fair, "fair rows: ")
     elif summary.noted:
         known = "none of these rows is" if summary.fair is None else "all of these rows are"
-        console.print(f"{known} known to be fair")
+        print_line(console, f"{known} known to be fair")
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
-        console.print(f"not passed, by cause: {causes}", markup=False)
+        print_line(console, f"not passed, by cause: {causes}")
     if summary.cost is not None:
         cost = summary.cost
         tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
         read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
-        console.print(
+        print_line(
+            console,
             f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
             f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
-            highlight=False,
         )
     if summary.oom_kills:
-        console.print(f"processes of agents that ran out of memory: {summary.oom_kills:,}", style="yellow")
+        print_line(console, f"processes of agents that ran out of memory: {summary.oom_kills:,}", "yellow")
     if (spent := summary.spent) is not None:
         price = "price unknown" if spent.cost is None else f"${spent.cost:,.4f}"
-        console.print(
-            f"in all: {spent.prompt_tokens:,} tokens read ({spent.cached_tokens:,} from a cache), "
-            f"{spent.output_tokens:,} written; {price}",
-            highlight=False,
-            markup=False,
-        )
+        read = f"{spent.prompt_tokens:,} tokens read ({spent.cached_tokens:,} from a cache)"
+        print_line(console, f"in all: {read}, {spent.output_tokens:,} written; {price}")
     if summary.retries or summary.faults:
-        console.print(
-            f"machine faults: {summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict",
-            style="yellow",
-        )
+        faults = f"{summary.retries} retried, {plural(summary.faults, 'episode')} left without a verdict"
+        print_line(console, f"machine faults: {faults}", "yellow")
 
 
 def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
@@ -226,15 +209,14 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
     if not found:
         return
     episodes = plural(len(found), "episode")
-    console.print(f"{episodes} failed only because of a demand that the task does not state:", style="yellow")
+    print_line(console, f"{episodes} failed only because of a demand that the task does not state:", "yellow")
     for episode in found:
-        line = f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}"
-        console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"  {episode.problem_id}, sample {episode.sample}: {episode.demand}: {episode.text}")
 
 
 def print_rates(console: Console, summary: Summary, of: str = "") -> None:
     """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
-    table = _table(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
+    table = table_of_figures(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
     for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
         for name, rates in group.items():
             if rates is not None:
@@ -243,33 +225,21 @@ def print_rates(console: Console, summary: Summary, of: str = "") -> None:
         table.add_section()
     console.print(table)
     if summary.pass_at:
-        passes = _table(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
+        passes = table_of_figures(f"{of}pass@k, unbiased, with 95 % intervals", "k", "pass@k", "interval", "problems")
         for k, found in summary.pass_at.items():
             passes.add_row(str(k), f"{found.value:.1%}", f"{found.low:.1%} – {found.high:.1%}", str(found.problems))
         console.print(passes)
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for name in columns:
-        table.add_column(name, justify="right" if name else "left")
-    return table
-
-
 @with_options(
-    *((ProblemOptions, name) for name in ("ids", "categories", "difficulties")),
-    *(
-        (EvaluationOptions, name)
-        for name in ("samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache")
-    ),
+    *parameters_of(ProblemOptions, *CHOICE),
+    *parameters_of(EvaluationOptions, "samples", "folder", "concurrency", "max_cost", "max_tokens_total", "cache"),
 )
+@options_as("cluster", ClusterOptions, parameters_of(ClusterOptions))
 def eval_command(
     config: EvaluationConfig,
+    cluster: ClusterOptions,
     fair_only: FairOnlyOption = False,
-    ray: RayOption = "",
-    ray_slots: RaySlotsOption = 0,
-    canary_seconds: CanarySecondsOption = CANARY_SECONDS,
-    metrics_port: MetricsPortOption = 0,
     json_: JsonOption = False,
 ) -> None:
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
@@ -286,42 +256,34 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
+    ray = cluster.ray_address
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
-        console.print(f"warning: {others}", style="yellow", markup=False, soft_wrap=True)
+        print_line(console, f"warning: {others}", "yellow")
     try:
         with contextlib.ExitStack() as stack:
             if ray:
-                stack.enter_context(
-                    using(runtime_at(ray, config.sandbox_limits, canary_seconds, ray_slots or config.concurrency))
-                )
-            if port := stack.enter_context(serving(metrics_port)):
-                console.print(f"metrics: http://127.0.0.1:{port}/metrics", style="dim")
+                slots = cluster.ray_slots or config.concurrency
+                stack.enter_context(using(runtime_at(ray, config.sandbox_limits, cluster.canary_seconds, slots)))
+            if port := stack.enter_context(serving(cluster.metrics_port)):
+                print_line(console, f"metrics: http://127.0.0.1:{port}/metrics", "dim")
             stack.enter_context(progress)
             evaluation = asyncio.run(evaluate(config, observer=observer))
     except KeyboardInterrupt:
         progress.print_how_to_continue()
         raise
     record, summary = evaluation.record, evaluation.summary
+    finished = f"{summary.finished} of {summary.episodes}"
     if record.samples > config.samples:
-        note = (
-            f"{evaluation.folder} was begun with {record.samples} episodes per problem: {summary.finished} of "
-            f"{summary.episodes} have a verdict, and all of them count"
-        )
-        console.print(note, style="dim")
+        begun = f"{evaluation.folder} was begun with {record.samples} episodes per problem"
+        print_line(console, f"{begun}: {finished} have a verdict, and all of them count", "dim")
     print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
     print_unstated(console, evaluation.unstated)
     report = "report.json" if record.samples == 1 else "composite_report.json"
-    note = f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}"
-    console.print(note, style="dim", soft_wrap=True, markup=False)
+    print_line(console, f"results: {evaluation.folder}; for the official reporter: {evaluation.folder}/{report}", "dim")
     if evaluation.stopped:
-        console.print(
-            f"stopped: {evaluation.stopped}; {summary.finished} of {summary.episodes} episodes have a verdict; the "
-            "same command with a higher limit plays the others",
-            style="yellow",
-            markup=False,
-            soft_wrap=True,
-        )
+        others = "the same command with a higher limit plays the others"
+        print_line(console, f"stopped: {evaluation.stopped}; {finished} episodes have a verdict; {others}", "yellow")
     if json_:
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         place["stopped"] = evaluation.stopped

@@ -15,7 +15,7 @@ from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
 from .problems import export_command as problems_export
-from .show import print_left_out, refuse_source, stderr_console
+from .show import print_left_out, print_line, refuse_source, stderr_console
 
 
 def export_command(
@@ -52,7 +52,7 @@ def export_command(
     if sources[0] == Path("harbor") and not sources[0].exists():
         if out is None or len(sources) != 2:
             raise UsageError("expected: rtl-agent-gym export harbor SOURCE --out FOLDER")
-        problems_export(str(sources[1]), out)
+        problems_export(source=str(sources[1]), out=out)
     config = ExportConfig(
         style=style,
         passed_only=not all_,
@@ -77,7 +77,7 @@ def export_command(
             raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
     note = f"{plural(written, 'line')} of {format}" + (f" in {out}" if out is not None else "")
-    stderr_console().print(note + (f"; left out: {reasons}" if reasons else ""), markup=False, soft_wrap=True)
+    print_line(stderr_console(), note + (f"; left out: {reasons}" if reasons else ""))
     print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)
 
@@ -127,7 +127,7 @@ def export_model_command(
     except ImportError as error:
         raise UsageError(f"packages are missing; pip install 'rtl-agent-gym[train,local]' ({error})") from error
     what = export_checkpoint(path, out, merge=merge)
-    stderr_console().print(f"{what} of {path} in {out}", markup=False, soft_wrap=True)
+    print_line(stderr_console(), f"{what} of {path} in {out}")
 
 
 def _checkpoint(source: str) -> str:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import ImageError, UsageError
+from ..options import SandboxKind
 from ..sandboxes import image, image_build, root_folder, root_image
 from ..sandboxes.choice import image_kind
 from ..sandboxes.daemon import ensure_daemon
@@ -22,7 +23,7 @@ from .options import JsonOption
 
 image_app = typer.Typer(help="The image with the simulators, for agents and hidden tests.")
 KindOption = Annotated[
-    Literal["auto", "docker", "podman", "namespaces", "apptainer"],
+    SandboxKind,
     typer.Option("--sandbox", help="Whose image: Docker's, or the root folder of sandboxes without a daemon."),
 ]
 

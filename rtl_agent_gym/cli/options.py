@@ -16,7 +16,6 @@ from pydantic.fields import FieldInfo
 from ..errors import UsageError
 from ..options import (
     WORKSPACES,
-    ClusterOptions,
     EpisodeRules,
     EvaluationOptions,
     Options,
@@ -40,16 +39,13 @@ FLAGS = {
 }
 """The names on the command line that are not the option's own."""
 
-_EVALUATION: tuple[tuple[type[Options], str], ...] = (
-    (SandboxOptions, "sandbox"),
-    (SandboxOptions, "sandbox_limits"),
-    (ProblemOptions, "problems"),
-    *((EvaluationOptions, name) for name in ("policy", "seed", "renderer", "reward")),
-)
-_EPISODE = (
-    "max_turns", "command_timeout", "harness_feedback", "judge", "harness_images", "harness_env", "harness_network",
-)  # fmt: skip
+PLAY = ("max_turns", "command_timeout", "harness_feedback")
+"""The rules of episodes that the commands have which play any."""
 _NOT_HERE = {"attempts", "request_timeout"}
+GRADING = ("judge", "harness_images", "harness_env", "harness_network")
+"""The rules of episodes that are about gradings."""
+CHOICE = ("ids", "categories", "difficulties")
+"""The options that choose problems."""
 
 
 def option(kind: type[Options], name: str) -> Any:
@@ -80,8 +76,6 @@ ProblemOption = Annotated[
     str | None, typer.Option("--problem", metavar="ID", help="Id of the problem; not needed where there is only one.")
 ]
 ProblemIdsOption = Annotated[list[str] | None, option(ProblemOptions, "ids")]
-CategoriesOption = Annotated[list[str] | None, option(ProblemOptions, "categories")]
-DifficultiesOption = Annotated[list[str] | None, option(ProblemOptions, "difficulties")]
 FairOnlyOption = Annotated[
     bool,
     typer.Option(
@@ -92,16 +86,6 @@ FairOnlyOption = Annotated[
 WeightsOption = Annotated[str, option(EvaluationOptions, "reward")]
 CacheOption = Annotated[bool, option(EvaluationOptions, "cache")]
 JudgeOption = Annotated[str | None, option(EpisodeRules, "judge")]
-HarnessImagesOption = Annotated[list[str] | None, option(EpisodeRules, "harness_images")]
-HarnessEnvOption = Annotated[Path | None, option(EpisodeRules, "harness_env")]
-HarnessNetworkOption = Annotated[str, option(EpisodeRules, "harness_network")]
-MaxTurnsOption = Annotated[int, option(EpisodeRules, "max_turns")]
-CommandTimeoutOption = Annotated[float, option(EpisodeRules, "command_timeout")]
-HarnessFeedbackOption = Annotated[int, option(EpisodeRules, "harness_feedback")]
-RayOption = Annotated[str, option(ClusterOptions, "ray_address")]
-RaySlotsOption = Annotated[int, option(ClusterOptions, "ray_slots")]
-CanarySecondsOption = Annotated[float, option(ClusterOptions, "canary_seconds")]
-MetricsPortOption = Annotated[int, option(ClusterOptions, "metrics_port")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="End with one line of JSON on stdout; everything else goes to stderr.")
 ]
@@ -112,63 +96,88 @@ EnvOption = Annotated[
 ]
 
 
-def with_options(*more: tuple[type[Options], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function of an `EvaluationConfig` as a command with the options that set it.
-
-    Args:
-        more: Other options of an evaluation, by their class in the tree and their name.
-    """
-    from ..episodes.rules import EpisodeConfig
-    from ..evaluation import EvaluationConfig
-    from ..policies import ModelOptions
-
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    options: dict[type[Options], list[tuple[type[Options], str]]] = {
-        EvaluationConfig: [*_EVALUATION, *more],
-        EpisodeConfig: [(EpisodeRules, name) for name in _EPISODE],
-        ModelOptions: [(PolicyOptions, name) for name in PolicyOptions.model_fields if name not in _NOT_HERE],
-    }
-    parameters = [inspect.Parameter("env", keyword, default="agentic", annotation=EnvOption)] + [
+def parameters_of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
+    """Options of a class of the tree as parameters of a command; all of them, if none is named."""
+    return [
         inspect.Parameter(
             name,
-            keyword,
-            default=None if isinstance(kind.model_fields[name].default, tuple) else kind.model_fields[name].default,
-            annotation=Annotated[_type(kind.model_fields[name]), option(kind, name)],
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if isinstance(field.default, tuple) else field.default,
+            annotation=Annotated[_type(field), option(kind, name)],
         )
-        for chosen in options.values()
-        for kind, name in chosen
+        for name, field in kind.model_fields.items()
+        if not names or name in names
     ]
+
+
+def options_as(
+    name: str, make: Callable[..., Any], options: list[inspect.Parameter], *more: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function as a command that has options in place of a parameter.
+
+    Args:
+        name: The parameter.
+        make: Makes its value of the options.
+        options: The options, as `parameters_of` gives them.
+        more: Other parameters of the function that `make` gets, too.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def call(env: str, **given: Any) -> None:
-            values = {config: {name: given.pop(name) for _, name in chosen} for config, chosen in options.items()}
-            workspace = WORKSPACES[env.replace("-", "_")]
-            episode = EpisodeConfig(workspace=workspace, **values[EpisodeConfig])
-            model = ModelOptions(**values[ModelOptions])
-            command(EvaluationConfig(episode=episode, model=model, **values[EvaluationConfig]), **given)
+        def call(**given: Any) -> None:
+            values = {choice.name: given.pop(choice.name, choice.default) for choice in options}
+            command(**given, **{name: make(**values, **{other: given[other] for other in more})})
 
         hints = get_type_hints(command, include_extras=True)
-        _, *own = inspect.signature(command).parameters.values()  # the first is the configuration
-        every = parameters + [found.replace(kind=keyword, annotation=hints[found.name]) for found in own]
-        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        call.__annotations__ = {found.name: found.annotation for found in every}
+        own = [found for found in inspect.signature(command).parameters.values() if found.name != name]
+        keyword = [found.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[found.name]) for found in own]
+        call.__signature__ = inspect.Signature([*options, *keyword])  # type: ignore[attr-defined]
+        call.__annotations__ = {found.name: found.annotation for found in [*options, *keyword]}
         return call
 
     return decorate
 
 
-def chosen_problems(
-    source: str,
-    ids: list[str] | None,
-    categories: list[str] | None,
-    difficulties: list[str] | None,
-    *,
-    fair_only: bool,
-) -> list[Problem]:
-    """The problems of a source that match the options; an empty list of values is no filter. Raises `UsageError`."""
-    filters = {"ids": ids or None, "categories": categories or None, "difficulties": difficulties or None}
-    return load_problems(source, rows="fair" if fair_only else "all", **filters)
+_EVALUATION = [
+    *parameters_of(SandboxOptions, "sandbox", "sandbox_limits"),
+    *parameters_of(ProblemOptions, "problems"),
+    *parameters_of(EvaluationOptions, "policy", "seed", "renderer", "reward"),
+]
+
+
+def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a function of `config`, an `EvaluationConfig`, as a command with the options that set it.
+
+    Args:
+        more: Other options of an evaluation.
+    """
+    from ..episodes.rules import EpisodeConfig
+    from ..evaluation import EvaluationConfig
+    from ..policies import ModelOptions
+
+    env = inspect.Parameter("env", inspect.Parameter.KEYWORD_ONLY, default="agentic", annotation=EnvOption)
+    evaluation, episode = [*_EVALUATION, *more], parameters_of(EpisodeRules, *PLAY, *GRADING)
+    model = parameters_of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
+
+    def make(env: str, **given: Any) -> EvaluationConfig:
+        def values(options: list[inspect.Parameter]) -> dict[str, Any]:
+            return {choice.name: given[choice.name] for choice in options}
+
+        rules = EpisodeConfig(workspace=WORKSPACES[env.replace("-", "_")], **values(episode))
+        return EvaluationConfig(episode=rules, model=ModelOptions(**values(model)), **values(evaluation))
+
+    return options_as("config", make, [env, *evaluation, *episode, *model])
+
+
+def with_problems(command: Callable[..., None]) -> Callable[..., None]:
+    """Decorate a function of `problems` as a command with the options that choose them from its `source`."""
+    fair = inspect.Parameter("fair_only", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=FairOnlyOption)
+
+    def make(source: str, fair_only: bool, **filters: list[str] | None) -> list[Problem]:
+        chosen: dict[str, Any] = {name: values or None for name, values in filters.items()}
+        return load_problems(source, rows="fair" if fair_only else "all", **chosen)
+
+    return options_as("problems", make, [*parameters_of(ProblemOptions, *CHOICE), fair], "source")(command)
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
-from rich.text import Text
 
 from ..errors import ProblemError, UsageError
+from ..evaluation.viewer import plain
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -27,16 +27,7 @@ from ..problems.paths import ANSWER_FILE
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
-from .options import (
-    CategoriesOption,
-    DifficultiesOption,
-    FairOnlyOption,
-    JsonOption,
-    ProblemIdsOption,
-    ProblemsOption,
-    chosen_problems,
-    writable_folder,
-)
+from .options import JsonOption, ProblemIdsOption, ProblemsOption, with_problems, writable_folder
 from .problems_derived import (
     OutOption,
     check_out,
@@ -46,6 +37,7 @@ from .problems_derived import (
     verify_command,
     write_rows,
 )
+from .show import print_line
 
 problems_app = typer.Typer(no_args_is_help=True, help="List, show, check, generate, mutate and export problems.")
 problems_app.command("strength")(strength_command)
@@ -58,16 +50,9 @@ _NARROW = 72
 
 
 @problems_app.command("list")
-def list_command(
-    source: ProblemsOption = "bundled",
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
-    as_json: JsonOption = False,
-) -> None:
+@with_problems
+def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as_json: JsonOption = False) -> None:
     """List the problems of a source."""
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     if as_json:
         typer.echo(json.dumps([_summary(problem) for problem in problems]))
         return
@@ -83,14 +68,14 @@ def list_command(
             cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
             scorable = "yes" if unscorable is None else f"no: {unscorable}"
             table.add_row(
-                *map(_plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
+                *map(plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
             )
             continue
-        console.print(_plain(problem.id), style="bold", soft_wrap=True)
+        print_line(console, problem.id, "bold")
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
         facts += [text for of in _KNOWN.values() if (text := of(problem))]
-        console.print(Padding(_plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
+        console.print(Padding(plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
     if console.width >= _NARROW:
         console.print(table)
     console.print(plural(len(problems), "problem"))
@@ -116,18 +101,18 @@ def show_command(
         typer.echo(json.dumps(_summary(problem) | head | parts))
         return
     console = _console()
-    console.print(_plain(f"{problem.id}  {_category(problem)}, {problem.difficulty}"), style="bold")
+    print_line(console, f"{problem.id}  {_category(problem)}, {problem.difficulty}", "bold")
     if (missing := missing_here(problem)) is not None:
-        console.print(_plain(f"cannot be scored: {missing}"), style="yellow")
-    console.print(_plain("targets: " + (", ".join(problem.targets) or "none")))
+        print_line(console, f"cannot be scored: {missing}", "yellow")
+    print_line(console, "targets: " + (", ".join(problem.targets) or "none"))
     for line in note_lines(problem):
-        console.print(_plain(line), soft_wrap=True)
+        print_line(console, line)
     console.rule("prompt")
-    console.print(_plain(problem.prompt), soft_wrap=True)
+    print_line(console, problem.prompt)
     for name, files in parts.items():
         for path, text in sorted(files.items()):
-            console.rule(_plain(f"{name}: {path}"))
-            console.print(_plain(text), soft_wrap=True)
+            console.rule(plain(f"{name}: {path}"))
+            print_line(console, text)
 
 
 @problems_app.command("validate")
@@ -158,9 +143,9 @@ def validate_command(
     else:
         console = _console()
         for finding in findings:
-            console.print(_plain(finding["text"]), style="red", soft_wrap=True)
+            print_line(console, finding["text"], "red")
         for problem_id, reason in unscorable.items():
-            console.print(_plain(f"{problem_id}: cannot be scored here: {reason}"), style="yellow", soft_wrap=True)
+            print_line(console, f"{problem_id}: cannot be scored here: {reason}", "yellow")
         console.print(f"{plural(len(problems), 'problem')}, {plural(len(findings), 'finding')}")
     if findings:
         raise typer.Exit(1)
@@ -181,7 +166,9 @@ def generate_command(
 
 
 @problems_app.command("export")
+@with_problems
 def export_command(
+    problems: list[Problem],
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems; 'bundled' for ours.")
     ],
@@ -193,17 +180,12 @@ def export_command(
             metavar="NAME", help="The simulation image, where it is run; by default its name on this machine."
         ),
     ] = None,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
 ) -> None:
     """Write problems as tasks of another framework. Exits 1 when none of them can be written."""
     from ..integrations.harbor.tasks import write_task
     from ..sandboxes.image import image_tag
     from ..scoring.scorer import why_unscorable
 
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     writable_folder(out, "--out")
     written = 0
     for problem in problems:
@@ -274,10 +256,6 @@ _KNOWN = {"rating": _rating, "strength": _strength}
 
 def _category(problem: Problem) -> str:
     return f"{category_name(problem.category)} {CATEGORIES.get(problem.category, '')}".rstrip()
-
-
-def _plain(text: str) -> Text:
-    return Text(visible(text.replace("\r\n", "\n")))
 
 
 def _console() -> Console:

@@ -16,8 +16,6 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 from rich.syntax import Syntax
-from rich.table import Table
-from rich.text import Text
 
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
@@ -30,18 +28,8 @@ from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural, visible
-from .options import (
-    CacheOption,
-    CategoriesOption,
-    DifficultiesOption,
-    FairOnlyOption,
-    JsonOption,
-    ProblemIdsOption,
-    ProblemsOption,
-    chosen_problems,
-    writable_folder,
-)
-from .show import print_left_out, progress_bar, refuse_source, stderr_console
+from .options import CacheOption, JsonOption, ProblemsOption, with_problems, writable_folder
+from .show import print_left_out, print_line, progress_bar, refuse_source, stderr_console, table_of_figures
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -70,10 +58,10 @@ CountOption = Annotated[
 ]
 
 
+@with_problems
 def strength_command(
+    problems: list[Problem],
     source: ProblemsOption = "bundled",
-    ids: ProblemIdsOption = None,
-    fair_only: FairOnlyOption = False,
     limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
     seed: SeedOption = 0,
     designs: DesignsOption = None,
@@ -86,7 +74,7 @@ def strength_command(
     Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
     those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
     """
-    problems = _with_designs(chosen_problems(source, ids, None, None, fair_only=fair_only), designs)
+    problems = _with_designs(problems, designs)
     if not any(problem.golden for problem in problems):
         raise UsageError(f"{source}: none of these problems has a reference solution; give designs with --designs DIR")
     console = Console(stderr=json_, highlight=False)
@@ -102,7 +90,7 @@ def strength_command(
                 except UsageError as error:  # no reference solution, or its own tests reject it
                     if len(problems) == 1:
                         raise
-                    console.print(Text(visible(f"left out: {error}")), style="yellow", soft_wrap=True)
+                    print_line(console, f"left out: {error}", "yellow")
                 else:
                     print_strength(console, found[-1])
                 progress.advance(progress.task_ids[0])
@@ -114,7 +102,9 @@ def strength_command(
         typer.echo(json.dumps(rows))
 
 
+@with_problems
 def mutate_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many problems.")] = 100,
@@ -126,10 +116,6 @@ def mutate_command(
             "how many fail, or that the simulation does not end."
         ),
     ] = "symptom",
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
@@ -140,8 +126,7 @@ def mutate_command(
     in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
     names the same problems for every command, if no option but these three was given.
     """
-    chosen = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
-    problems = _with_designs(chosen, designs)
+    problems = _with_designs(problems, designs)
     check_out(out, source)
     options = MutantOptions(count=count, seed=seed, hint=hint)
     console = stderr_console()
@@ -195,7 +180,7 @@ def work_is_kept() -> Iterator[None]:
         yield
     except asyncio.CancelledError:
         note = "what was found out so far is kept: the same command continues from there"
-        stderr_console().print(f"interrupted; {note}", style="yellow", soft_wrap=True)
+        print_line(stderr_console(), f"interrupted; {note}", "yellow")
         raise
 
 
@@ -226,9 +211,8 @@ def _proof(derived: Derived) -> dict[str, Any]:
 def print_strength(console: Console, strength: Strength) -> None:
     """Print the table of a problem's operators, and its survivors as diffs."""
     graded = plural(sum(strength.total.model_dump().values()), "mutant")
-    table = Table(title=f"{strength.problem_id}: {graded} of {strength.mutants}", title_justify="left")
-    for heading in ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength"):
-        table.add_column(heading, justify="left" if heading == "operator" else "right")
+    columns = ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength")
+    table = table_of_figures(f"{strength.problem_id}: {graded} of {strength.mutants}", *columns)
     for name, count in strength.operators.items():
         table.add_row(name, *_cells(count))
     table.add_section()
@@ -239,7 +223,7 @@ def print_strength(console: Console, strength: Strength) -> None:
             meaning = _MEANING[survivor["equivalence"] or "unknown"].format(steps=survivor["steps"])
             why = f" ({survivor['why']})" if survivor["why"] else ""
             head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
-            console.print(Text(visible(head)), style="yellow", soft_wrap=True)
+            print_line(console, head, "yellow")
             console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
 
 
@@ -275,7 +259,9 @@ def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         raise cannot_write("--out", out, error) from error
 
 
+@with_problems
 def optimize_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     goal: Annotated[
@@ -284,10 +270,6 @@ def optimize_command(
     ] = "any",
     count: CountOption = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw of wastes.")] = 0,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -299,7 +281,6 @@ def optimize_command(
     """
     from ..sources.making import OptimizationMaker
 
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = OptimizeOptions(goal=goal, count=count, seed=seed)
 
     def proof(case: WastefulCase, known: Measured) -> dict[str, Any]:
@@ -314,7 +295,9 @@ def optimize_command(
     _write_made(OptimizationMaker, source, problems, options, out, proof, workers, cache)
 
 
+@with_problems
 def verify_command(
+    problems: list[Problem],
     source: SourceArgument,
     out: OutOption,
     kind: Annotated[
@@ -330,10 +313,6 @@ def verify_command(
     coverage: Annotated[
         bool, typer.Option("--coverage", help="Measure the coverage of testbenches, by Verilator (kind stimulus).")
     ] = False,
-    ids: ProblemIdsOption = None,
-    categories: CategoriesOption = None,
-    difficulties: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -347,7 +326,6 @@ def verify_command(
 
     if coverage and kind != "stimulus":
         raise UsageError(f"--coverage is for testbenches: leave out --kind {kind}")
-    problems = chosen_problems(source, ids, categories, difficulties, fair_only=fair_only)
     options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants, coverage=coverage)
 
     def proof(case: Case, known: Findings) -> dict[str, Any]:

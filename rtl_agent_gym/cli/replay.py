@@ -15,16 +15,18 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.text import Text
 
+from ..episodes.runtime import acquire
 from ..errors import UsageError
 from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
-from ..policies.judge import ChatJudge, make_judge
 from ..problems import Problem, load_problems
 from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
+from ..scoring.options import GradingOptions
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural, visible
 from .options import JsonOption, JudgeOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
+from .show import print_line
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -82,16 +84,14 @@ def replay_command(
 
 
 async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -> Replay:
-    rater = make_judge(judge) if judge is not None else recorded_judge(transcript)
+    rater = recorded_judge(transcript) if judge is None else judge
+    lease = acquire()
     try:
-        async with (
-            make_provider() as provider,
-            Scorer(provider, weights=recorded_weights(transcript), judge=rater) as scorer,
-        ):
-            report = await replay(transcript, problem, provider=provider, grader=scorer)
+        options = GradingOptions(rater)
+        scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
+        report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
     finally:
-        if isinstance(rater, ChatJudge):
-            await rater.close()
+        await lease.release()
     if isinstance(rater, RecordedJudge):
         report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge asks one)")
     return report
@@ -108,20 +108,19 @@ async def _open_shell(transcript: Transcript, problem: Problem, turn: int, conso
         # first, whose background jobs continue.
         await sandbox.run(_SAVE_STATE)
         console.rule(Text(f"before turn {turn}"))
-        console.print("leave with exit or Ctrl-D", style="dim")
+        print_line(console, "leave with exit or Ctrl-D", "dim")
         second_shell = "bash", "-c", f"exec bash --rcfile {shlex.quote(_STATE)} -i"
         await attach_terminal(sandbox, *second_shell)
 
 
 def _print_differences(report: Replay, console: Console) -> None:
     for note in report.notes:
-        console.print(f"note: {visible(note)}", style="yellow", markup=False, soft_wrap=True)
+        print_line(console, f"note: {note}", "yellow")
     if (found := report.divergence) is None:
         return
     place = "the score" if found.turn is None else f"turn {found.turn} ({found.what})"
     console.print(f"[bold red]diverged[/] at {place}:", highlight=False)
-    diff = visible(found.diff)
     if console.is_terminal:
-        console.print(Syntax(diff, "diff", background_color="default", word_wrap=True))
+        console.print(Syntax(visible(found.diff), "diff", background_color="default", word_wrap=True))
     else:
-        console.print(diff, markup=False, highlight=False, soft_wrap=True)
+        print_line(console, found.diff)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,26 +13,26 @@ import typer
 from rich.console import Console
 
 from .. import strict_json
+from ..episodes.rules import EpisodeConfig
+from ..episodes.runtime import acquire
 from ..errors import UsageError
-from ..options import LONGEST_TIMEOUT
-from ..policies.judge import NamedJudges
+from ..options import LONGEST_TIMEOUT, EpisodeRules
 from ..problems import Problem, find_problem, load_problems
-from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, graded_folders
-from ..sandboxes.choice import make_provider
-from ..scoring import TIME_LIMIT, RewardWeights, Score, ScoreCache, Scorer
-from ..scoring.options import GradingOptions, HarnessOptions
+from ..problems.paths import ANSWER_FILE, graded_folders
+from ..scoring import TIME_LIMIT, RewardWeights, Score
+from ..scoring.cache import default_cache_dir
+from ..scoring.options import GradingOptions
 from ..scoring.scorer import require_scorable
 from ..visible import visible
 from .options import (
+    GRADING,
     CacheOption,
-    HarnessEnvOption,
-    HarnessImagesOption,
-    HarnessNetworkOption,
-    JudgeOption,
     ProblemOption,
     ProblemsOption,
     WeightsOption,
     one_problem,
+    options_as,
+    parameters_of,
 )
 from .show import print_score, progress_bar
 
@@ -44,7 +43,9 @@ Candidate = tuple[Problem, dict[str, str | bytes]]
 """Files to grade, after their problem."""
 
 
+@options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *GRADING))
 def score_command(
+    rules: EpisodeConfig,
     problems: ProblemsOption = "bundled",
     problem: ProblemOption = None,
     files: Annotated[
@@ -63,10 +64,6 @@ def score_command(
     ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
-    judge: JudgeOption = None,
-    harness_images: HarnessImagesOption = None,
-    harness_env: HarnessEnvOption = None,
-    harness_network: HarnessNetworkOption = "",
     json_: Annotated[
         bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one for each.")
     ] = False,
@@ -87,11 +84,12 @@ def score_command(
         batch = list(read_candidates(candidates, load_problems(problems), problem))
         if not batch:
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
-    options = GradingOptions(judge, HarnessOptions.read(harness_images or (), harness_env, harness_network))
+    options = rules.grading
     for distinct in {candidate.id: candidate for candidate, _ in batch}.values():
         require_scorable(distinct, options)
     console = Console(stderr=json_ or candidates is not None)
-    scores = asyncio.run(_grade(batch, wanted, timeout, workers, ScoreCache() if cache else None, options, console))
+    gradings = default_cache_dir() if cache else None
+    scores = asyncio.run(_grade(batch, wanted, timeout, workers, gradings, options, console))
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
         if candidates is None:
             print_score(console, score, wanted, of_text=graded.asks_text)
@@ -109,23 +107,15 @@ async def _grade(
     weights: RewardWeights,
     timeout: float,
     workers: int,
-    cache: ScoreCache | None,
+    cache: Path | None,
     options: GradingOptions,
     console: Console,
 ) -> list[Score]:
-    turn = asyncio.Semaphore(workers)
-    with progress_bar(console, "grading", len(batch)) as progress:
-        waiting = workers if len(batch) > workers else 0
-        judges = NamedJudges()
-        judge = judges.judge_of(options)
-        async with (
-            AsyncExitStack() as owned,
-            make_provider() as provider,
-            Scorer(
-                provider, weights=weights, cache=cache, waiting=waiting, judge=judge, harness=options.harness
-            ) as scorer,
-        ):
-            owned.push_async_callback(judges.close)
+    turn, lease = asyncio.Semaphore(workers), acquire()
+    waiting = workers if len(batch) > workers else 0
+    try:
+        scorer = lease.runtime.scorer(weights, cache, waiting=waiting, options=options)
+        with progress_bar(console, "grading", len(batch)) as progress:
 
             async def grade(candidate: Candidate) -> Score:
                 async with turn:
@@ -135,20 +125,22 @@ async def _grade(
 
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(grade(candidate)) for candidate in batch]
-            return [task.result() for task in tasks]
+        return [task.result() for task in tasks]
+    finally:
+        await lease.release()
 
 
-def read_folder(folder: Path, problem: Problem | None = None) -> Iterator[tuple[str, bytes]]:
-    """The regular files below a work folder; links are not followed. Files that are not graded have no content.
+def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
+    """The regular files below a problem's work folder; links are not followed.
 
-    Which these are depends on the problem; without one, they are those outside rtl/, verif/ and docs/.
+    Files that are not graded have no content.
 
     Raises:
         UsageError: There is no such folder, or it is too large.
     """
     if not folder.is_dir():
         raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")
-    total, graded = 0, {*AGENT_FOLDERS} if problem is None else {*graded_folders(problem), ANSWER_FILE}
+    total, graded = 0, {*graded_folders(problem), ANSWER_FILE}
 
     def refuse(error: OSError) -> NoReturn:
         raise UsageError(f"--files {error.filename}: cannot be read: {error.strerror}") from error

@@ -10,31 +10,21 @@ import typer
 
 from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
+from ..options import EpisodeRules
+from ..problems import Problem
 from ..scoring import RewardWeights
 from ..scoring.scorer import scorable
 from ..visible import plural
-from .options import (
-    CategoriesOption,
-    CommandTimeoutOption,
-    DifficultiesOption,
-    FairOnlyOption,
-    HarnessFeedbackOption,
-    MaxTurnsOption,
-    ProblemIdsOption,
-    ProblemsOption,
-    WeightsOption,
-    chosen_problems,
-    writable_folder,
-)
-from .show import stderr_console
+from .options import PLAY, ProblemsOption, WeightsOption, options_as, parameters_of, with_problems, writable_folder
+from .show import print_line, stderr_console
 
 
+@with_problems
+@options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *PLAY))
 def serve_command(
-    problems: ProblemsOption = "bundled",
-    problem: ProblemIdsOption = None,
-    category: CategoriesOption = None,
-    difficulty: DifficultiesOption = None,
-    fair_only: FairOnlyOption = False,
+    problems: list[Problem],
+    rules: EpisodeConfig,
+    source: ProblemsOption = "bundled",
     host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
         "127.0.0.1"
     ),
@@ -50,9 +40,6 @@ def serve_command(
     idle_seconds: Annotated[
         float, typer.Option(min=0, help="Seconds without a message after which a connection is closed; 0: never.")
     ] = 3600.0,
-    max_turns: MaxTurnsOption = 50,
-    command_timeout: CommandTimeoutOption = 30.0,
-    harness_feedback: HarnessFeedbackOption = 0,
     weights: WeightsOption = "default",
     transcript_dir: Annotated[
         Path | None, typer.Option(help="Folder for transcripts; none are written without it.")
@@ -64,21 +51,14 @@ def serve_command(
     except ImportError as error:
         raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
     console = stderr_console()
-    found = chosen_problems(problems, problem, category, difficulty, fair_only=fair_only)
-    kept, left = scorable(found, problems, texts=False)
+    kept, left = scorable(problems, source, texts=False)
     if left:
-        console.print(f"left out, as they cannot be scored here: {plural(len(left), 'problem')}", markup=False)
+        print_line(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
     if transcript_dir is not None:
         writable_folder(transcript_dir, "--transcript-dir")
-    rules = EpisodeConfig(
-        max_turns=max_turns,
-        command_timeout=command_timeout,
-        harness_feedback=harness_feedback,
-        transcript_dir=transcript_dir,
-    )
     config = ServerConfig(
         kept,
-        rules,
+        rules.with_options(transcript_dir=transcript_dir),
         RewardWeights.preset(weights),
         host=host,
         port=port,
@@ -88,6 +68,6 @@ def serve_command(
     )
 
     def ready(url: str) -> None:
-        console.print(f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)", markup=False, soft_wrap=True)
+        print_line(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)")
 
     asyncio.run(serve(config, ready))

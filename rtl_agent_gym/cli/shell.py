@@ -19,9 +19,8 @@ from ..sandboxes import Process, Sandbox
 from ..sandboxes.choice import make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.score import Score
-from ..visible import visible
 from .options import ProblemOption, ProblemsOption, one_problem
-from .show import print_score
+from .show import print_line, print_score
 
 _IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
 """A program that runs a command in a new terminal, and passes on its own stdin and the terminal's output."""
@@ -44,7 +43,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
             Episode(chosen, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode,
         ):
             await episode.start()
-            console.print(visible(chosen.prompt), markup=False)
+            print_line(console, chosen.prompt)
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
             await attach_terminal(episode.sandbox, "bash")
             with console.status("scoring"):

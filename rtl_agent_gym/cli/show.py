@@ -7,23 +7,22 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from rich.text import Text
 
 from ..episodes.episode import Opening, Turn
 from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
-from ..evaluation.outcome import STAGES
-from ..evaluation.viewer import command_status, first_lines
+from ..evaluation.viewer import command_status, first_lines, plain, score_parts
 from ..policies import Completion
 from ..scoring import RewardWeights
-from ..scoring.score import MEASURED_STAGES, Score
+from ..scoring.score import Score
 from ..scoring.texts import NOT_OF_TEXTS
-from ..visible import VisibleStream, visible
+from ..visible import VisibleStream
 
 SHOWN_COMMAND_LINES = 30
 
@@ -42,7 +41,7 @@ class EpisodePrinter:
 
     def opening(self, opening: Opening) -> None:
         """Print the task."""
-        self.console.print(Panel(Text(visible(opening.user)), title="task", border_style="cyan"))
+        self.console.print(Panel(plain(opening.user), title="task", border_style="cyan"))
 
     def completion(self, number: int, completion: Completion) -> None:
         """Print the model's turn."""
@@ -60,35 +59,40 @@ class EpisodePrinter:
         for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True):
             self.console.print(command_status(command_record(*ran)))
         if turn.action.kind == "malformed":
-            self.console.print(Text(visible(turn.observation)), style="yellow")
+            self.console.print(plain(turn.observation), style="yellow")
 
 
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
     """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
     most = weights.format + weights.tests if of_text else weights.most
-    shown = [name for name in (*STAGES, "tests") if not of_text or name not in NOT_OF_TEXTS]
-    table = Table(title="score", title_justify="left")
-    table.add_column("part")
-    table.add_column("measured", justify="right")
-    table.add_column("weight", justify="right")
-    for name in shown:
-        weight = getattr(weights, name)
-        measured = f"{score.tests_passed}/{score.tests_total}" if name == "tests" else f"{getattr(score, name):.2f}"
-        table.add_row(name, measured, f"{weight:g}" if weight else "–")
-    for name in MEASURED_STAGES:
-        if name in score.measures:
+    table = table_of_figures("score", "part", "measured", "weight")
+    for name, measured in score_parts(score).items():
+        if not of_text or name not in NOT_OF_TEXTS:
             weight = getattr(weights, name, 0.0)
-            table.add_row(name, f"{getattr(score, name):.2f}", f"{weight:g}" if weight else "–")
+            table.add_row(name, measured, f"{weight:g}" if weight else "–")
     table.add_section()
     table.add_row("reward", f"[bold]{score.reward:.3f}[/]", f"{most:g}")
     table.add_row("verdict", "[green]passed[/]" if score.passed else "[red]failed[/]", "")
     console.print(table)
     if score.reason:
-        console.print(Text(visible(score.reason)))
+        console.print(plain(score.reason))
     for violation in score.violations:
-        console.print(Text(visible(f"violation: {violation}")), style="red")
+        print_line(console, f"violation: {violation}", "red")
     for line in score.left_out:
-        console.print(Text(visible(f"not counted: {line}")), style="dim", soft_wrap=True)
+        print_line(console, f"not counted: {line}", "dim")
+
+
+def table_of_figures(title: str, *columns: str) -> Table:
+    """A table with names in its first column and figures in the others."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, justify="right" if number else "left")
+    return table
+
+
+def print_line(console: Console, text: str, style: str = "") -> None:
+    """Print a text as `plain` shows it, not folded."""
+    console.print(plain(text), style=style, soft_wrap=True)
 
 
 def stderr_console() -> Console:
@@ -107,7 +111,7 @@ def progress_bar(console: Console, what: str, total: int) -> Progress:
 def print_left_out(sentences: Sequence[str]) -> None:
     """Print on stderr why files were left out, one line each."""
     for sentence in sentences:
-        stderr_console().print(Text(f"left out: {visible(sentence)}"), style="yellow", soft_wrap=True)
+        print_line(stderr_console(), f"left out: {sentence}", "yellow")
 
 
 def refuse_source(out: Path, sources: Iterable[Path], what: str = "transcripts that are read") -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -11,14 +10,6 @@ from typer.core import TyperCommand
 from ..demo.jobs import preview, train, train_sft
 from ..training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from .options import JsonOption
-
-
-class Recipe(StrEnum):
-    """The training method."""
-
-    distill = "distill"
-    rl = "rl"
-    sft = "sft"
 
 
 class TrainCommand(TyperCommand):
@@ -35,9 +26,9 @@ COMMAND_CLASS = TrainCommand
 
 def train_command(
     recipe: Annotated[
-        Recipe,
+        Literal["distill", "rl", "sft"],
         typer.Argument(help="distill: from a teacher. rl: from the reward alone. sft: imitate recorded episodes."),
-    ] = Recipe.distill,
+    ] = "distill",
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
     ] = None,
@@ -51,13 +42,14 @@ def train_command(
 
     Without TINKER_API_KEY and base_url= it trains a small model, which is in the package, on this machine.
     """
+    supervised, rl = recipe == "sft", recipe == "rl"
     if list_options:
-        print(describe_options(kind=SftOptions if recipe is Recipe.sft else TrainOptions))
+        print(describe_options(kind=SftOptions if supervised else TrainOptions))
         return
     given = split_arguments(options or [])
     if dry_run:
-        print(preview(given, rl=recipe is Recipe.rl, supervised=recipe is Recipe.sft))
+        print(preview(given, rl=rl, supervised=supervised))
         return
-    outcome = train_sft(given) if recipe is Recipe.sft else train(given, rl=recipe is Recipe.rl)
+    outcome = train_sft(given) if supervised else train(given, rl=rl)
     if json_:
         print(outcome.summary_line())

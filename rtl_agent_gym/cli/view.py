@@ -19,7 +19,7 @@ from ..evaluation.report.page import can_draw
 from ..evaluation.viewer import print_episode, print_list, serving, write_page
 from ..visible import plural
 from .options import JsonOption, OpenOption
-from .show import print_left_out, refuse_source, stderr_console
+from .show import print_left_out, print_line, refuse_source, stderr_console
 
 LINES = 60
 
@@ -74,12 +74,12 @@ def _write(source: Path, out: Path) -> None:
     shown = track(files, "reading episodes", console=console, transient=True, disable=not console.is_terminal)
     write_page(shown, out, title=source.name, unreadable=unreadable)
     print_left_out(unreadable)
-    console.print(f"{plural(len(files) - len(unreadable), 'episode')} in {out}", markup=False, soft_wrap=True)
+    print_line(console, f"{plural(len(files) - len(unreadable), 'episode')} in {out}")
 
 
 def _serve(source: Path, port: int, browser: bool) -> None:
     with serving(source, port) as server:
-        stderr_console().print(f"episodes of {source} at {server.url} (Ctrl-C ends)", markup=False, soft_wrap=True)
+        print_line(stderr_console(), f"episodes of {source} at {server.url} (Ctrl-C ends)")
         if browser:
             webbrowser.open(server.url)
         with contextlib.suppress(KeyboardInterrupt):
@@ -105,8 +105,8 @@ def report_command(
         page = write_report(runs, out, unreadable)
     print_left_out(unreadable)
     if not can_draw():
-        console.print("without plots: they need matplotlib (pip install matplotlib)", markup=False)
-    console.print(f"report: {page} (and {page.with_suffix('.md').name})", markup=False, soft_wrap=True)
+        print_line(console, "without plots: they need matplotlib (pip install matplotlib)")
+    print_line(console, f"report: {page} (and {page.with_suffix('.md').name})")
     if json_:
         print(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))
     if browser:

@@ -44,7 +44,7 @@ from ..policies.judge import NamedJudges, make_judge
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
-from ..problems.notes import Note
+from ..problems.notes import Note, note_of
 from ..renderers import Renderer, renderer_named
 from ..retries import EPISODE
 from ..sandboxes import SandboxProvider
@@ -56,7 +56,7 @@ from ..scoring.compose import HarnessImages, read_services
 from ..scoring.judging import rate
 from ..scoring.scorer import scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
-from .fairness import Unstated, find_unstated, notes_for
+from .fairness import Unstated, find_unstated
 from .outcome import EpisodeResult, Summary, episode_seed, summarise
 from .play import Observer, play, rules_for
 from .results import ResultsFile, read_spending, write_official
@@ -179,7 +179,7 @@ async def evaluate(
 
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
     """The evaluation with all results; writes its summary and the official files."""
-    notes = notes_for(run.problems)
+    notes = {problem.id: note for problem in run.problems if (note := note_of(problem)) is not None}
     if (file := run.file) is None:
         return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped, notes)
     found = [result for result in run.done.values() if result.problem_id in file.record.digests]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import TranscriptError
-from ..problems import Problem
-from ..problems.notes import Note, note_of
+from ..problems.notes import Note
 from ..transcripts import read_transcript
 from .outcome import EpisodeResult
 
@@ -31,11 +30,6 @@ class Unstated:
     """`Statement.name` of the demand."""
     text: str
     """The demand in words."""
-
-
-def notes_for(problems: Iterable[Problem]) -> dict[str, Note]:
-    """The notes of the problems that have a note, by id."""
-    return {problem.id: note for problem in problems if (note := note_of(problem)) is not None}
 
 
 def find_unstated(

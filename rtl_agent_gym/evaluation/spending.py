@@ -38,29 +38,6 @@ class Spent(BaseModel):
     cost: float | None = 0.0
     """US dollars; None if the price is unknown."""
 
-    @classmethod
-    def of(cls, completion: Completion) -> Spent:
-        """What one answer used."""
-        ids = completion.token_ids
-        return cls(
-            answers=1,
-            prompt_tokens=completion.prompt_tokens,
-            cached_tokens=completion.cached_tokens or 0,
-            output_tokens=completion.output_tokens if ids is None else len(ids),
-            cost=completion.cost,
-        )
-
-    @classmethod
-    def of_failed(cls, charge: Charge) -> Spent:
-        """What a request without an answer used."""
-        usage = charge.usage
-        return cls(
-            prompt_tokens=usage.prompt_tokens,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-            cost=charge.cost,
-        )
-
     def __add__(self, other: Spent) -> Spent:
         return Spent(
             answers=self.answers + other.answers,
@@ -148,12 +125,29 @@ class Tally:
 
     def add(self, completion: Completion) -> None:
         """Count an answer, here and in the ledger."""
-        self._count(Spent.of(completion))
+        ids = completion.token_ids
+        self._count(
+            Spent(
+                answers=1,
+                prompt_tokens=completion.prompt_tokens,
+                cached_tokens=completion.cached_tokens or 0,
+                output_tokens=completion.output_tokens if ids is None else len(ids),
+                cost=completion.cost,
+            )
+        )
 
     def add_failed(self, charges: Iterable[Charge]) -> None:
         """Count requests that brought no answer."""
         for charge in charges:
-            self._count(Spent.of_failed(charge))
+            usage = charge.usage
+            self._count(
+                Spent(
+                    prompt_tokens=usage.prompt_tokens,
+                    cached_tokens=usage.cached_tokens,
+                    output_tokens=usage.output_tokens,
+                    cost=charge.cost,
+                )
+            )
 
     def _count(self, used: Spent) -> None:
         self.spent += used

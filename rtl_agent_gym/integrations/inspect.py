@@ -76,10 +76,10 @@ def cvdp(
         rows: ``"fair"``, ``"partial"`` or ``"sound"`` for rows of CVDP that are known to be so, or better.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
-    config = require_shell(EpisodeConfig().with_options(**rules))
     chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
-    several = {name: [value] if isinstance(value, str) else value for name, value in chosen.items()}
-    source, found = choose_problems(problems, rows=rows, options=config.grading, **several)
+    several: dict[str, Any] = {name: [value] if isinstance(value, str) else value for name, value in chosen.items()}
+    source, found, config = choose_problems(problems, rows=rows, **several, **rules)
+    require_shell(config)
     return Task(
         dataset=MemoryDataset([_sample(problem, config, source, rules) for problem in found], name=source),
         solver=shell_agent(),

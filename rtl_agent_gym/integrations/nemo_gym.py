@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,11 +37,7 @@ from ..episodes.rules import EpisodeConfig, read_reward
 from ..errors import SandboxError
 from ..problems.notes import Rows
 from ..renderers import TOOL_NAME, ToolCall
-from ..renderers.protocol import MAX_CALLS_READ
-from .session import OVER, ToolSession, choose_problems, find_problem, require_shell
-
-FAULT = "[the sandbox is not available; the episode is over]"
-"""What the model reads after a machine fault."""
+from .session import FAULT, OVER, ToolSession, choose_problems, counted_by_caller, find_problem, require_shell
 
 
 class RTLServerConfig(BaseResourcesServerConfig):
@@ -98,9 +93,7 @@ class RTLResourcesServer(SimpleResourcesServer):
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        rules = require_shell(EpisodeConfig().with_options(**self.config.rules))
-        # The agent counts the model's turns; here is a turn for each call, of which a turn may have several.
-        self._rules = rules.with_options(max_turns=rules.max_turns * MAX_CALLS_READ + 1)
+        self._rules = counted_by_caller(require_shell(EpisodeConfig().with_options(**self.config.rules)))
         read_reward(self.config.reward)
 
     def setup_webserver(self) -> FastAPI:
@@ -178,35 +171,22 @@ class RTLResourcesServer(SimpleResourcesServer):
             await self._running.pop(name).session.close()
 
 
-def rows(
-    problems: str = "bundled",
-    *,
-    ids: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    difficulties: Sequence[str] | None = None,
-    kept: Rows = "all",
-    **rules: Any,
-) -> list[dict[str, Any]]:
+def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> list[dict[str, Any]]:
     """The rows of NeMo Gym's data for a source of problems: messages and tool, and the problem's name.
 
     Args:
         problems: The source; a path must be the same where the server runs.
-        ids: Only these problems, and so on: see `load_problems`.
-        categories: Likewise.
-        difficulties: Likewise.
         kept: The option ``rows`` of `load_problems`.
-        rules: Options of `EpisodeConfig`, as in the server's configuration.
+        chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the server's
+            configuration.
 
     Raises:
         ProblemError: The source cannot be read.
         UsageError: No chosen problem can be scored here.
     """
-    config = EpisodeConfig().with_options(**rules)
-    source, chosen = choose_problems(
-        problems, ids=ids, categories=categories, difficulties=difficulties, rows=kept, options=config.grading
-    )
+    source, found, config = choose_problems(problems, rows=kept, **chosen)
     made = []
-    for problem in chosen:
+    for problem in found:
         opening = tool_opening(problem, config)
         tools = [{"type": "function", "strict": False, **tool["function"]} for tool in opening.tools]
         asked = {"input": opening.messages, "tools": tools}

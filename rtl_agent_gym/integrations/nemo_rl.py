@@ -23,15 +23,12 @@ from typing import Any
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
-from ..envs.gym_env import read_problems
 from ..episodes.prompt import open_prompt
-from ..episodes.rules import EpisodeConfig
-from ..problems import load_problems
 from ..problems.notes import Rows
 from ..renderers import get_renderer
 from ..renderers.vocabularies import written_out
 from .replay import ReplayedEnv
-from .session import absolute
+from .session import choose_problems
 
 NAME = "rtl"
 """The name of the task in NeMo RL's batches."""
@@ -133,9 +130,8 @@ class RTLDataset(Sequence[dict[str, Any]]):
     def __init__(
         self, tokenizer: Any, problems: str = "bundled", *, keep: Rows = "all", renderer: str = "qwen3", **rules: Any
     ) -> None:
-        self._source, self._tokenizer, self._dialect = absolute(problems), tokenizer, get_renderer(renderer)
-        self._config = EpisodeConfig().with_options(**rules)
-        self._problems, _ = read_problems(load_problems(self._source, rows=keep), self._config.grading)
+        self._tokenizer, self._dialect = tokenizer, get_renderer(renderer)
+        self._source, self._problems, self._config = choose_problems(problems, rows=keep, texts=True, **rules)
 
     def __len__(self) -> int:
         return len(self._problems)

@@ -6,10 +6,11 @@ Frameworks carry a problem's source and id in place of the problem, whose hidden
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,14 +25,18 @@ from ..problems import Problem, load_problems
 from ..problems.notes import Rows
 from ..problems.registry import split_source
 from ..renderers import ToolCall, get_renderer
-from ..scoring.options import GradingOptions
+from ..renderers.protocol import MAX_CALLS_READ
 from ..scoring.score import Score
 from ..scoring.scorer import require_scorable, scorable
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 OVER = "[the episode is over; nothing was run]"
 """What the model reads if it calls the tool after the episode's end."""
+FAULT = "[the sandbox is not available; the episode is over]"
+"""What the model reads after a machine fault, where the framework must be given a text."""
 
 
 def require_shell(config: EpisodeConfig) -> EpisodeConfig:
@@ -39,6 +44,11 @@ def require_shell(config: EpisodeConfig) -> EpisodeConfig:
     if config.workspace != "shell":
         raise UsageError(f"tool calls need the workspace 'shell', not {config.workspace!r}")
     return config
+
+
+def counted_by_caller(config: EpisodeConfig) -> EpisodeConfig:
+    """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session."""
+    return config.with_options(max_turns=config.max_turns * MAX_CALLS_READ + 1)
 
 
 @dataclass(frozen=True)
@@ -217,19 +227,32 @@ def choose_problems(
     categories: Sequence[str] | None = None,
     difficulties: Sequence[str] | None = None,
     rows: Rows = "all",
-    options: GradingOptions | None = None,
-) -> tuple[str, list[Problem]]:
-    """The source in a form that holds in other folders, and those of its problems that can be scored with `options`.
+    texts: bool = False,
+    **rules: Any,
+) -> tuple[str, list[Problem], EpisodeConfig]:
+    """The source in a form that holds in other folders, the chosen problems that can be scored, and the rules.
 
-    See `load_problems` for what chooses.
+    Args:
+        source: The source.
+        ids: What chooses, as `categories`, `difficulties` and `rows` do: see `load_problems`.
+        categories: Likewise.
+        difficulties: Likewise.
+        rows: Likewise.
+        texts: Whether to keep problems whose answer is a text.
+        rules: Options of `EpisodeConfig` by name. What cannot be scored with them is left out, with a warning.
 
     Raises:
         ProblemError: The source cannot be read.
-        UsageError: No chosen problem can be scored here.
+        UsageError: No chosen problem can be scored here, or a rule is wrong.
     """
-    source = absolute(source)
+    source, config = absolute(source), EpisodeConfig().with_options(**rules)
     loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
-    return source, scorable(loaded, source, options, texts=False)[0]
+    kept, left = scorable(loaded, source, config.grading, texts=texts)
+    if left:
+        _log.warning(
+            "%d of %d problems cannot be scored here: %s: %s, …", len(left), len(loaded), left[0][0].id, left[0][1]
+        )
+    return source, kept, config
 
 
 def absolute(source: str) -> str:
@@ -244,15 +267,22 @@ def find_problem(source: str, id: str) -> Problem:
     return problems.find_problem(read_source(source), id)
 
 
+def read_once(read: Callable[..., T]) -> Callable[..., T]:
+    """A function that is called once for the same arguments: many episodes begin together, and the first reads.
+
+    The last four results are kept.
+    """
+    kept, reading = lru_cache(maxsize=4)(read), threading.Lock()
+
+    @wraps(read)
+    def call(*arguments: Any) -> T:
+        with reading:
+            return kept(*arguments)
+
+    return call
+
+
+@read_once
 def read_source(source: str) -> Sequence[Problem]:
     """All problems of a source, which is read once in each process. Raises as `load_problems`."""
-    with _reading:  # many episodes begin together: the first reads
-        return _read(source)
-
-
-_reading = threading.Lock()
-
-
-@lru_cache(maxsize=4)
-def _read(source: str) -> Sequence[Problem]:
     return load_problems(source)

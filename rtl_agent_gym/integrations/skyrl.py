@@ -18,13 +18,10 @@ from typing import Any
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from ..envs.gym_env import read_problems
-from ..episodes.rules import EpisodeConfig
 from ..errors import UsageError
-from ..problems import load_problems
 from ..problems.notes import Rows
 from .replay import ReplayedEnv
-from .session import absolute
+from .session import choose_problems
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
@@ -94,8 +91,7 @@ def rows(problems: str = "bundled", *, keep: Rows = "all", **rules: Any) -> list
         problems: The source; see `load_problems`.
         keep: ``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better.
     """
-    source = absolute(problems)
-    kept, _ = read_problems(load_problems(source, rows=keep), EpisodeConfig().with_options(**rules).grading)
+    source, kept, _ = choose_problems(problems, rows=keep, texts=True, **rules)
     common = {"env_class": NAME, "problems": source}
     return [
         {"prompt": [{"role": "user", "content": problem.prompt}], "problem_id": problem.id, **common}

@@ -33,17 +33,14 @@ from ..episodes.runtime import acquire, background_loop, run_sync
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
-from ..renderers.protocol import MAX_CALLS_READ, TOOL_NAME
+from ..renderers.protocol import TOOL_NAME
 from ..sandboxes.admission import RESERVED, usage
 from ..sandboxes.budgeted import BudgetedSandboxes
 from ..scoring.scorer import require_scorable
-from .session import OVER, Result, ToolSession, read_source, require_shell
+from .session import FAULT, OVER, Result, ToolSession, counted_by_caller, read_source, require_shell
 
 if TYPE_CHECKING:
     from datasets import Dataset
-
-FAULT = "[the sandbox is not available; the episode is over]"
-"""What the model reads after a machine fault."""
 
 _log = logging.getLogger(__name__)
 _open: WeakSet[RTLEnvironment] = WeakSet()
@@ -104,8 +101,8 @@ class RTLEnvironment:
                 f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
                 "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
             )
-        # A call is a turn of the session. One that reached the limit would be graded there, while all others wait.
-        rules = self._config.with_options(max_turns=self._config.max_turns * MAX_CALLS_READ + 1)
+        # A turn that reached the session's limit would be graded there, while all others wait.
+        rules = counted_by_caller(self._config)
         self._session = ToolSession(problem, rules, reward=self._reward, cache=self._cache)
         _open.add(self)
         self._started = asyncio.run_coroutine_threadsafe(self._session.start(), background_loop())

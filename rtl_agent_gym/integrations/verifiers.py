@@ -34,17 +34,6 @@ from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from .session import ToolSession, choose_problems, find_problem
 
-__all__ = [
-    "CVDPData",
-    "CVDPEnvironment",
-    "CVDPEnvironmentConfig",
-    "CVDPHarness",
-    "CVDPTask",
-    "CVDPTaskConfig",
-    "CVDPTaskset",
-    "CVDPTasksetConfig",
-]
-
 
 class CVDPState(vf.State):
     """What a rollout's hooks share."""
@@ -221,7 +210,7 @@ class CVDPTaskset(vf.Taskset[CVDPTask, CVDPTasksetConfig]):
         config = self.config
         chosen = {"categories": config.categories, "difficulties": config.difficulties}
         rules = config.task.rules()
-        source, found = choose_problems(config.problems, rows=config.rows, options=rules.grading, **chosen)
+        source, found, _ = choose_problems(config.problems, rows=config.rows, **chosen)
         for problem in found:
             *system, user = (message["content"] for message in tool_opening(problem, rules).messages)
             data = CVDPData(

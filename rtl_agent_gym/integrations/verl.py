@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -46,7 +44,7 @@ from ..problems.notes import Rows
 from ..renderers import Renderer, renderer_named
 from ..renderers.transcript import TokenTranscript
 from ..retries import EPISODE
-from .session import choose_problems, find_problem, require_shell
+from .session import choose_problems, find_problem, read_once, require_shell
 
 NAME = "rtl"
 """The name of the loop; the column ``agent_name`` of a row."""
@@ -259,15 +257,7 @@ class _Engine:
             self.versions["max_global_steps"] = fields["max_global_steps"]
 
 
-def rows(
-    problems: str = "bundled",
-    *,
-    ids: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    difficulties: Sequence[str] | None = None,
-    kept: Rows = "all",
-    **rules: Any,
-) -> list[dict[str, Any]]:
+def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> list[dict[str, Any]]:
     """The rows of verl's data set for a source of problems, as ``RLHFDataset`` reads them from JSON Lines or Parquet.
 
     ``extra_info`` names the problem; its hidden tests are in no row. The column ``prompt``, which verl's data set can
@@ -275,20 +265,15 @@ def rows(
 
     Args:
         problems: The source; a path must be the same on all machines that play episodes.
-        ids: Only these problems, and so on: see `load_problems`.
-        categories: Likewise.
-        difficulties: Likewise.
         kept: The option ``rows`` of `load_problems`.
-        rules: Options of `EpisodeConfig`, as in the loop's configuration: what cannot be scored with them is left out.
+        chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the loop's
+            configuration: what cannot be scored with them is left out.
 
     Raises:
         ProblemError: The source cannot be read.
         UsageError: No chosen problem can be scored here.
     """
-    options = EpisodeConfig().with_options(**rules).grading
-    source, chosen = choose_problems(
-        problems, ids=ids, categories=categories, difficulties=difficulties, rows=kept, options=options
-    )
+    source, found, _ = choose_problems(problems, rows=kept, **chosen)
     return [
         {
             "data_source": "rtl_agent_gym",
@@ -298,7 +283,7 @@ def rows(
             "reward_model": {"style": "rule", "ground_truth": ""},
             "extra_info": {"index": index, "problems": source, "problem_id": problem.id},
         }
-        for index, problem in enumerate(chosen)
+        for index, problem in enumerate(found)
     ]
 
 
@@ -311,16 +296,8 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
-_loading = threading.Lock()
-
-
+@read_once
 def _load_renderer(name: str, tokenizer: Any) -> Renderer:
-    with _loading:
-        return _renderer(name, tokenizer)
-
-
-@lru_cache(maxsize=4)
-def _renderer(name: str, tokenizer: Any) -> Renderer:
     """One for all episodes of a process: reading a vocabulary takes a second."""
     renderer = renderer_named(name, tokenizer)
     _ = renderer.codec  # now: episodes make their prompts in threads

@@ -188,7 +188,10 @@ QWEN3_SHA256 = "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4
 HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 """SHA-256 of ``o200k_base.tiktoken``, from which Harmony's encoding is built."""
 
-_HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
+HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
+HARMONY_COPY = ("litellm", f"litellm_core_utils/tokenizers/{HARMONY_FILE}")
+QWEN3_RANKS = ("dashscope", "resources/qwen.tiktoken")
+"""Packages that have what the vocabularies are made of, and where in them; see `package_file`."""
 
 _QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{letters}+|\p{{N}}| ?[^\s{marks}\p{{N}}]+[\r\n]*"
@@ -213,6 +216,11 @@ QWEN3_5_ADDED = [
 # fmt: on
 
 
+def qwen3_cached() -> Path:
+    """Where Qwen3's ``tokenizer.json`` is kept, which may not be there yet."""
+    return cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
+
+
 def qwen3_tokenizer_file() -> Path:
     """Qwen3's published ``tokenizer.json``: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
 
@@ -221,10 +229,10 @@ def qwen3_tokenizer_file() -> Path:
     Raises:
         UsageError: No source is available.
     """
-    cached = cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
+    cached = qwen3_cached()
     if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
         return cached
-    ranks = package_file("dashscope", "resources/qwen.tiktoken")
+    ranks = package_file(*QWEN3_RANKS)
     if ranks is not None:
         data = build_qwen_tokenizer(ranks.read_bytes())
         if _digest(data) == QWEN3_SHA256:
@@ -375,7 +383,7 @@ def _from_hub(model: str, package: str = "dashscope") -> Path:
 @contextmanager
 def _harmony_cache() -> Iterator[None]:
     """Point openai-harmony at litellm's copy of its vocabulary, unless the user has set another folder."""
-    copy = package_file("litellm", f"litellm_core_utils/tokenizers/{_HARMONY_FILE}")
+    copy = package_file(*HARMONY_COPY)
     named = {"TIKTOKEN_ENCODINGS_BASE", "TIKTOKEN_RS_CACHE_DIR"} & set(os.environ)
     if named or copy is None or _digest(copy.read_bytes()) != HARMONY_SHA256:
         yield

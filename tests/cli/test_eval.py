@@ -6,11 +6,9 @@ import io
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 from rich.console import Console
 
@@ -27,12 +25,12 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
+from tests.cli.in_process import ROOT
+from tests.cli.terminal import COMMAND, terminal
 from tests.policies.stub_server import ChatServer, call
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()", "eval"]
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -42,7 +40,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def run_alone(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The same in a process of its own, whose log goes to stderr."""
-    command = [*COMMAND, "--out", str(folder / "run"), *arguments]
+    command = [*COMMAND, "eval", "--out", str(folder / "run"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=200)
 
 
@@ -107,10 +105,7 @@ def test_another_evaluation_in_the_folder_is_wrong_usage(tmp_path: Path) -> None
 @pytest.mark.docker
 def test_a_person_plays(tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--policy", "human", "--problem", ARBITER, "--weights", "proxy"]
-    child = pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], *options], cwd=str(ROOT), timeout=60, encoding="utf-8", dimensions=(40, 120)
-    )
-    try:
+    with terminal("eval", *options) as child:
         child.expect_exact("agent$ ")
         child.sendline("for x in 4 2; do")
         child.expect_exact("     > ")
@@ -119,11 +114,6 @@ def test_a_person_plays(tmp_path: Path) -> None:
         child.expect_exact("agent$ ")
         child.sendline("/done")
         child.expect_exact("failed (missing)")
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus == 0
-    finally:
-        child.close(force=True)
 
 
 def test_progress_says_how_it_goes() -> None:
@@ -200,19 +190,11 @@ def test_the_configuration_knows_the_prompts_and_no_port() -> None:
 @pytest.mark.docker
 def test_ctrl_c_at_the_prompt_says_what_is_kept(tmp_path: Path) -> None:
     options = ["--out", str(tmp_path), "--policy", "human", "--problem", ARBITER, "--weights", "proxy"]
-    child = pexpect.spawn(
-        COMMAND[0], [*COMMAND[1:], *options], cwd=str(ROOT), timeout=60, encoding="utf-8", dimensions=(40, 200)
-    )
-    try:
+    with terminal("eval", *options, code=130, columns=200) as child:
         child.expect_exact("agent$ ")
         child.sendintr()
         child.expect_exact("interrupted: 0 of 1 episodes are saved in ")
         child.expect_exact("the same command plays the others")
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus == 130
-    finally:
-        child.close(force=True)
 
 
 BAD_OPTIONS = [

@@ -25,6 +25,7 @@ from rtl_agent_gym.errors import (
     UsageError,
     most_telling,
 )
+from rtl_agent_gym.problems import load_problems
 
 from ..evaluation.recording import final_turn, record, score
 
@@ -318,15 +319,16 @@ def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_unreadable_files_of_a_work_folder_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = load_problems("bundled")[0]
     with pytest.raises(UsageError, match="/proc/self/cmdline/x: there is no such folder"):
-        list(read_folder(Path("/proc/self/cmdline/x")))
+        list(read_folder(Path("/proc/self/cmdline/x"), problem))
     (tmp_path / "rtl").mkdir()
     (tmp_path / "rtl" / "gone.sv").symlink_to("/nowhere")
     (tmp_path / "rtl" / "a.sv").write_text("module a; endmodule\n")
     (tmp_path / "other.bin").write_bytes(b"x" * 1000)
-    assert dict(read_folder(tmp_path)) == {"rtl/a.sv": b"module a; endmodule\n", "other.bin": b""}
+    assert dict(read_folder(tmp_path, problem)) == {"rtl/a.sv": b"module a; endmodule\n", "other.bin": b""}
     (tmp_path / "rtl" / "mem").symlink_to("/proc/self")  # links are never followed
-    assert len(dict(read_folder(tmp_path))) == 2
+    assert len(dict(read_folder(tmp_path, problem))) == 2
 
 
 # ---- errors in groups

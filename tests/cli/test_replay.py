@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-import pexpect
 import pytest
 
 from tests.cli.in_process import call as run
+from tests.cli.terminal import terminal
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-c", "from rtl_agent_gym.cli import main; main()"]
 
 
 @pytest.fixture(scope="module")
@@ -54,25 +51,12 @@ def test_a_divergence_ends_with_1_and_a_diff(recorded: Path, tmp_path: Path) -> 
 
 @pytest.mark.docker
 def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
-    child = pexpect.spawn(
-        COMMAND[0],
-        [*COMMAND[1:], "replay", str(recorded), "--to-turn", "3", "--shell"],
-        cwd=str(ROOT),
-        timeout=60,
-        encoding="utf-8",
-        dimensions=(40, 120),
-    )
-    try:
+    with terminal("replay", str(recorded), "--to-turn", "3", "--shell") as child:
         child.expect_exact("before turn 3")
         child.expect_exact("/code/rtl $ ")
         child.sendline('greet you; echo "${LIST[1]}-$(cat made)"; env | grep KEPT')
         child.expect_exact("hello you\r\nb c-2.5\r\nKEPT=1")
         child.sendline("exit")
-        child.expect(pexpect.EOF)
-        child.close()
-        assert child.exitstatus == 0
-    finally:
-        child.close(force=True)
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ async def test_the_sandbox_is_handed_over_before_a_turn(
     script.write_text("- {run: 'cd rtl; N=1'}\n- {run: N=2}\n- {run: N=3}\n")
     transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static))
     for turn, expected in ((1, "/code "), (3, "/code/rtl 2"), (5, "/code/rtl 3")):
-        parts = {"provider": provider, "grader": static, "renderer": get_renderer("qwen3")}
+        parts = {"provider": provider, "grader": static}
         async with replayed_to(transcript, ARBITER, turn, **parts) as (report, sandbox):  # type: ignore[arg-type]
             assert report.identical
             assert (await sandbox.run('echo "$PWD $N"')).output == f"{expected}\n"
@@ -311,7 +311,7 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
 
     report = await again(rewrite(path, other_score), provider, static)
     assert report.divergence is not None
-    parts: Any = {"provider": provider, "grader": static, "renderer": renderer}
+    parts: Any = {"provider": provider, "grader": static}
     with pytest.raises(UsageError, match="no shell to open"):
         async with replayed_to(read_transcript(path), ARBITER, 1, **parts):
             pass
@@ -366,7 +366,7 @@ async def test_rewards_of_submissions_are_compared_under_the_same_weights_only(
             report = await again(recorded, provider, other)
             assert report.identical, report.divergence
             assert "so rewards are not compared" in report.notes[0]
-        parts: Any = {"provider": provider, "grader": other, "renderer": get_renderer("qwen3")}
+        parts: Any = {"provider": provider, "grader": other}
         async with replayed_to(read_transcript(path), ARBITER, 2, **parts) as (report, _):
             assert report.identical, report.divergence
     report = await again(rewrite(path, other_reward), provider, static)
@@ -381,6 +381,6 @@ async def test_a_submission_in_the_last_turn_is_not_sent_to_the_shell(
     script.write_text("- {run: ['N=1', 'submit', 'N=2$?']}\n")
     rules: dict[str, Any] = {"harness_feedback": 1, "max_turns": 1}
     transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules))
-    parts: Any = {"provider": provider, "grader": static, "renderer": get_renderer("qwen3")}
+    parts: Any = {"provider": provider, "grader": static}
     async with replayed_to(transcript, ARBITER, 2, **parts) as (_, sandbox):
         assert (await sandbox.run('echo "$N"')).output == "20\n"

@@ -1,4 +1,5 @@
 """Calls a function in the Python of a framework's environment: ``python -m tests.integrations.drive MODULE FUNCTION``.
+The function ``play_all`` calls ``play`` for each of a list of arguments.
 
 Reads the arguments from stdin, and prints the result as the last line of stdout. Fails if sandboxes are left.
 """
@@ -24,6 +25,10 @@ def as_json(value: Any) -> Any:
 if __name__ == "__main__":
     arguments = pickle.load(sys.stdin.buffer)
     with contextlib.redirect_stdout(sys.stderr):
-        result = getattr(importlib.import_module(sys.argv[1]), sys.argv[2])(*arguments)
+        module = importlib.import_module(sys.argv[1])
+        if sys.argv[2] == "play_all":
+            result = [module.play(*job) for job in arguments[0]]
+        else:
+            result = getattr(module, sys.argv[2])(*arguments)
     assert not owned(every=True)
     print(json.dumps(result, default=as_json))

@@ -23,30 +23,12 @@ from inspect_ai.util import (
 )
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
+from rtl_agent_gym.errors import RTLGymError, SandboxLost
 from rtl_agent_gym.integrations import inspect as adapter
 from rtl_agent_gym.integrations.inspect import cvdp
-from rtl_agent_gym.integrations.session import ToolSession
 from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.integrations.started import episodes, start_faults
 from tests.sandboxes.providers import kill
-
-sessions: list[ToolSession] = []
-"""Those that were started, in order."""
-_start = ToolSession.start
-
-
-start_faults: list[SandboxError] = []
-"""Raised by the next starts, one each."""
-
-
-async def _noted_start(self: ToolSession) -> Any:
-    if start_faults:
-        raise start_faults.pop()
-    sessions.append(self)
-    return await _start(self)
-
-
-ToolSession.start = _noted_start  # type: ignore[method-assign]
 
 
 def output(turn: Any) -> ModelOutput:
@@ -68,7 +50,7 @@ def evaluate(script: Script, folder: Path, *, faults: int = 1, **options: Any) -
         number = 1 + sum(message.role == "assistant" for message in input)
         if number == script.fault_in and left > 0:
             left -= 1
-            kill(sessions[-1].episode.sandbox)
+            kill(episodes[-1].sandbox)
         return output(script.turns[number - 1])
 
     rules = {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(folder)}
@@ -98,10 +80,6 @@ def play(script: Script, folder: Path) -> Played:
     value = score.as_dict()
     numbers = {name: number for name, number in (score.metadata or {}).items() if name != "stop_reason"}
     return Played(float(str(value["reward"])), bool(value["passed"]), seen, numbers)
-
-
-def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
-    return [play(*job) for job in jobs]
 
 
 def observations(sample: EvalSample) -> tuple[str, ...]:

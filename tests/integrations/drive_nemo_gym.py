@@ -16,7 +16,8 @@ import uvicorn
 from nemo_gym.server_utils import ServerClient
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.integrations.nemo_gym import FAULT, RTLResourcesServer, RTLServerConfig, rows
+from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
+from rtl_agent_gym.integrations.session import FAULT
 from rtl_agent_gym.renderers import ToolCall
 from tests.integrations.conformance import RULES, Played, Script, gray, in_short, solution
 from tests.sandboxes.providers import kill
@@ -83,10 +84,6 @@ def play(script: Script, folder: Path) -> Played:
         return Played(answer["reward"], bool(answer["numbers"]["tests_passed"]), read)
 
     return asyncio.run(served())
-
-
-def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
-    return [play(*job) for job in jobs]
 
 
 def forgotten() -> dict[str, Any]:

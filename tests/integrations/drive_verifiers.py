@@ -16,17 +16,14 @@ from renderers.base import load_tokenizer
 from verifiers.v1.cli.eval.main import main as vf_eval
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.errors import RTLGymError, SandboxError, SandboxLost
-from rtl_agent_gym.integrations.session import ToolSession
+from rtl_agent_gym.errors import RTLGymError, SandboxLost
 from rtl_agent_gym.integrations.verifiers import CVDPTaskConfig, CVDPTaskset, CVDPTasksetConfig
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short
 from tests.integrations.generate_server import GenerateServer
+from tests.integrations.started import episodes, start_faults
 from tests.policies.stub_server import ChatServer, Reply
 from tests.sandboxes.providers import kill
-
-sessions: list[ToolSession] = []
-"""Those that were started, in order."""
 
 
 def reply(turn: Any) -> Reply:
@@ -50,30 +47,13 @@ def traces_of(url: str, *options: str) -> list[dict[str, Any]]:
     return [trace for line in lines for trace in json.loads(line)["traces"]]
 
 
-_start = ToolSession.start
-
-
-start_faults: list[SandboxError] = []
-"""Raised by the next starts, one each."""
-
-
-async def _noted_start(self: ToolSession) -> Any:
-    if start_faults:
-        raise start_faults.pop()
-    sessions.append(self)
-    return await _start(self)
-
-
-ToolSession.start = _noted_start  # type: ignore[method-assign]
-
-
 def scripted(script: Script) -> Callable[[dict[str, Any]], Reply]:
     """The model that plays a script; it is cut off where the script ends."""
 
     def answer(body: dict[str, Any]) -> Reply:
         number = 1 + sum(message["role"] == "assistant" for message in body["messages"])
         if number == script.fault_in:
-            kill(sessions[-1].episode.sandbox)
+            kill(episodes[-1].sandbox)
         return reply(script.turns[number - 1])
 
     return answer
@@ -98,10 +78,6 @@ def play(script: Script, folder: Path) -> Played:
     return Played(reward, bool(trace["metrics"]["tests_passed"]), whole, {"reward": reward, **trace["metrics"]})
 
 
-def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
-    return [play(*job) for job in jobs]
-
-
 def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
     """What verifiers' train client makes of a script, with the tokenizer of that folder.
 
@@ -112,7 +88,7 @@ def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
 
     def sample(number: int) -> list[int]:
         if number + 1 == script.fault_in:
-            kill(sessions[-1].episode.sandbox)
+            kill(episodes[-1].sandbox)
         given = script.turns[number]
         text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
         ids: list[int] = encoder.encode(f"{text}<|im_end|>", add_special_tokens=False)

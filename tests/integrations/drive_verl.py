@@ -31,13 +31,13 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.verl import RTLAgentLoop, rows
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_5_tokenizer, qwen3_tokenizer
 from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.integrations.started import episodes
 from tests.sandboxes.providers import kill
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "verl"
@@ -47,18 +47,6 @@ QWEN = get_renderer("qwen3", qwen3_tokenizer())
 END = "<|im_end|>"
 USER, ASSISTANT = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 """What stands before and after an observation among the tokens."""
-
-episodes: list[Episode] = []
-"""Those that were started, in order."""
-_start = Episode.start
-
-
-async def _noted_start(self: Episode) -> Any:
-    episodes.append(self)
-    return await _start(self)
-
-
-Episode.start = _noted_start  # type: ignore[method-assign]
 
 
 class Attempt(NamedTuple):
@@ -226,10 +214,6 @@ def observations(engine: ScriptedEngine) -> tuple[str, ...]:
             text = QWEN.decode(after[len(before) + len(ids) :]).removeprefix(USER).removesuffix(ASSISTANT)
             found.append(in_short("\n".join(QWEN.read_observation(text, len(given)))))
     return tuple(found)
-
-
-def play_all(jobs: list[tuple[Script, Path]]) -> list[Played]:
-    return [play(*job) for job in jobs]
 
 
 def repeated(script: Script, folder: Path, attempts: int, stops: Sequence[str] = ()) -> dict[str, Any]:

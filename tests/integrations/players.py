@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.integrations.session import ToolSession
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, scripts
+from tests.integrations.ecosystem import play_all
 from tests.integrations.table import recorded
 from tests.sandboxes.providers import kill
 
@@ -66,6 +68,19 @@ async def compare(framework: str, player: Player, name: str, folder: Path) -> No
         there = await player.play(BY_NAME[name], folder / "there")
         check_equal(name, there, here)
         notes.add(name, there, observations=there.observations is not None)
+
+
+async def compared(name: str, folder: Path, **variables: str) -> AsyncIterator[tuple[Script, Played, Played]]:
+    """Each script as the environment `name` has played it, below ``folder/there``, and as a session plays it.
+
+    Both must have found the same. The environment plays all of them in one process.
+    """
+    played = await play_all(name, scripts(), folder / "there", **variables)
+    for script, there in zip(scripts(), played, strict=True):
+        (folder / script.name).mkdir()
+        here = await SessionPlayer().play(script, folder / script.name)
+        check_equal(script.name, there, here)
+        yield script, there, here
 
 
 def check_equal(name: str, there: Played, here: Played) -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
+from rtl_agent_gym.integrations.session import FAULT
+from rtl_agent_gym.integrations.trl import RTLEnvironment, hidden_tests, make_dataset
 from tests.integrations.conformance import Played, Script, gray, in_short
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import EXPECTED, Script, scripts, solution
-from tests.integrations.ecosystem import call, play_all
-from tests.integrations.players import SessionPlayer, check_equal
+from tests.integrations.conformance import EXPECTED, Script, solution
+from tests.integrations.ecosystem import call
+from tests.integrations.players import compared
 from tests.integrations.table import recorded
 from tests.integrations.test_verifiers import CUT_OFF
 
@@ -28,11 +28,7 @@ def vocabulary() -> dict[str, str]:
 
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("inspect_ai", EXPECTED) as notes:
-        played = await play_all("inspect", scripts(), tmp_path / "there", **vocabulary())
-        for script, there in zip(scripts(), played, strict=True):
-            (tmp_path / script.name).mkdir()
-            here = await SessionPlayer().play(script, tmp_path / script.name)
-            check_equal(script.name, there, here)
+        async for script, there, _ in compared("inspect", tmp_path, **vocabulary()):
             notes.add(script.name, there, observations=True)
             assert [path.suffix for path in (tmp_path / "there" / script.name).iterdir()] == [".jsonl"]
 

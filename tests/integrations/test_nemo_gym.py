@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.conformance import EXPECTED, scripts
-from tests.integrations.ecosystem import call, play_all
-from tests.integrations.players import SessionPlayer, check_equal
+from tests.integrations.conformance import EXPECTED
+from tests.integrations.ecosystem import call
+from tests.integrations.players import compared
 from tests.integrations.table import recorded
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(1800)]
@@ -16,11 +16,7 @@ pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(180
 
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("NeMo Gym", EXPECTED) as notes:
-        played = await play_all("nemo_gym", scripts(), tmp_path / "there")
-        for script, there in zip(scripts(), played, strict=True):
-            (tmp_path / script.name).mkdir()
-            here = await SessionPlayer().play(script, tmp_path / script.name)
-            check_equal(script.name, there, here)
+        async for script, there, _ in compared("nemo_gym", tmp_path):
             notes.add(script.name, there, observations=there.observations is not None)
 
 

@@ -178,7 +178,7 @@ async def test_a_session_is_used_in_order() -> None:
 
 def test_rows_are_chosen_by_their_notes(cvdp_data: Path) -> None:
     path = cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
-    source, found = choose_problems(str(path), rows="fair")
+    source, found, _ = choose_problems(str(path), rows="fair")
     fair = {problem.id for problem in load_problems(path) if (note := note_of(problem)) is not None and note.fair}
     assert source == str(path.resolve())
     assert {problem.id for problem in found} == fair

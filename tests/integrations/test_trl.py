@@ -24,8 +24,8 @@ from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop, run_sync
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import trl as adapter
-from rtl_agent_gym.integrations.session import OVER, ToolSession
-from rtl_agent_gym.integrations.trl import FAULT, RTLEnvironment, hidden_tests, make_dataset
+from rtl_agent_gym.integrations.session import FAULT, OVER, ToolSession
+from rtl_agent_gym.integrations.trl import RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sandboxes import admission

@@ -9,9 +9,9 @@ import pytest
 
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import EXPECTED, RULES, Script, scripts, solution
-from tests.integrations.ecosystem import call, play_all
-from tests.integrations.players import SessionPlayer, check_equal
+from tests.integrations.conformance import EXPECTED, RULES, Script, solution
+from tests.integrations.ecosystem import call
+from tests.integrations.players import compared
 from tests.integrations.table import recorded
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.docker, pytest.mark.timeout(3600)]
@@ -23,11 +23,7 @@ CUT_OFF = Script("cut off", (solution(), *[SLEEP] * 4, "Done."), RULES.with_opti
 
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("verifiers", EXPECTED) as notes:
-        played = await play_all("verifiers", scripts(), tmp_path / "there")
-        for script, there in zip(scripts(), played, strict=True):
-            (tmp_path / script.name).mkdir()
-            here = await SessionPlayer().play(script, tmp_path / script.name)
-            check_equal(script.name, there, here)
+        async for script, there, here in compared("verifiers", tmp_path):
             place = tmp_path / "tokens" / script.name
             place.mkdir(parents=True)
             exact = await call("verifiers", "play_tokens", script, place, str(shipped("student")))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integrations.conformance import EXPECTED, scripts
-from tests.integrations.ecosystem import call, play_all
-from tests.integrations.players import BY_NAME, SessionPlayer, check_equal
+from tests.integrations.conformance import EXPECTED
+from tests.integrations.ecosystem import call
+from tests.integrations.players import BY_NAME, compared
 from tests.integrations.table import recorded
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
@@ -20,11 +20,7 @@ SOLVED = BY_NAME["solved"]
 @pytest.mark.docker
 async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("verl", EXPECTED) as notes:
-        played = await play_all("verl", scripts(), tmp_path / "there")  # which also checks the tokens of each
-        for script, there in zip(scripts(), played, strict=True):
-            (tmp_path / script.name).mkdir()
-            here = await SessionPlayer().play(script, tmp_path / script.name)
-            check_equal(script.name, there, here)
+        async for script, there, _ in compared("verl", tmp_path):  # which also checks the tokens of each
             notes.add(script.name, there, observations=there.observations is not None, tokens=True)
             assert len(list((tmp_path / "there" / script.name / "transcripts").iterdir())) == 1
 

@@ -17,10 +17,9 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from ... import __version__
-from ...errors import TranscriptError, cannot_write
-from ...transcripts import Transcript
+from ...errors import cannot_write
 from ...visible import plural
-from ..recorded import read_episode, short_name
+from ..recorded import short_name
 from ..viewer.page import write_page
 from .run import (
     FailedEpisode,
@@ -256,7 +255,7 @@ def _write(runs: list[Run], page: Path) -> None:
     for name, svg in plots.items():
         page.with_name(f"{page.stem}_{name}.svg").write_text(svg, encoding="utf-8")
     addresses = {
-        ".html": {name: _data_address(svg) for name, svg in plots.items()},
+        ".html": {name: "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-") for name, svg in plots.items()},
         ".md": {name: f"{quote(page.stem)}_{name}.svg" for name in plots},
     }
     for suffix, images in addresses.items():
@@ -278,24 +277,11 @@ def _write(runs: list[Run], page: Path) -> None:
 
 def _write_episodes(failures: Sequence[FailedEpisode], page: Path) -> dict[int, str]:
     """Write a viewer page with the episodes of the failures. Returns their links by the number of the failure."""
-    transcripts: list[Transcript] = []
-    links: dict[int, str] = {}
+    files = {number: failure.transcript for number, failure in enumerate(failures) if failure.transcript is not None}
     target = page.with_name(f"{page.stem}_episodes.html")
-    for number, failure in enumerate(failures):
-        if failure.transcript is None:
-            continue
-        try:
-            transcripts.append(read_episode(failure.transcript))
-        except TranscriptError:
-            continue  # the failure is named without a link
-        links[number] = f"{quote(target.name)}#{quote(failure.transcript.name, safe='')}"
-    if transcripts:
-        write_page(transcripts, target, title=f"failures of {page.stem}")
-    return links
-
-
-def _data_address(svg: str) -> str:
-    return "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-")
+    if files:
+        write_page(files.values(), target, title=f"failures of {page.stem}")
+    return {number: f"{quote(target.name)}#{quote(path.name, safe='')}" for number, path in files.items()}
 
 
 def _template(name: str) -> Template:

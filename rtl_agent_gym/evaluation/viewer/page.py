@@ -24,7 +24,6 @@ from markupsafe import Markup
 from pydantic_core import to_jsonable_python
 
 from ...errors import TranscriptError, UsageError, cannot_write
-from ...transcripts import Transcript
 from ..recorded import Data, episode, read_episode, summary, transcript_files
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
@@ -47,7 +46,7 @@ again."""
 
 
 def write_page(
-    transcripts: Iterable[Path | Transcript],
+    transcripts: Iterable[Path],
     out: Path,
     *,
     title: str = "episodes",
@@ -56,7 +55,7 @@ def write_page(
     """Write episodes as one HTML page. Transcripts are read one at a time, so thousands need little memory.
 
     Args:
-        transcripts: The episodes, as files or transcripts; the page names files that cannot be read.
+        transcripts: The files of the episodes; the page names those that cannot be read.
         out: The page. Missing folders are created.
         title: The page's title.
         unreadable: Receives an error message for each file that cannot be read.
@@ -75,7 +74,7 @@ def write_page(
 
 
 def render_page(
-    transcripts: Iterable[Path | Transcript],
+    transcripts: Iterable[Path],
     *,
     title: str = "episodes",
     cache: PageCache | None = None,
@@ -86,9 +85,9 @@ def render_page(
     unreadable = [] if unreadable is None else unreadable
 
     def episodes() -> Iterator[Markup]:
-        for source in transcripts:
+        for path in transcripts:
             try:
-                row, block = _row_and_block(source, cache)
+                row, block = _row_and_block(path, cache)
             except TranscriptError as error:
                 unreadable.append(str(error))
             else:
@@ -107,19 +106,18 @@ def render_page(
     )
 
 
-def _row_and_block(source: Path | Transcript, cache: PageCache | None) -> tuple[Data, Markup]:
-    if isinstance(source, Transcript):
-        return summary(source, run=run_name(source.path)), json_block(episode(source))
+def _row_and_block(path: Path, cache: PageCache | None) -> tuple[Data, Markup]:
     try:
-        status = source.stat()
+        status = path.stat()
     except OSError as error:
-        raise TranscriptError(f"{source}: cannot be read: {error.strerror}") from error
+        raise TranscriptError(f"{path}: cannot be read: {error.strerror}") from error
     state = (status.st_mtime_ns, status.st_size)
-    if cache is not None and source in cache and cache[source][0] == state:
-        return cache[source][1]
-    built = _row_and_block(read_episode(source), None)
+    if cache is not None and path in cache and cache[path][0] == state:
+        return cache[path][1]
+    transcript = read_episode(path)
+    built = summary(transcript, run=run_name(path)), json_block(episode(transcript))
     if cache is not None:
-        cache[source] = state, built
+        cache[path] = state, built
     return built
 
 

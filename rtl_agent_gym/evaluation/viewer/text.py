@@ -14,10 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ...renderers import Renderer
-from ...scoring.score import MEASURED_STAGES
+from ...scoring.score import MEASURED_STAGES, Score
 from ...transcripts import CommandRecord, Transcript, TurnRecord
-from ...visible import plural
-from ...visible import visible as safe
+from ...visible import plural, visible
 from ..outcome import STAGES
 from ..recorded import (
     changed_paths,
@@ -62,10 +61,10 @@ def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
         figures = row | {"tests": tests}
         table.add_row(
             str(number),
-            visible(short_name(row["problem"])),
+            plain(short_name(row["problem"])),
             Text(row["outcome"], style=_OUTCOMES[row["outcome"]]),
             *("–" if figures[key] is None else format(figures[key], style) for key, style in shown.values()),
-            visible(row["stop"] or "–"),
+            plain(row["stop"] or "–"),
         )
     console.print(table)
 
@@ -83,7 +82,7 @@ def print_episode(
         heat: Print turns with a teacher's log-probabilities as tokens, coloured by the teacher KL.
     """
     header = transcript.header
-    console.rule(visible(header.problem_id), style="bold")
+    console.rule(plain(header.problem_id), style="bold")
     console.print(Panel(first_lines(header.user, lines), title="task", border_style="cyan"))
     states = file_states(transcript)
     changes = changed_paths(states)
@@ -106,9 +105,9 @@ def print_episode(
     console.print(_score(transcript))
 
 
-def visible(text: str) -> Text:
-    """Untrusted text made safe by `rtl_agent_gym.visible`."""
-    return Text(safe(text))
+def plain(text: str) -> Text:
+    """Untrusted text made `visible`, without markup; ``\\r\\n`` ends a line."""
+    return Text(visible(text.replace("\r\n", "\n")))
 
 
 def _turn_title(turn: TurnRecord) -> str:
@@ -147,11 +146,11 @@ def command_status(command: CommandRecord) -> Text:
     if command.truncated_output:
         parts.append("output cut")
     if command.restarted:
-        parts.append(f"shell restarted: {safe(command.restarted)}")
+        parts.append(f"shell restarted: {visible(command.restarted)}")
     if (sent := command.submission) is not None:
         tests = f"{sent.score.get('tests_passed', 0)}/{sent.score.get('tests_total', 0)} tests"
         parts.append(f"submission {sent.number}, {sent.left} left: {tests}, reward {sent.reward:+.3f}")
-    return Text(safe(f"({', '.join(parts)})"), style="green" if command.exit_code == 0 else "red")
+    return Text(visible(f"({', '.join(parts)})"), style="green" if command.exit_code == 0 else "red")
 
 
 def _output(text: str, lines: int) -> Text:
@@ -165,7 +164,7 @@ def _output(text: str, lines: int) -> Text:
 def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
     found = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
     mark = "+" if not before else "-" if not after else "~"
-    title = Text.assemble((f"{mark} ", "yellow"), visible(path), style="bold")
+    title = Text.assemble((f"{mark} ", "yellow"), plain(path), style="bold")
     if not before:  # a new file is easier to read as code than as a diff
         language = _LANGUAGES.get(path.rpartition(".")[2], "text")
         body: RenderableType = Syntax(_head(after, lines), language, theme="ansi_dark", word_wrap=True)
@@ -180,30 +179,28 @@ def _heat(turn: TurnRecord) -> Text:
     for token, value in zip(token_texts(turn), token_kl(turn) or (), strict=False):
         level = 0 if value is None else min(5, int(abs(value) * 2))
         colour = f"on rgb({70 + 30 * level},30,30)" if (value or 0) > 0 else f"on rgb(30,40,{70 + 30 * level})"
-        text.append(safe(token), style=colour if level else "")
+        text.append(visible(token), style=colour if level else "")
     return text
 
 
 def _score(transcript: Transcript) -> RenderableType:
     if transcript.score is None:
         fault = transcript.end.error if transcript.end is not None else "the transcript ends before the grading"
-        return Text.assemble("no score: ", visible(fault or "the episode was not graded"), style="yellow")
-    score = transcript.score.score
-    parts = [f"{name} {float(score.get(name, 0)):.2f}" for name in STAGES]
-    parts.append(f"tests {score.get('tests_passed', 0)}/{score.get('tests_total', 0)}")
-    measured = score.get("measures") or {}
-    parts += [f"{name} {float(score.get(name, 0)):.2f}" for name in MEASURED_STAGES if name in measured]
-    found = outcome(transcript)
-    lines = [
-        Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {float(score.get('reward', 0)):.3f}"),
-        Text("  ".join(parts)),
-        visible(str(score.get("reason", ""))),
-        *(
-            Text.assemble("violation: ", visible(str(violation)), style="red")
-            for violation in score.get("violations", ())
-        ),
-    ]
-    return Group(*lines)
+        return Text.assemble("no score: ", plain(fault or "the episode was not graded"), style="yellow")
+    score, found = Score.model_validate(transcript.score.score), outcome(transcript)
+    return Group(
+        Text.assemble((found, f"bold {_OUTCOMES[found]}"), f"  reward {score.reward:.3f}"),
+        Text("  ".join(f"{name} {measured}" for name, measured in score_parts(score).items())),
+        plain(score.reason),
+        *(Text.assemble("violation: ", plain(violation), style="red") for violation in score.violations),
+    )
+
+
+def score_parts(score: Score) -> dict[str, str]:
+    """What was measured of each part of a score: the stages, the tests, and results that have a measure."""
+    parts = {name: f"{getattr(score, name):.2f}" for name in STAGES}
+    parts["tests"] = f"{score.tests_passed}/{score.tests_total}"
+    return parts | {name: f"{getattr(score, name):.2f}" for name in MEASURED_STAGES if name in score.measures}
 
 
 def first_lines(text: str, lines: int) -> Text:
@@ -212,6 +209,6 @@ def first_lines(text: str, lines: int) -> Text:
 
 
 def _head(text: str, lines: int) -> str:
-    parts = safe(text).split("\n")
+    parts = visible(text).split("\n")
     more = [f"… {len(parts) - lines} more lines"] if len(parts) > lines else []
     return "\n".join(parts[:lines] + more)
