@@ -70,7 +70,9 @@ class DockerSandbox(WardenSandbox):
     Args:
         client: The provider's client of the daemon.
         image: Name or id; None for the package's own simulation image.
-        spec, budget, on_close: As for `WardenSandbox`.
+        spec: Limits and files.
+        budget: Of the daemon's machine, with its control groups.
+        on_close: Called with it when it has ended.
     """
 
     def __init__(

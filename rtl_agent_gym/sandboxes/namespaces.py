@@ -58,7 +58,9 @@ class NamespaceSandbox(WardenSandbox):
 
     Args:
         host: The provider's user namespace and root.
-        spec, budget, on_close: As for `WardenSandbox`.
+        spec: Limits and files.
+        budget: Of this machine, with its control groups.
+        on_close: Called with it when it has ended.
     """
 
     def __init__(

@@ -237,12 +237,13 @@ print(json.dumps(found))
 
 @pytest.mark.docker
 @each_family
+@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
 async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
-    family: LookingFamily, provider: DockerSandboxes
+    family: LookingFamily, count: int, provider: DockerSandboxes
 ) -> None:
     """For each polarity of a design's reset and enable, as written and after the fixes that the output asks for."""
     trees, expected = [], []
-    for member in [one for split in family.splits for one in drawn(family, split, 6)]:
+    for member in [one for split in family.splits for one in drawn(family, split, count)]:
         for reset in (0, 1):
             for enable in (0, 1):
                 design = {**member.fields, "reset_level": reset, "enable_level": enable}
