@@ -58,7 +58,9 @@ OPTIONS: dict[str, Any] = {
 }
 """Those of the models' job. Controls have no budget of the KL, which could silence them."""
 _TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
-_REWARD = {**NO_TEACHER, **_TESTED}
+_REWARD = {**NO_TEACHER, **_TESTED, "reward": "dense"}
+"""With documents that lie, no episode passes. The default reward would be the same for all, and its gradient zero: a
+control that cannot fail. The share of hidden tests that pass differs from episode to episode."""
 
 
 @dataclass(frozen=True)
