@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.parsing import parsed
 
@@ -96,6 +98,17 @@ def test_every_requirement_is_pinned_without_an_address() -> None:
     for extra, requirements in extras.items():  # a framework that contradicts the pins has versions of its own
         own = names(apart[extra].read_text().splitlines()) if extra in apart else pinned
         assert names(requirements) <= pinned or names(requirements) <= own
+
+
+def test_every_pin_installs_with_the_oldest_python() -> None:
+    """Metadata of what is installed here, which is what `scripts/setup --for dev` installs."""
+    oldest = METADATA["project"]["requires-python"].removeprefix(">=") + ".0"
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = names([line for line in lines if not line.startswith("#")])
+    installed = [package for package in distributions() if names([package.metadata["Name"]]) <= pinned]
+    assert len(installed) > len(pinned) / 2
+    wanted = {package.metadata["Name"]: package.metadata["Requires-Python"] or "" for package in installed}
+    assert {name: text for name, text in wanted.items() if not SpecifierSet(text).contains(oldest)} == {}
 
 
 def names(requirements: list[str]) -> set[str]:
