@@ -150,7 +150,7 @@ async def test_a_killed_compiler(
 ) -> None:
     """It reads a source that comes late: a pipe. Without `ivl`, the others wait until the time is up."""
     late = "mkfifo late.v; (sleep 3; echo > late.v) & iverilog -o t.vvp late.v /code/rtl/adder.sv && wait"
-    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, monkeypatch, timeout=20.0)
+    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, monkeypatch, timeout=12.0)
     assert f"{program!r} got {signal.Signals(number).name} from outside" in why
 
 

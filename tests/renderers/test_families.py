@@ -38,7 +38,7 @@ from .families import (
 )
 from .table import DOCS, EPISODES, MARKS, NO_COOKBOOK, read, record, table
 
-FEW, MANY = 15, 1000
+FEW, MANY = 8, 1000
 
 one_of_each_family = pytest.mark.parametrize(
     "name", [next(name for name, variant in VARIANTS.items() if variant.family == family) for family in FAMILIES]

@@ -46,7 +46,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "spec" in metafunc.fixturenames:
         metafunc.parametrize(("maker", "spec"), [*pairs, *others], indirect=True, scope="module")
     elif "maker" in metafunc.fixturenames:
-        metafunc.parametrize("maker", ["docker", "pool", "namespaces"], indirect=True, scope="module")
+        copies = metafunc.function is test_images_are_built_once  # the root; test_root_folder.py builds one
+        last = pytest.param("namespaces", marks=[pytest.mark.slow] * copies)
+        metafunc.parametrize("maker", ["docker", "pool", last], indirect=True, scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -31,6 +31,10 @@ from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, Loo
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
+one_and_slow_others = pytest.mark.parametrize(
+    "family",  # each plays episodes or runs smoke tests for a quarter of a minute
+    [pytest.param(one, id=one.name, marks=[pytest.mark.slow] * (one is not ACCUMULATORS)) for one in LOOKING],
+)
 
 
 def drawn(family: LookingFamily, split: str, count: int = 300) -> list[Parameters]:
@@ -236,7 +240,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.docker
-@each_family
+@one_and_slow_others
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
 async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
     family: LookingFamily, count: int, provider: DockerSandboxes
@@ -293,7 +297,7 @@ async def read_and_repair(problem: Problem, member: Parameters, provider: Docker
 
 
 @pytest.mark.docker
-@each_family
+@one_and_slow_others
 async def test_who_looks_passes_unless_the_files_lie(family: LookingFamily, provider: DockerSandboxes) -> None:
     source = f"family:{family.name}?count=6&seed=3"
     members, passed = list(draw_members(source)), {}

@@ -118,6 +118,7 @@ def test_designs_without_a_reset_and_debugging_problems_are_left_out_with_the_re
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 def test_the_command_names_each_design_that_it_refuses(user_cache: Path, tmp_path: Path) -> None:
     name, out = "cvdp_agentic_rtlgym_gray_counter_0001", tmp_path / "problems.jsonl"
     every = list(cases(load_problems("bundled", ids=name), OptimizeOptions()))

@@ -177,6 +177,7 @@ endmodule
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # Verilator builds three designs; what it counts is tested below
 async def test_coverage_is_what_a_testbench_reaches(tmp_path: Path, provider: DockerSandboxes) -> None:
     problem = await made_of(SOURCES["registers"], "stimulus", tmp_path, coverage=True)
     device = device_of(load_problems(SOURCES["registers"])[0])

@@ -50,10 +50,13 @@ def tried_on(attack: Attack) -> list[str]:
 
 SLOW = pytest.mark.slow
 """The gradings of all take minutes; every time, the attacks run that have a control, and a few of the rest."""
+LATE = ("an endless clock for a verdict", "a time-out for a verdict")
+"""Attacks that last until a grading's time is up."""
+QUICK = [attack.name for attack in ATTACKS if attack.control and attack.name not in LATE]
 
 
 @pytest.mark.parametrize(
-    "attack", [pytest.param(attack, id=attack.name, marks=() if attack.control else SLOW) for attack in ATTACKS]
+    "attack", [pytest.param(attack, id=attack.name, marks=[SLOW] * (attack.name not in QUICK)) for attack in ATTACKS]
 )
 async def test_an_attack_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
     score = await scored(provider, attack.text, tried_on(attack), files=attack.files)
@@ -85,7 +88,10 @@ async def test_without_the_times_a_checker_counts_changes(provider: DockerSandbo
 CONTROLLED = [attack for attack in ATTACKS if attack.control]
 
 
-@pytest.mark.parametrize("attack", CONTROLLED, ids=lambda attack: attack.name)
+@pytest.mark.parametrize(
+    "attack",
+    [pytest.param(one, id=one.name, marks=[SLOW] * (one.name not in QUICK)) for one in CONTROLLED],
+)
 async def test_without_its_guard_an_attack_succeeds(attack: Attack, provider: DockerSandboxes) -> None:
     """The control: if these benches could not cheat, that they earn nothing would show nothing."""
     score = await scored(provider, attack.text, tried_on(attack), attack.control)
