@@ -186,9 +186,9 @@ class EpisodeOptions(Options):
     """Tokens of the whole episode: prompt, sampled tokens and command outputs. When too few are left for a turn, the
     episode ends, and is graded. Counted for policies that sample tokens; None for no limit."""
     system_prompt: str | None = None
-    """Replaces the package's system message; an empty text gives none."""
+    """Replaces the package's system message; an empty text gives none. On the command line a text, or @FILE."""
     user_prompt: str | None = None
-    """Replaces the problem's user message."""
+    """Replaces the problem's user message. On the command line a text, or @FILE."""
     harness_feedback: int = Field(default=0, ge=0)
     """How often the agent may submit its files within an episode and read which checks fail; 0: never."""
     progress_coef: float = Field(default=0.5, ge=0)

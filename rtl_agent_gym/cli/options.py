@@ -25,6 +25,7 @@ from ..options import (
     bounds,
 )
 from ..problems import Problem, load_problems
+from ..problems.paths import text_of_option
 
 FLAGS = {
     "ids": ["--problem"],
@@ -41,6 +42,8 @@ FLAGS = {
 
 PLAY = ("max_turns", "command_timeout", "harness_feedback")
 """The rules of episodes that the commands have which play any."""
+PROMPTS = ("system_prompt", "user_prompt")
+"""The rules of episodes that are a text or ``@file``."""
 _NOT_HERE = {"attempts", "request_timeout"}
 GRADING = ("judge", "harness_images", "harness_env", "harness_network")
 """The rules of episodes that are about gradings."""
@@ -156,13 +159,14 @@ def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Ca
     from ..policies import ModelOptions
 
     env = inspect.Parameter("env", inspect.Parameter.KEYWORD_ONLY, default="agentic", annotation=EnvOption)
-    evaluation, episode = [*_EVALUATION, *more], parameters_of(EpisodeRules, *PLAY, *GRADING)
+    evaluation, episode = [*_EVALUATION, *more], parameters_of(EpisodeRules, *PLAY, *PROMPTS, *GRADING)
     model = parameters_of(PolicyOptions, *PolicyOptions.model_fields.keys() - _NOT_HERE)
 
     def make(env: str, **given: Any) -> EvaluationConfig:
         def values(options: list[inspect.Parameter]) -> dict[str, Any]:
             return {choice.name: given[choice.name] for choice in options}
 
+        given |= {name: text_of_option(name, given[name]) for name in PROMPTS}
         rules = EpisodeConfig(workspace=WORKSPACES[env.replace("-", "_")], **values(episode))
         return EvaluationConfig(episode=rules, model=ModelOptions(**values(model)), **values(evaluation))
 

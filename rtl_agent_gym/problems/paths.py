@@ -101,3 +101,17 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
     except RuntimeError as error:
         user = Path(path).parts[0]
         raise UsageError(f"{os.fspath(path)}: there is no home folder for {user}; give the path without it") from error
+
+
+def text_of_option(option: str, value: str | None) -> str | None:
+    """The value of an option that is a text, or ``@file`` for the text in a file.
+
+    Raises:
+        UsageError: The file cannot be read; the message begins with the option's name.
+    """
+    if value is None or not value.startswith("@"):
+        return value
+    try:
+        return expand_home(value[1:]).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{option}: {value[1:]} cannot be read: {error}") from error

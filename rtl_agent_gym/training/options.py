@@ -35,7 +35,7 @@ from ..options import (
     optional,
     with_default,
 )
-from ..problems.paths import expand_home
+from ..problems.paths import text_of_option
 from ..renderers import RENDERER_NAMES, is_renderer_name
 from ..renderers.protocol import Kind
 from ..scoring import RewardWeights
@@ -348,13 +348,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 
     def text_of(self, name: str) -> str | None:
         """The value of a text option, read from its file if it is ``@file``. Raises `UsageError`."""
-        value = getattr(self, name)
-        if value is None or not value.startswith("@"):
-            return value if value is None else str(value)
-        try:
-            return expand_home(value[1:]).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{name}: {value[1:]} cannot be read: {error}") from error
+        return text_of_option(name, getattr(self, name))
 
 
 NOT_APPLICABLE = {

@@ -136,6 +136,23 @@ def test_submissions_are_shown_live(tmp_path: Path) -> None:
     assert run("run", "--harness-feedback", "-1").returncode == 2
 
 
+def test_prompts_of_the_callers_own(tmp_path: Path) -> None:
+    """As those of a training run, so that its student reads here what it was trained on."""
+    script, text, where = tmp_path / "ends.yaml", tmp_path / "system.txt", tmp_path / "t"
+    script.write_text("- {say: Done.}\n")
+    text.write_text("You design hardware.\n")
+    prompts = ["--system-prompt", f"@{text}", "--user-prompt", "Write it."]
+    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(where), *prompts)
+    assert done.returncode == 1, done.stderr
+    (path,) = where.iterdir()
+    header = read_transcript(path).header
+    assert header.system.startswith("You design hardware.\n")
+    assert header.user == "Write it."
+    missing = run("run", "--problem", ARBITER, "--system-prompt", f"@{tmp_path}/none")
+    assert missing.returncode == 2
+    assert f"system_prompt: {tmp_path}/none cannot be read" in missing.stderr
+
+
 def test_what_cannot_be_scored_is_not_played(tmp_path: Path) -> None:
     bundled = ROOT / "rtl_agent_gym" / "problems" / "problems.jsonl"
     row = json.loads(next(line for line in bundled.read_text().splitlines() if ARBITER in line))
