@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -46,6 +47,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("default", derandomize=True, deadline=None)
 settings.register_profile("search", derandomize=False, deadline=None, print_blob=True)
 settings.load_profile("default")
+
+
+# While the tests are collected, the garbage collector would look at all modules again and again.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from here on, among what the tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 LONGEST = (
