@@ -52,8 +52,13 @@ class Observer:
 def rules_for(policy: Policy, rules: EpisodeConfig) -> EpisodeConfig:
     """The rules for a policy: the prompt does not teach the dialect to a chat service with native tools, there is no
     system prompt for an agent that has its own, and the sandbox has the programs of an agent that works in it.
+
+    Raises:
+        UsageError: A system prompt is given for such an agent.
     """
     if getattr(policy, "own_prompts", False):
+        if rules.system_prompt:
+            raise UsageError(f"system_prompt: {policy.name} has prompts of its own; leave it out")
         rules = rules.with_options(system_prompt="")
     if programs := getattr(policy, "programs", ""):
         rules = rules.with_options(sandbox=replace(rules.sandbox, programs=programs))

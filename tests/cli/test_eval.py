@@ -16,7 +16,7 @@ from rtl_agent_gym.cli import main
 from rtl_agent_gym.cli.eval import EvaluationProgress
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
-from rtl_agent_gym.errors import DaemonError
+from rtl_agent_gym.errors import DaemonError, UsageError
 from rtl_agent_gym.evaluation import EpisodeResult, read_config, read_results, rules_for
 from rtl_agent_gym.evaluation.config import prompts_digest, sampling
 from rtl_agent_gym.policies import ModelOptions
@@ -170,6 +170,15 @@ def test_a_chat_model_with_tools_of_its_own_is_told_of_submissions_too() -> None
         assert "You may submit 4 times." in system
     own = rules_for(Native(True), EpisodeConfig(system_prompt="mine"))  # type: ignore[arg-type]
     assert open_prompt(problem, own, get_renderer("qwen3")).system == "mine"
+
+
+def test_an_agent_with_prompts_of_its_own_takes_no_system_prompt() -> None:
+    class Agent:
+        name, own_prompts = "harness:agent model", True
+
+    assert rules_for(Agent(), EpisodeConfig()).system_prompt == ""  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"^system_prompt: harness:agent model has"):
+        rules_for(Agent(), EpisodeConfig(system_prompt="mine"))  # type: ignore[arg-type]
 
 
 def test_the_configuration_knows_the_prompts_and_no_port() -> None:
