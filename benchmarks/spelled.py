@@ -59,7 +59,9 @@ OPTIONS: dict[str, Any] = {
 """Those of the models' job. Controls have no budget of the KL, which could silence them."""
 _TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
 _REWARD = {**NO_TEACHER, **_TESTED, "reward": "dense", "learning_rate": 4e-4}
-"""At the job's rate, which is 2.5 times as large, the pass rate rises for 50 steps and falls again. With documents that lie, no episode passes. The default reward would be the same for all, and its gradient zero: a
+"""At the job's rate, which is 2.5 times as large, the pass rate rises for 50 steps and falls again.
+
+With documents that lie, no episode passes. The default reward would be the same for all, and its gradient zero: a
 control that cannot fail. The share of hidden tests that pass differs from episode to episode."""
 
 
