@@ -286,8 +286,11 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
                 renderer=renderer, on_metrics=on_metrics,
             )  # fmt: skip
         await loop.run()
-    if best := folder.best_checkpoint():
+    best = folder.best_checkpoint()
+    if best is not None:
         progress.print(f"best checkpoint by held-out problems: {best['name']}, {best['test_pass_rate']:.1%} pass")
+    if weights := (best or folder.checkpoints()[-1]).get("sampler_path"):
+        progress.print(f"evaluate its weights: {plan.evaluation_command(weights)}")
 
 
 def cause_of(error: BaseException) -> BaseException:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,7 @@ from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ..episodes.rules import EpisodeConfig
 from ..errors import ImageError, UsageError
+from ..options import EpisodeOptions, EvaluationOptions, PolicyOptions
 from ..policies.harness import check_agent
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
@@ -123,6 +125,35 @@ class Plan:
             reward=o.reward_config(),
             score_cache=default_cache_dir(),
         )
+
+    def evaluation_command(self, weights: str) -> str:
+        """The command that evaluates weights of the run with its prompts and limits: on the source that it holds out,
+        or if that is a part of its problems, on all of these.
+        """
+        o = self.options
+        model = f"{'local' if self.engine == 'local' else 'tinker'}:{weights}"
+        known = {problem.id for problem in self.held_out}
+        apart = o.held_out if self.held_out and not _is_share(o.held_out or "") else None
+        values = {
+            "policy": model if o.agent == "none" else f"harness:{o.agent} {model}",
+            "renderer": self.renderer,
+            "problems": o.problems if apart is None or set(apart.split(",")) & known else apart,
+            "env": o.env.replace("_", "-"),
+            "system-prompt": self.system_prompt if o.system_prompt is None else o.system_prompt,
+            "user-prompt": o.user_prompt,
+            "max-turns": o.max_turns,
+            "command-timeout": o.command_timeout,
+            "harness-feedback": o.harness_feedback,
+            "max-tokens": o.max_tokens,
+            "max-context": o.max_trajectory_tokens,
+        }
+        if o.agent != "none":
+            del values["system-prompt"]
+        kinds = (EvaluationOptions, EpisodeOptions, PolicyOptions)
+        usual = {name.replace("_", "-"): field.default for kind in kinds for name, field in kind.model_fields.items()}
+        usual |= {"problems": "bundled", "env": "agentic", "policy": None}
+        words = [(f"--{name}", str(value)) for name, value in values.items() if value != usual[name]]
+        return shlex.join(["rtl-agent-gym", "eval", *itertools.chain(*words)])
 
     def record(self) -> dict[str, Any]:
         """The options as plain data. A run is resumed only with equal options, apart from `run_folder.CHANGEABLE`."""
@@ -259,9 +290,7 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
     """The problems to train on and to test on. ``held_out`` is a fraction, ids or a source."""
     if o.held_out is None:
         return problems, []
-    try:
-        share = float(o.held_out)
-    except ValueError:
+    if not _is_share(o.held_out):
         names = {name.strip() for name in o.held_out.split(",")}
         if names <= {problem.id for problem in problems}:
             held_out = [problem for problem in problems if problem.id in names]
@@ -270,9 +299,18 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
             names = {problem.id for problem in held_out}
         return [problem for problem in problems if problem.id not in names], held_out
     try:
-        return split_problems(problems, share, o.seed)
+        return split_problems(problems, float(o.held_out), o.seed)
     except UsageError as error:
         raise UsageError(f"held_out: {error}") from error
+
+
+def _is_share(held_out: str) -> bool:
+    """Whether it is a fraction, rather than ids or a source."""
+    try:
+        float(held_out)
+    except ValueError:
+        return False
+    return True
 
 
 def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = None, rows: Rows = "all") -> list[Problem]:

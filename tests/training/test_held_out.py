@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +14,7 @@ pytest.importorskip("tinker")
 
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation import read_config
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.problems import Problem, load_problems, loading
 from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
@@ -20,6 +22,7 @@ from rtl_agent_gym.problems.notes import Rows
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
+from tests.cli.in_process import call as call_command
 from tests.envs.scripted_tinker import END, call, decode, solution
 from tests.training.scripted_run import STEPS, Scripted, make_plan, run
 from tests.training.test_feedback import no_teacher
@@ -121,6 +124,40 @@ def test_extra_sources_are_held_out_too() -> None:
 def test_what_cannot_be_held_out_is_refused(held_out: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         planned(held_out=held_out)
+
+
+def test_the_command_of_a_run_evaluates_as_it_does(tmp_path: Path) -> None:
+    """As somebody would paste it; the shipped student stands for what was trained."""
+    plan = SMALL.make(planned(held_out="family:registers?count=2&split=combinations"))
+    words = shlex.split(plan.evaluation_command(plan.student))
+    assert words[:2] == ["rtl-agent-gym", "eval"]
+    done = call_command(*words[1:], "--out", str(tmp_path / "run"), XDG_CACHE_HOME=str(tmp_path))
+    assert done.stderr == ""
+    assert {result.problem_id for result in read_results(tmp_path / "run")} == set(ids(plan)[1])
+    rules, sampling = plan.env_config(tmp_path).episode, read_config(tmp_path / "run").sampling
+    assert (sampling["max_tokens"], sampling["max_context"]) == (rules.max_tokens, rules.max_trajectory_tokens)
+    for path in (tmp_path / "run" / "transcripts").iterdir():
+        header = read_transcript(path).header
+        assert (header.system, header.options["max_turns"]) == ("", rules.max_turns)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"held_out": "0.4"}, []),
+        ({"held_out": f"{IDS[1]},{IDS[3]}"}, []),
+        ({"env": "single_turn"}, ["--env", "single-turn"]),
+        ({"system_prompt": "@/dev/null", "user_prompt": "two words"}, ["@/dev/null", "--user-prompt", "two words"]),
+        ({"agent": "mini-swe-agent"}, ["--policy", "harness:mini-swe-agent local:runs/final"]),
+    ],
+)
+def test_the_command_of_a_run_names_what_is_not_usual(options: dict[str, str], words: list[str]) -> None:
+    plan = planned(**options)
+    said = shlex.split(plan.evaluation_command("runs/final"))
+    assert "local:runs/final" in said[3]
+    assert "--problems" not in said
+    assert [word for word in said if word in words] == words
+    assert ("--system-prompt" in said) == ("system_prompt" in options)
 
 
 class GivesUp(Scripted):
