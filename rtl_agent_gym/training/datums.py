@@ -36,6 +36,9 @@ from .teachers import Judgement, Sampled, Teacher
 
 logger = logging.getLogger(__name__)
 
+_ROUNDING = 1e-9
+"""More than what is left of the difference between equal rewards and their mean."""
+
 
 @dataclass
 class Example:
@@ -242,8 +245,10 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
 
 
 def warnings_of(metrics: Mapping[str, float]) -> list[str]:
-    """What `example_metrics` say of log-probabilities that are NaN or infinite."""
+    """What `example_metrics` say of log-probabilities that are NaN or infinite, and of a step without a gradient."""
     found: list[str] = []
+    if "teacher_kl/covered" not in metrics and metrics["advantage/abs_reward"] < _ROUNDING:
+        found.append("no episode's reward differs from its baseline, so nothing is learned from this step")
     if (count := metrics["rollouts/not_finite"]) > 0:
         found.append(f"{count:.0f} sampled log-probabilities are NaN or infinite; these tokens are not trained on")
     if (count := metrics.get("teacher_kl/not_finite", 0.0)) > 0:

@@ -217,6 +217,19 @@ async def test_a_reward_that_is_not_finite_ends_the_run_and_is_not_kept(
     assert len(ran.folder.metrics()) == 1
 
 
+async def test_a_step_whose_rewards_are_all_equal_is_told(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graded, words = toy.ToyEpisodes.graded, "no episode's reward differs from its baseline"
+    alone = ("num_steps=1", "group_size=6", "teacher_model=none", "kl_penalty_coef=0")
+    with monkeypatch.context() as patch:  # the mean of six times 0.4 is not quite 0.4
+        patch.setattr(toy.ToyEpisodes, "graded", lambda *given: replace(graded(*given), reward=0.4))
+        await toy.run(home, *alone, f"log_path={home / 'equal'}")
+    assert words in " ".join(capsys.readouterr().err.split())
+    await toy.run(home, *alone, f"log_path={home / 'different'}")
+    assert words not in " ".join(capsys.readouterr().err.split())
+
+
 # Results: the loss, the gradient, the weights
 
 
