@@ -127,10 +127,13 @@ class Plan:
         )
 
     def evaluation_command(self, weights: str) -> str:
-        """The command that evaluates weights of the run with its prompts and limits: on the source that it holds out,
-        or if that is a part of its problems, on all of these.
+        """The command that evaluates weights of the run with its prompts, limits and temperature.
+
+        Its problems are those of the source that the run holds out. If the run holds out some of its own problems, they
+        are all problems of the run.
         """
         o = self.options
+        system_prompt = self.system_prompt if o.system_prompt is None else o.system_prompt
         model = f"{'local' if self.engine == 'local' else 'tinker'}:{weights}"
         known = {problem.id for problem in self.held_out}
         apart = o.held_out if self.held_out and not _is_share(o.held_out or "") else None
@@ -139,16 +142,15 @@ class Plan:
             "renderer": self.renderer,
             "problems": o.problems if apart is None or set(apart.split(",")) & known else apart,
             "env": o.env.replace("_", "-"),
-            "system-prompt": self.system_prompt if o.system_prompt is None else o.system_prompt,
+            "system-prompt": system_prompt if o.agent == "none" else None,
             "user-prompt": o.user_prompt,
             "max-turns": o.max_turns,
             "command-timeout": o.command_timeout,
             "harness-feedback": o.harness_feedback,
             "max-tokens": o.max_tokens,
             "max-context": o.max_trajectory_tokens,
+            "temperature": o.temperature if o.eval_temperature is None else o.eval_temperature,
         }
-        if o.agent != "none":
-            del values["system-prompt"]
         kinds = (EvaluationOptions, EpisodeOptions, PolicyOptions)
         usual = {name.replace("_", "-"): field.default for kind in kinds for name, field in kind.model_fields.items()}
         usual |= {"problems": "bundled", "env": "agentic", "policy": None}
