@@ -129,18 +129,18 @@ class Plan:
     def evaluation_command(self, weights: str) -> str:
         """The command that evaluates weights of the run with its prompts, limits and temperature.
 
-        Its problems are those of the source that the run holds out. If the run holds out some of its own problems, they
-        are all problems of the run.
+        Its problems are those that the run holds out, or all of them if it holds out none.
         """
         o = self.options
         system_prompt = self.system_prompt if o.system_prompt is None else o.system_prompt
         model = f"{'local' if self.engine == 'local' else 'tinker'}:{weights}"
-        known = {problem.id for problem in self.held_out}
-        apart = o.held_out if self.held_out and not _is_share(o.held_out or "") else None
+        ids = [problem.id for problem in self.held_out]
+        given = o.held_out or ""
+        own = _is_share(given) or not {name.strip() for name in given.split(",")}.isdisjoint(ids)
         values = {
             "policy": model if o.agent == "none" else f"harness:{o.agent} {model}",
             "renderer": self.renderer,
-            "problems": o.problems if apart is None or set(apart.split(",")) & known else apart,
+            "problems": o.problems if own or not ids else o.held_out,
             "env": o.env.replace("_", "-"),
             "system-prompt": system_prompt if o.agent == "none" else None,
             "user-prompt": o.user_prompt,
@@ -155,6 +155,7 @@ class Plan:
         usual = {name.replace("_", "-"): field.default for kind in kinds for name, field in kind.model_fields.items()}
         usual |= {"problems": "bundled", "env": "agentic", "policy": None}
         words = [(f"--{name}", str(value)) for name, value in values.items() if value != usual[name]]
+        words += [("--problem", id_) for id_ in ids if own]
         return shlex.join(["rtl-agent-gym", "eval", *itertools.chain(*words)])
 
     def record(self) -> dict[str, Any]:

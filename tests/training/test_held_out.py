@@ -144,8 +144,8 @@ def test_the_command_of_a_run_evaluates_as_it_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"held_out": "0.4"}, []),
-        ({"held_out": f"{IDS[1]},{IDS[3]}"}, []),
+        ({}, []),
+        ({"held_out": f"{IDS[1]}, {IDS[3]}"}, ["--problem", IDS[1], "--problem", IDS[3]]),
         ({"env": "single_turn"}, ["--env", "single-turn"]),
         ({"eval_temperature": "0"}, ["--temperature", "0.0"]),
         ({"system_prompt": "@/dev/null", "user_prompt": "two words"}, ["@/dev/null", "--user-prompt", "two words"]),
@@ -159,6 +159,13 @@ def test_the_command_of_a_run_names_what_is_not_usual(options: dict[str, str], w
     assert "--problems" not in said
     assert [word for word in said if word in words] == words
     assert ("--system-prompt" in said) == ("system_prompt" in options)
+
+
+def test_the_command_of_a_run_names_its_own_problems_that_it_holds_out() -> None:
+    """Without their ids, it would evaluate the problems that were trained on, too."""
+    plan = planned(held_out="0.4")
+    said = shlex.split(plan.evaluation_command("runs/final"))
+    assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == ids(plan)[1]
 
 
 class GivesUp(Scripted):
