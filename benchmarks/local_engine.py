@@ -7,7 +7,7 @@
 
 The table has a column for each type of numbers: a step of sampling, a token for each running sequence, while one, half
 or all of the rows run; the first `CHUNK` tokens of a prompt; and a forward and backward pass of training for one
-episode. The minimum of several repetitions counts, since a busy machine only adds to it.
+episode, or for four at once. The minimum of several repetitions counts, since a busy machine only adds to it.
 """
 
 from __future__ import annotations
@@ -67,14 +67,27 @@ def sampling(base: Base, rows: int, length: int, repetitions: int) -> dict[str, 
 
 
 def training(base: Base, length: int, repetitions: int) -> dict[str, float]:
-    """A forward and backward pass for one episode, a third of whose tokens are trained."""
-    trainer = Training.fresh(base, rank=0, seed=0, config=LocalEngineConfig())
-    weights = tinker.TensorData.from_torch(torch.tensor([1.0 if number % 3 == 0 else 0.0 for number in range(length)]))
+    """A forward and backward pass for one episode, and for a batch of four that begin alike or do not.
+
+    The last third of an episode's tokens are trained; those of the first third are alike or not.
+    """
+    trainer, third = Training.fresh(base, rank=0, seed=0, config=LocalEngineConfig()), length // 3
+    weights = tinker.TensorData.from_torch(torch.tensor([float(place >= length - third) for place in range(length)]))
     targets = tinker.TensorData.from_torch(torch.ones(length, dtype=torch.long))
     inputs = {"weights": weights, "target_tokens": targets}
-    datum = tinker.Datum(model_input=tinker.ModelInput.from_ints([1] * length), loss_fn_inputs=inputs)
-    cost = least(lambda: trainer.forward([datum], "cross_entropy", None, backward=True), max(2, repetitions // 5))
-    return {f"training on an episode of {length} tokens": cost}
+
+    def cost(*prompts: list[int]) -> float:
+        data = [
+            tinker.Datum(model_input=tinker.ModelInput.from_ints(prompt), loss_fn_inputs=inputs) for prompt in prompts
+        ]
+        return least(lambda: trainer.forward(data, "cross_entropy", None, backward=True), max(2, repetitions // 5))
+
+    alike = ([1] * third + [other] * (length - third) for other in range(4))
+    return {
+        f"training on an episode of {length} tokens": cost([1] * length),
+        "on four of these": cost(*([other] * length for other in range(4))),
+        f"on four whose first {third} tokens are the same": cost(*alike),
+    }
 
 
 def main() -> None:

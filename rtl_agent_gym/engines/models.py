@@ -7,6 +7,7 @@ and teacher, and each sampler of a LoRA student only costs the memory of its ada
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -205,6 +206,12 @@ def checkpoint_gradients(module: Any) -> None:
     for layer in module.modules():
         if isinstance(layer, GradientCheckpointingLayer):
             layer.training = True  # which they check; what is inside, such as dropout, stays as in evaluation
+
+
+def cache_argument(module: Any) -> str:
+    """The name under which a model takes its cache, which depends on the version of transformers."""
+    model = module.get_base_model() if hasattr(module, "get_base_model") else module  # peft's takes any name
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 def with_saved_adapters(base: Base, folder: Path) -> Any:

@@ -10,7 +10,6 @@ answer in no fixed order.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +24,7 @@ from torch import Tensor
 from transformers import Cache
 
 from ..errors import NotFinite, UsageError
-from .models import Base, Weights, own_lengths
+from .models import Base, Weights, cache_argument, own_lengths
 from .training import Scores
 
 GROWTH = 256
@@ -245,8 +244,7 @@ class SlotTable:
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
         self._cache = RowCache(rows)
-        forward = inspect.signature(weights.base.module.forward).parameters
-        self._cache_argument = "cache" if "cache" in forward else "past_key_values"  # by the version
+        self._cache_argument = cache_argument(weights.module)
         self._slots = [Slot(row) for row in range(rows)]
         self._steady = steady
         self._clock = 0

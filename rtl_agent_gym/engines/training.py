@@ -23,6 +23,7 @@ import tinker
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import DynamicCache
 
 from ..errors import NotFinite, SandboxError, UsageError
 from . import models
@@ -39,6 +40,8 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "ppo": ("logprobs", "advantages"),
 }
 _PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
+LEAST_SHARED = 32
+"""Tokens that the examples of a batch must begin with alike, for these to be computed once."""
 _LEAST_FREE = 1 << 20
 """Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
 
@@ -332,7 +335,8 @@ def target_logprobs(
 ) -> list[Tensor]:
     """The log-probability of each target, differentiable, one float32 tensor of the targets' shape an example.
 
-    Padding is on the right, which causal attention ignores.
+    Padding is on the right, which causal attention ignores. The beginning that all examples share, up to the first
+    wanted target, is computed once.
 
     Args:
         module: The model.
@@ -347,8 +351,10 @@ def target_logprobs(
     for row, example in enumerate(batch):
         columns = example.targets.reshape(len(example.tokens), -1)
         targets[row, : len(columns), : columns.shape[1]] = columns
+    # Each row keeps a token of its own, whose output is computed.
+    shared = _shared(ids, chosen, min(len(example.tokens) for example in batch) - 1)
     chosen = chosen.to(device)
-    logits = _logits(module, ids.to(device), chosen)
+    logits = _logits(module, ids.to(device), chosen, shared)
     found = logits.gather(-1, targets.to(device)[chosen]) - logits.logsumexp(-1, keepdim=True)
     logprobs = torch.zeros(targets.shape, device=device).masked_scatter(chosen.unsqueeze(-1), found)
     return [
@@ -368,15 +374,39 @@ def _padded(batch: Sequence[CheckedDatum], wanted: Sequence[Tensor] | None) -> t
     return ids, chosen
 
 
-def _logits(module: Any, ids: Tensor, chosen: Tensor) -> Tensor:
-    """The logits at the chosen places, float32 of shape (places, vocabulary)."""
+def _shared(ids: Tensor, chosen: Tensor, limit: int) -> int:
+    """How many leading tokens, at most `limit`, are the same in all rows and not chosen; 0 if they are few."""
+    alike = (ids == ids[0]).all(0) & ~chosen.any(0)
+    found = int(alike[:limit].int().cumprod(0).sum())
+    return found if len(ids) > 1 and found >= LEAST_SHARED else 0
+
+
+def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0) -> Tensor:
+    """The logits at the chosen places, float32 of shape (places, vocabulary).
+
+    Args:
+        module: The model.
+        ids: Rows × width.
+        chosen: Which of them, bool.
+        shared: How many tokens, none of them chosen, are the same in all rows.
+    """
+    places = chosen[:1, :shared]
 
     def select(layer: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return (inputs[0][chosen].unsqueeze(0), *inputs[1:])
+        return (inputs[0][places].unsqueeze(0), *inputs[1:])
 
+    cache: dict[str, Any] = {}
     hook = module.get_output_embeddings().register_forward_pre_hook(select)
     try:
-        logits: Tensor = module(input_ids=ids, use_cache=False).logits
+        # With checkpoints of activations, layers neither fill a cache nor read one.
+        if shared and not getattr(module, "is_gradient_checkpointing", False):
+            cache = {models.cache_argument(module): DynamicCache()}
+            module(input_ids=ids[:1, :shared], use_cache=True, **cache)
+            for known in cache.values():
+                known.batch_repeat_interleave(len(ids))
+            ids, chosen = ids[:, shared:], chosen[:, shared:]
+        places = chosen
+        logits: Tensor = module(input_ids=ids, use_cache=bool(cache), **cache).logits
         return logits.squeeze(0).float()
     finally:
         hook.remove()

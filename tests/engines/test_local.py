@@ -147,6 +147,48 @@ async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Pa
             torch.testing.assert_close(gradient, found[0][name], atol=1e-5, rtol=1e-4)
 
 
+def model_of(kind: str, folder: Path, qwen3: Path) -> Path:
+    """A random model of this architecture, in `folder` if it is not the given one."""
+    if kind == "gpt2":
+        library: Any = transformers
+        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
+        model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+        return save_beside_tokenizer(model, folder / "m", qwen3)
+    if kind == "qwen3":
+        return qwen3
+    layers = {"sliding": ["sliding_attention"] * 2, "mixed": ["full_attention", "sliding_attention"]}[kind]
+    return make_model(folder / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
+
+
+KINDS = ["qwen3", "gpt2", "sliding", "mixed"]
+
+
+@pytest.mark.parametrize(("kind", "rank"), [*((kind, 4) for kind in KINDS), ("qwen3", 0)])
+async def test_a_common_beginning_is_computed_once_and_changes_no_gradient(
+    model_path: Path, tmp_path: Path, kind: str, rank: int
+) -> None:
+    """Of these three, 50 tokens are the same and 45 are not trained on; the shortest has 48."""
+    path, begin, found, computed = model_of(kind, tmp_path, model_path), prompt_of(50), [], []
+    texts = [begin + prompt_of(30, 1), begin + prompt_of(11, 2), begin[:48]]
+    data = [datum(ids, weights=[0.0] * 45 + [0.5 + number] * (len(ids) - 46)) for number, ids in enumerate(texts)]
+    for batch_tokens, checkpointing in ((1, False), (10_000, False), (10_000, True)):
+        config = LocalEngineConfig(batch_tokens=batch_tokens, gradient_checkpointing=checkpointing)
+        with LocalServiceClient(config) as service:
+            trainer = await service.create_lora_training_client(str(path), rank=rank, seed=0)
+            sizes: list[int] = []
+            embeddings = trainer._training.module.get_input_embeddings()
+            embeddings.register_forward_pre_hook(lambda _, given, sizes=sizes: sizes.append(given[0].numel()))
+            outcome = await trainer.forward_backward(data, "cross_entropy")
+            computed.append(sum(sizes))
+            found.append((outcome, await trainer.gradients()))
+    assert computed == [79 + 60 + 47, 45 + 3 * (79 - 45), 3 * 79]
+    for outcome, gradients in found[1:]:
+        for output, expected in zip(outcome.loss_fn_outputs, found[0][0].loss_fn_outputs, strict=True):
+            assert output["logprobs"].data == pytest.approx(expected["logprobs"].data, abs=1e-5)
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, found[0][1][name], atol=1e-5, rtol=1e-4)
+
+
 async def converse(sampler: LocalSamplingClient, number: int, delays: list[float]) -> list[tuple[Any, Any]]:
     """Three turns of a conversation, with pauses between them."""
     ids, answers = prompt_of(20, seed=7), []
@@ -424,22 +466,13 @@ async def test_saved_adapters_are_read_to_the_device_of_the_model(
     assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2]))) == 2
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "gpt2", "sliding", "mixed"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steady", [True, False])
 async def test_every_architecture_samples_as_it_scores(
     model_path: Path, tmp_path: Path, kind: str, steady: bool
 ) -> None:
-    if kind == "gpt2":
-        library: Any = transformers
-        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
-        model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
-        save_beside_tokenizer(model, tmp_path / "m", model_path)
-    elif kind != "qwen3":
-        layers = {"sliding": ["sliding_attention"] * 2, "mixed": ["full_attention", "sliding_attention"]}[kind]
-        make_model(tmp_path / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
     with LocalServiceClient(LocalEngineConfig(steady=steady)) as service:
-        path = model_path if kind == "qwen3" else tmp_path / "m"
-        trainer = await service.create_lora_training_client(str(path), rank=2)
+        trainer = await service.create_lora_training_client(str(model_of(kind, tmp_path, model_path)), rank=2)
         sampler = await trainer.save_weights_and_get_sampling_client()
         prompts = [prompt_of(10) + prompt_of(10 + number, number) for number in range(4)]
         params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
