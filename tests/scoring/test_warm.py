@@ -19,7 +19,7 @@ from rtl_agent_gym.scoring.grader.messages import ServiceReport
 from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.submission import sift
 
-from .conftest import ENV, GOLDEN, TARGET, make_problem
+from .conftest import ENV, GOLDEN, RUNNER, TARGET, TESTS, make_problem
 
 pytestmark = pytest.mark.docker
 
@@ -214,6 +214,19 @@ async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -
     submission = sift(problem, {TARGET: GOLDEN})
     found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
     assert [service["code"] for service in found.services] == [0, 0]
+
+
+async def test_files_that_no_test_of_a_simulation_closed_are_written(provider: DockerSandboxes) -> None:
+    """Of this one there is only a reference in a cycle, so a collection as the interpreter ends would close it."""
+    left = (
+        "\n@cocotb.test()\nasync def leave(dut):\n    kept = [open('/code/rundir/note', 'w')]\n    kept.append(kept)\n"
+    )
+    reader = f"{RUNNER}    assert open('/code/rundir/note').read() == 'all of it'\n"
+    tests = f"{TESTS}{left}    kept[0].write('all of it')\n"
+    problem = make_problem(harness={"src/test_adder.py": tests, "src/test_runner.py": reader})
+    submission = sift(problem, {TARGET: GOLDEN})
+    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+    assert [service["code"] for service in found.services] == [0], found.services[0]["log"]
 
 
 @pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])

@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import gc
 import importlib
-import io
 import os
 import re
 import shutil
@@ -22,6 +21,8 @@ import traceback
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
+
+from .ending import flush_all
 
 PROGRAM = "/venv/bin/pytest"
 MODULES = ("pytest", "cocotb_tools.runner")
@@ -41,12 +42,15 @@ _base_path: list[str] = []
 def preload() -> None:
     """Import what such a harness will import. To be called once, before the request is read."""
     _base_path[:] = [folder for folder in sys.path if folder]
-    for name in MODULES:
-        importlib.import_module(name)
-    for name in importlib.import_module("_pytest.config").default_plugins:
-        importlib.import_module(f"_pytest.{name}")
-    gc.collect()
-    gc.freeze()
+    gc.disable()  # nearly all that is made now stays
+    try:
+        for name in MODULES:
+            importlib.import_module(name)
+        for name in importlib.import_module("_pytest.config").default_plugins:
+            importlib.import_module(f"_pytest.{name}")
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def words_of(argv: Sequence[str]) -> tuple[list[str] | None, bool]:
@@ -89,18 +93,9 @@ def run(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
             threading._shutdown()  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
-        _flush_all()
+        gc.unfreeze()
+        flush_all()
         os._exit(code)
-
-
-def _flush_all() -> None:
-    """Flush every open file, as the end of an interpreter does."""
-    gc.unfreeze()
-    streams = [thing for thing in gc.get_objects() if isinstance(thing, io.IOBase)]
-    texts = [stream for stream in streams if isinstance(stream, io.TextIOBase)]
-    for stream in [*texts, sys.stdout, sys.stderr, *streams]:  # a text stream's buffer is another stream
-        with contextlib.suppress(BaseException):
-            stream.flush()
 
 
 def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:

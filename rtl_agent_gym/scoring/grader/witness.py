@@ -6,6 +6,7 @@ test as it ends, and the runner, which then reports what it reads from a results
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from .ending import leave_garbage
 from .line import SOCKET, Line
 from .messages import Message
 
@@ -89,6 +91,7 @@ def _complete_regression(module: ModuleType) -> None:
     # Now, while our finder is the first: cocotb puts pytest's before it when it imports the tests.
     import cocotb.result  # type: ignore[import-not-found,unused-ignore] # noqa: F401
 
+    atexit.register(leave_garbage)
     manager = module.RegressionManager
     for method, outcome in (
         ("_record_test_passed", "passed"),
