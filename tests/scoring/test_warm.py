@@ -134,6 +134,7 @@ ENDS = {
     "exits while loading": "raise SystemExit(3)",
     "says a last word": "import atexit\natexit.register(print, 'last word')\ndef test(): pass",
     "has a thread": "import threading, time\ndef test(): threading.Thread(target=lambda: time.sleep(.3) or print('late')).start()",  # noqa: E501
+    "keeps what is gone": "import weakref\ngone = weakref.proxy({1})\ndef test(): pass",
     "forks": "import os\ndef test():\n    if os.fork() == 0: os._exit(0)\n    os.wait()",
 }
 

@@ -93,8 +93,9 @@ def run(argv: list[str], env: dict[str, str], cwd: str) -> NoReturn:
             threading._shutdown()  # type: ignore[attr-defined]
         with contextlib.suppress(BaseException):
             atexit._run_exitfuncs()
-        gc.unfreeze()
-        flush_all()
+        with contextlib.suppress(BaseException):
+            gc.unfreeze()
+            flush_all()
         os._exit(code)
 
 
