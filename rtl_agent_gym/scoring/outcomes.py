@@ -142,14 +142,19 @@ class Account:
         return earned or [1.0]
 
 
-def account(messages: Iterable[Message], *, check_results: bool = True) -> Account:
+def account(
+    messages: Iterable[Message], *, check_results: bool = True, written: dict[str, Simulation] | None = None
+) -> Account:
     """Collect the messages of one service.
 
     Args:
         messages: In the order of arrival.
         check_results: Whether a results file that reports better results than the witness is a violation.
+        written: The simulations of the services before by the files with their results; this one's are added.
     """
     total = Account()
+    written = {} if written is None else written
+    running: dict[int, Simulation] = {}
     for message in messages:
         if message["kind"] == "compiler" or message["kind"] == "simulator":
             total.violations += message["violations"]
@@ -174,14 +179,17 @@ def account(messages: Iterable[Message], *, check_results: bool = True) -> Accou
             item.late = item.late or message["late"]
             total.measures |= message.get("measures", {})
         elif message["kind"] == "plan":
-            total.item(message["item"]).simulations.append(dict.fromkeys(message["tests"], "error"))
+            simulation = dict.fromkeys(message["tests"], "error")
+            total.item(message["item"]).simulations.append(simulation)
+            running[message["process"]] = written[message["file"]] = simulation
         elif message["kind"] == "test":
-            if simulations := total.item(message["item"]).simulations:
-                simulations[-1][message["test"]] = message["outcome"]
+            if message["process"] in running:
+                running[message["process"]][message["test"]] = message["outcome"]
         elif message["kind"] == "results" and check_results and message["total"] and not message["failed"]:
-            # Compare what the checker read after the simulation with the messages during it.
-            simulations = total.item(message["item"]).simulations
-            if not simulations or not all(outcome in GOOD for outcome in simulations[-1].values()):
+            # Compare what the checker read with the messages during the simulation, whichever test ran it. A file that
+            # no simulation wrote may be a copy of one.
+            read = [written[message["file"]]] if message["file"] in written else list(written.values())
+            if not any(all(outcome in GOOD for outcome in simulation.values()) for simulation in read):
                 total.violations.append(f"{message['file']}: reports that all tests passed, but no witness saw that")
     total.violations = list(dict.fromkeys(total.violations))
     return total
@@ -198,7 +206,9 @@ class Ran:
     @classmethod
     def of(cls, services: Sequence[ServiceReport], *, check_results: bool = True) -> Ran:
         """From the supervisor's report; `check_results` as for `account`."""
-        return cls(services, [account(service["messages"], check_results=check_results) for service in services])
+        written: dict[str, Simulation] = {}
+        heard = [service["messages"] for service in services]
+        return cls(services, [account(part, check_results=check_results, written=written) for part in heard])
 
     @property
     def tests(self) -> list[TestOutcome]:

@@ -18,17 +18,19 @@ def item(name: str = ITEM, call: str = "passed") -> list[Phase]:
     ]
 
 
-def simulation(name: str = ITEM, /, **outcomes: str) -> list[Message]:
+def simulation(name: str = ITEM, /, *, process_id: int = 1, file_name: str = "x.xml", **outcomes: str) -> list[Message]:
     """The simulation of an item: its tests, and how they ended."""
-    heard: list[Message] = [{"kind": "plan", "item": name, "tests": list(outcomes)}]
+    heard: list[Message] = [
+        {"kind": "plan", "item": name, "process": process_id, "file": file_name, "tests": list(outcomes)}
+    ]
     for test, outcome in outcomes.items():
         if outcome != "silent":
-            heard.append({"kind": "test", "item": name, "test": test, "outcome": outcome})
+            heard.append({"kind": "test", "item": name, "process": process_id, "test": test, "outcome": outcome})
     return heard
 
 
-def results(total: int | None, failed: int) -> Results:
-    return {"kind": "results", "item": ITEM, "file": "x.xml", "total": total, "failed": failed}
+def results(total: int | None, failed: int, file: str = "x.xml", item: str = ITEM) -> Results:
+    return {"kind": "results", "item": item, "file": file, "total": total, "failed": failed}
 
 
 def names(heard: Sequence[Message], code: int | None = 0) -> list[tuple[str, str]]:
@@ -77,6 +79,29 @@ def test_results_that_nobody_saw_are_a_violation() -> None:
     assert not account([*simulation(a="passed", b="skipped"), results(2, 0)]).violations
     assert not account([results(None, 0)]).violations
     assert not account([results(1, 0)], check_results=False).violations
+
+
+def test_results_belong_to_the_simulation_that_wrote_them() -> None:
+    good, bad = simulation(a="passed"), simulation("other", process_id=2, file_name="bad.xml", a="failed")
+    both = [good[0], bad[0], good[1], bad[1]]  # at once
+    assert names([*both, *item(), *item("other", "failed")], 1) == [
+        ("test_runner.py::test_a/a", "passed"),
+        ("other/a", "failed"),
+    ]
+    assert not account([*both, results(1, 0, item="other")]).violations
+    assert account([*both, results(1, 0, "bad.xml")]).violations
+    assert not account([*both, results(1, 0, "copy.xml")]).violations
+    assert account([*bad, results(1, 0, "copy.xml")]).violations
+    assert account([*both[:2], results(1, 0)]).violations  # before it ended
+
+
+def test_a_service_may_read_the_results_of_one_before() -> None:
+    def violations(*services: Sequence[Message]) -> list[str]:
+        return Ran.of([service(str(number), 0, list(heard)) for number, heard in enumerate(services)]).violations
+
+    assert not violations(simulation(a="passed"), [results(1, 0)])
+    assert violations(simulation(a="failed"), [results(1, 0)])
+    assert violations([results(1, 0)], simulation(a="passed"))
 
 
 def test_guards_report_violations_compilations_and_complaints() -> None:

@@ -224,6 +224,53 @@ endmodule
 )
 
 
+SIMULATE = """
+import os, pytest
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import Pool
+from cocotb_tools.runner import get_results, get_runner
+
+def build(folder="sim_build"):
+    runner = get_runner(os.getenv("SIM"))
+    sources, top = os.getenv("VERILOG_SOURCES").split(), os.getenv("TOPLEVEL")
+    runner.build(sources=sources, hdl_toplevel=top, build_dir=folder, timescale=("1ns", "1ns"))
+    return runner
+
+def simulate(number, module="test_adder"):
+    folder, results, top = f"b{number}", f"/code/rundir/{number}.xml", os.getenv("TOPLEVEL")
+    try:
+        return build(folder).test(hdl_toplevel=top, test_module=module, results_xml=results, test_dir=folder)
+    except SystemExit as error:  # a pool of processes would wait for ever
+        raise RuntimeError(str(error)) from None
+
+@pytest.fixture(scope="session")
+def results():
+    return simulate(0)
+"""
+WAYS = {
+    "another test reads": "def test_a(results): pass\ndef test_b(results): assert get_results(results) == (3, 0)",
+    "by keyword": "def test(results): assert get_results(results_xml_file=results) == (3, 0)",
+    "threads": "def test():\n    with ThreadPoolExecutor(4) as pool: list(pool.map(simulate, range(4)))",
+    "processes": "def test():\n    with Pool(4) as pool: assert len(pool.map(simulate, range(4))) == 4",
+    "many readers": "def test(results):\n"
+    "    with Pool(4) as pool: assert set(pool.map(get_results, [results] * 200)) == {(3, 0)}\n"
+    "    with ThreadPoolExecutor(4) as pool: assert set(pool.map(get_results, [results] * 200)) == {(3, 0)}",
+    "a control that must fail": "def test():\n    good = simulate(0)\n"
+    "    with pytest.raises(RuntimeError): simulate(1, 'test_false')\n    assert get_results(good) == (3, 0)",
+    "properties of any type": "def test(results, record_property):\n"
+    "    record_property('coverage', {1: '87 %'}); record_property('area', object()); record_property('why', [1])",
+}
+
+
+@pytest.mark.parametrize("source", WAYS.values(), ids=WAYS)
+async def test_simulations_and_their_results_in_any_order(scorer: Scorer, source: str) -> None:
+    false = "import cocotb\n@cocotb.test()\nasync def test_false(dut): assert False\n"
+    problem = make_problem(harness={"src/test_runner.py": SIMULATE + source, "src/test_false.py": false})
+    score = await scorer.score(problem, {TARGET: GOLDEN})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    assert not (await scorer.score(problem, {TARGET: EMPTY})).passed
+
+
 @pytest.mark.slow
 async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
     """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""

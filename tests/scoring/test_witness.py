@@ -56,7 +56,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def judged(number: int) -> Judged:
-    return {"kind": "test", "item": "", "test": str(number), "outcome": "passed"}
+    return {"kind": "test", "item": "", "process": 1, "test": str(number), "outcome": "passed"}
 
 
 def test_a_line_that_breaks_is_said_on_a_new_one(address: str) -> None:

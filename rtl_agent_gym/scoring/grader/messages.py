@@ -18,6 +18,8 @@ MEASURES = (
     "quality", "goal", "equivalence", "area", "flops", "delay", "why", "coverage", "line_coverage", "toggle_coverage"
 )  # fmt: skip
 """Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
+WORDS = ("goal", "equivalence", "why")
+"""Those of them that are texts; the others are finite numbers."""
 
 
 class Checked(TypedDict):
@@ -94,14 +96,19 @@ class Planned(TypedDict):
     kind: Literal["plan"]
     item: str
     """The pytest test that it belongs to; empty if there is none."""
+    process: int
+    """Its process: a test may run several simulations at once."""
+    file: str
+    """Where it will write its results."""
     tests: list[str]
 
 
 class Judged(TypedDict):
-    """From cocotb: a test of the last simulation has ended."""
+    """From cocotb: a test of a simulation has ended."""
 
     kind: Literal["test"]
     item: str
+    process: int
     test: str
     outcome: str
 

@@ -7,12 +7,15 @@ the seed, tests that draw their parameters draw the same ones each time, so that
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
+import math
 import os
 import random
+from collections.abc import Iterable
 from typing import Any
 
-from .messages import MEASURES
+from .messages import MEASURES, WORDS
 from .witness import GRADED, send
 
 HARNESS = ("/src/", "/code/src/")
@@ -54,9 +57,23 @@ def pytest_runtest_logreport(report: Any) -> None:
             "outcome": report.outcome,
             "unfinished": report.nodeid in _unfinished,
             "late": report.nodeid in _late,
-            "measures": {name: value for name, value in report.user_properties if name in MEASURES},
+            "measures": _measures(report.user_properties),
         }
     )
+
+
+def _measures(properties: Iterable[tuple[str, Any]]) -> dict[str, float | str]:
+    """Those of the properties that are measures; a number that is none, or not finite, is left out."""
+    found: dict[str, float | str] = {}
+    for name, value in properties:
+        if name in WORDS:
+            found[name] = str(value)
+        elif name in MEASURES:
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                number = value if isinstance(value, int) else float(value)
+                if math.isfinite(number):
+                    found[name] = number
+    return found
 
 
 def _would_repeat(path: str, line: int) -> bool:

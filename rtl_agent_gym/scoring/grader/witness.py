@@ -10,6 +10,7 @@ import atexit
 import functools
 import os
 import time
+from _thread import allocate_lock
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -23,17 +24,23 @@ GRADED = "RTL_GYM_SEED"
 
 
 class _Witness:
-    """The line to the supervisor, opened at the first message."""
+    """The line of a process to the supervisor, opened at the first message. Its threads take turns."""
 
-    line: Line | None = None
-    tried = False
+    def __init__(self) -> None:
+        self.line: Line | None = None
+        self.tried = False
+        self.lock = allocate_lock()
 
     def send(self, message: Message) -> None:
-        if not self.tried:
-            self.tried = True
-            self.line = _connect(patient=GRADED in os.environ)
-        if self.line is None:
-            return
+        with self.lock:
+            if not self.tried:
+                self.tried = True
+                self.line = _connect(patient=GRADED in os.environ)
+            if self.line is not None:
+                self._send(message)
+
+    def _send(self, message: Message) -> None:
+        assert self.line is not None
         try:
             self.line.send(message)
         except OSError as error:  # the machine's fault: a design cannot break this connection
@@ -59,6 +66,16 @@ def _connect(patient: bool) -> Line | None:
 _witness = _Witness()
 
 
+def _forget_line() -> None:
+    """In a new child of a fork: its parent's line is not its own."""
+    if _witness.line is not None:
+        _witness.line.close()
+    _witness.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_forget_line)
+
+
 def send(message: Message) -> None:
     """Send a message to the supervisor, if there is one, and wait for its acknowledgement."""
     _witness.send(message)
@@ -76,14 +93,16 @@ def complete(module: ModuleType) -> None:
 def _complete_runner(module: ModuleType) -> None:
     check = module.get_results
 
-    def get_results(results_file: Any) -> tuple[int, int]:
+    def get_results(results_xml_file: Any) -> tuple[int, int]:
         total, failed = None, 0
         try:
-            total, failed = check(results_file)
+            total, failed = check(results_xml_file)
             return total, failed
         finally:
-            send({"kind": "results", "item": _item(), "file": str(results_file), "total": total, "failed": failed})
+            file = os.path.realpath(str(results_xml_file))
+            send({"kind": "results", "item": _item(), "file": file, "total": total, "failed": failed})
 
+    get_results.__module__, get_results.__qualname__ = module.__name__, "get_results"  # so that it can be pickled
     module.get_results = get_results  # type: ignore[attr-defined]
 
 
@@ -106,7 +125,8 @@ def _complete_regression(module: ModuleType) -> None:
 def _reporting(method: Callable[..., Any], outcome: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def record(self: Any, *args: Any, **kwargs: Any) -> Any:
-        send({"kind": "test", "item": _item(), "test": self._test.fullname, "outcome": outcome})
+        name = self._test.fullname
+        send({"kind": "test", "item": _item(), "process": os.getpid(), "test": name, "outcome": outcome})
         return method(self, *args, **kwargs)
 
     return record
@@ -118,7 +138,8 @@ def _announcing(method: Callable[..., Any]) -> Callable[..., Any]:
         if self._first_test and not getattr(self, "_rtl_gym_announced", False):
             self._rtl_gym_announced = True
             tests = [test.fullname for test, chosen in zip(self._test_queue, self._included, strict=False) if chosen]
-            send({"kind": "plan", "item": _item(), "tests": tests})
+            file = os.path.realpath(os.getenv("COCOTB_RESULTS_FILE", "results.xml"))
+            send({"kind": "plan", "item": _item(), "process": os.getpid(), "file": file, "tests": tests})
         return method(self, *args, **kwargs)
 
     return execute
