@@ -18,14 +18,17 @@ def item(name: str = ITEM, call: str = "passed") -> list[Phase]:
     ]
 
 
-def simulation(name: str = ITEM, /, *, process_id: int = 1, file_name: str = "x.xml", **outcomes: str) -> list[Message]:
+def simulation(name: str = ITEM, /, **outcomes: str) -> list[Message]:
     """The simulation of an item: its tests, and how they ended."""
-    heard: list[Message] = [
-        {"kind": "plan", "item": name, "process": process_id, "file": file_name, "tests": list(outcomes)}
-    ]
+    return simulation_of(name, 1, "x.xml", **outcomes)
+
+
+def simulation_of(name: str, process: int, file: str, /, **outcomes: str) -> list[Message]:
+    """The same in a process, with the file that it writes."""
+    heard: list[Message] = [{"kind": "plan", "item": name, "process": process, "file": file, "tests": list(outcomes)}]
     for test, outcome in outcomes.items():
         if outcome != "silent":
-            heard.append({"kind": "test", "item": name, "process": process_id, "test": test, "outcome": outcome})
+            heard.append({"kind": "test", "item": name, "process": process, "test": test, "outcome": outcome})
     return heard
 
 
@@ -82,7 +85,7 @@ def test_results_that_nobody_saw_are_a_violation() -> None:
 
 
 def test_results_belong_to_the_simulation_that_wrote_them() -> None:
-    good, bad = simulation(a="passed"), simulation("other", process_id=2, file_name="bad.xml", a="failed")
+    good, bad = simulation(a="passed"), simulation_of("other", 2, "bad.xml", a="failed")
     both = [good[0], bad[0], good[1], bad[1]]  # at once
     assert names([*both, *item(), *item("other", "failed")], 1) == [
         ("test_runner.py::test_a/a", "passed"),

@@ -132,6 +132,11 @@ ENDS = {
     "is interrupted": "def test(): raise KeyboardInterrupt",
     "exits": "import pytest\ndef test(): pytest.exit('enough', returncode=9)",
     "exits while loading": "raise SystemExit(3)",
+    "has no status": """
+class Hooks:
+    def pytest_sessionfinish(self, session): session.exitstatus = None
+def test(request): request.config.pluginmanager.register(Hooks())
+""",
     "says a last word": "import atexit\natexit.register(print, 'last word')\ndef test(): pass",
     "has a thread": "import threading, time\ndef test(): threading.Thread(target=lambda: time.sleep(.3) or print('late')).start()",  # noqa: E501
     "keeps what is gone": "import weakref\ngone = weakref.proxy({1})\ndef test(): pass",

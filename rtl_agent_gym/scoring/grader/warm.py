@@ -118,7 +118,7 @@ def _exit_code() -> int:
     import pytest
 
     try:
-        return int(pytest.console_main()) & 0xFF
+        raise SystemExit(pytest.console_main())  # as its script does; a hook may have set any status
     except SystemExit as stop:
         if stop.code is None or isinstance(stop.code, int):
             return (stop.code or 0) & 0xFF
