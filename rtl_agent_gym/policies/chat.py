@@ -26,6 +26,7 @@ from tenacity import RetryCallState, stop_after_attempt
 from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
+from ..renderers.actions import read_call
 from ..renderers.protocol import TOOL, reply_texts
 from ..retries import CHAT
 from .chat_answers import ChatAnswer, Failure, Received, collect, read_answer, read_failure
@@ -431,9 +432,21 @@ class ChatPlayer:
 
 
 def _for_history(call: ToolCall) -> dict[str, Any]:
-    """A call in the history of later requests. Services refuse broken JSON there, so it is replaced by ``{}``."""
+    """A call in the history of later requests. Services refuse broken JSON there.
+
+    A call that is run although its JSON is not strict is written as it was understood, other broken ones as ``{}``.
+    """
+    arguments = call.arguments
     try:
-        arguments = call.arguments if isinstance(json.loads(call.arguments), dict) else "{}"
-    except (json.JSONDecodeError, RecursionError):
-        arguments = "{}"
+        sound = isinstance(json.loads(arguments, parse_constant=_refuse), dict)
+    except (ValueError, RecursionError):
+        sound = False
+    if not sound:
+        command = read_call(call).command
+        arguments = "{}" if command is None else ToolCall.of(command).arguments
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _refuse(constant: str) -> None:
+    """Raise `ValueError` at NaN and infinities, which are no JSON."""
+    raise ValueError(f"{constant} is no JSON")

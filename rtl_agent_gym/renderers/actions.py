@@ -67,23 +67,27 @@ def decode_whole(text: str) -> Any:
     return value
 
 
-def command_of_call(call: Any) -> tuple[str, tuple[str, ...]]:
+def command_of_call(call: Any, keys: Sequence[str] = ("arguments", "args")) -> tuple[str, tuple[str, ...]]:
     """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
 
-    ``args`` is accepted for ``arguments``.
+    Args:
+        call: The decoded JSON.
+        keys: What the arguments may be called; the first is the dialect's own.
 
     Raises:
         CallError: It is not a call of the tool with a command.
     """
     if not isinstance(call, dict):
-        raise CallError(f'a call is one JSON object with "name" and "arguments", and this is {_kind(call)}')
+        raise CallError(f'a call is one JSON object with "name" and "{keys[0]}", and this is {_kind(call)}')
     if "name" not in call:
         raise CallError('the key "name" is missing')
     check_tool(call["name"])
-    given = [key for key in ("arguments", "args") if key in call]
+    given = [key for key in keys if key in call]
     if len(given) != 1:
-        raise CallError('the key "arguments" is missing' if not given else 'it has both "arguments" and "args"')
-    extra = sorted(set(call) - {"name", "arguments", "args"})
+        raise CallError(
+            f'the key "{keys[0]}" is missing' if not given else f'it has both "{given[0]}" and "{given[1]}"'
+        )
+    extra = sorted(set(call) - {"name", *keys})
     notes = (f"unknown {_keys(extra)} of the call ignored",) if extra else ()
     command, more = command_of_arguments(call[given[0]])
     return command, notes + more
@@ -288,6 +292,14 @@ def read_call(call: ToolCall) -> Call:
     except CallError as error:
         return Call(None, str(error), closed=False)
     return Call(command, notes=notes)
+
+
+def with_one_call(turn: ModelTurn) -> ModelTurn:
+    """The turn in a dialect with one call a turn: several commands become the lines of one."""
+    commands = [read_call(call).command for call in turn.calls]
+    if len(commands) < 2 or None in commands:
+        return turn
+    return replace(turn, calls=(ToolCall.of("\n".join(map(str, commands))),))
 
 
 def command_of(call: ToolCall) -> str:

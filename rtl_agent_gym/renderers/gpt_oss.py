@@ -24,7 +24,7 @@ from .actions import (
     decode_whole,
     end_of_json,
     excerpt,
-    read_call,
+    with_one_call,
     with_text,
 )
 from .protocol import (
@@ -40,7 +40,6 @@ from .protocol import (
     ModelTurn,
     Part,
     Phrase,
-    ToolCall,
     between,
     text_until,
 )
@@ -151,11 +150,11 @@ class GptOssRenderer(Renderer):
 
     def turn_text(self, turn: ModelTurn) -> str:
         """See `Renderer.turn_text`. A turn has one call, so several commands become the lines of one."""
-        return super().turn_text(_with_one_call(turn))
+        return super().turn_text(with_one_call(turn))
 
     def turn_ids(self, turn: ModelTurn) -> list[int]:
         """See `Renderer.turn_ids`, and `turn_text` for several commands."""
-        return super().turn_ids(_with_one_call(turn))
+        return super().turn_ids(with_one_call(turn))
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         """See `Renderer.reply_pieces`. Here without the header of each result, which `observation_ids` adds."""
@@ -180,13 +179,6 @@ class GptOssRenderer(Renderer):
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         return between(pieces, BODY, [END, *STOPS])
-
-
-def _with_one_call(turn: ModelTurn) -> ModelTurn:
-    commands = [read_call(call).command for call in turn.calls]
-    if len(commands) < 2 or None in commands:
-        return turn
-    return replace(turn, calls=(ToolCall.of("\n".join(map(str, commands))),))
 
 
 _ASSISTANT: tuple[Piece, ...] = (START, "assistant")

@@ -24,8 +24,10 @@ from .actions import (
     check_command,
     check_tool,
     command_of_arguments,
+    command_of_call,
     decode_whole,
     excerpt,
+    with_one_call,
     with_text,
 )
 from .coded import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer, CodedDialect, call_id, coded_dialect
@@ -273,6 +275,10 @@ class LibraryRenderer(Renderer):
 
     def _command(self, block: str, call: ParsedToolCall) -> tuple[str, tuple[str, ...]]:
         begin, end = map(self._characters.coded, self.family.argument)
+        if self.family.argument[0].startswith('"'):  # name and arguments are in one object
+            whole = self._characters.written(block[block.find("{") : block.rfind("}") + 1])
+            own = self.family.argument[0].strip('": ')
+            return command_of_call(decode_whole(whole), list(dict.fromkeys((own, "arguments", "args", "parameters"))))
         if self.family.json:
             _, opened, rest = block.partition(begin)
             body = self._characters.written(rest.rpartition(end)[0]) if opened else json.dumps(call.arguments)
@@ -287,10 +293,8 @@ class LibraryRenderer(Renderer):
                 f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
                 "there is text that belongs to no argument"
             )
-        exact = block.partition(begin)[2].rpartition(end)[0]
-        if exact.strip() == command.strip():
-            command = self._characters.written(exact)
-        return check_command(command), notes
+        exact = written(block.partition(begin)[2].rpartition(end)[0])
+        return check_command(exact if exact.strip() == command.strip() else command), notes
 
     def _squeezed(self, coded: str) -> str:
         return "".join(self._characters.written(coded).split())
@@ -366,9 +370,13 @@ class LibraryRenderer(Renderer):
         command = arguments.get(TOOL_ARGUMENT) if isinstance(arguments, dict) else None
         return command if isinstance(command, str) else phrase.text
 
+    def turn_ids(self, turn: ModelTurn) -> list[int]:
+        """See `Renderer.turn_ids`."""
+        return super().turn_ids(with_one_call(turn) if self.family.calls == 1 else turn)
+
     def turn_text(self, turn: ModelTurn) -> str:
         """See `Renderer.turn_text`. What would end the thinking gets a space, so that it ends nothing."""
-        close = self.family.think[1]
+        turn, close = with_one_call(turn) if self.family.calls == 1 else turn, self.family.think[1]
         thinking = turn.thinking.replace(close, close[:1] + " " + close[1:]) if close else turn.thinking
         text = super().turn_text(replace(turn, thinking=thinking))
         return next((text.removesuffix(stop) for stop in set(self.family.stops) if text.endswith(stop)), text)

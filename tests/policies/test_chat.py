@@ -308,6 +308,28 @@ async def test_a_broken_call_stays_broken_and_its_caller_is_told(
     json.loads(assistant["tool_calls"][0]["function"]["arguments"])  # services refuse a history that is not JSON
 
 
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ('{"command": "cat <<E\nhi\nE"}', {"command": "cat <<E\nhi\nE"}),
+        (json.dumps('{"command": "ls"}'), {"command": "ls"}),
+        ('{"command": "ls", "n": NaN}', {"command": "ls"}),
+    ],
+    ids=["line break", "text in text", "NaN"],
+)
+async def test_the_history_has_the_call_that_was_run(
+    policies: MakePolicy, arguments: str, kept: dict[str, str]
+) -> None:
+    with ChatServer([{"content": "", "calls": [("execute_bash", arguments)]}, {"content": "ok"}]) as server:
+        player = opened(policies(server), "qwen3")
+        action = native(await next_turn(player))
+        assert action.commands == (kept["command"],)
+        player.answered(action, ["out"])
+        await next_turn(player)
+    (call,) = server.requests[1]["messages"][-2]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == kept
+
+
 async def test_thinking_and_cut_off_turns_are_kept(policies: MakePolicy) -> None:
     with ChatServer([{"content": "I sta", "reasoning": "hm </think> hm", "finish": "length"}]) as server:
         completion = await next_turn(opened(policies(server)))

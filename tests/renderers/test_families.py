@@ -440,3 +440,38 @@ def test_the_documented_table_is_what_is_tested() -> None:
     """`python -m tests.renderers.table` writes it."""
     made = table(read())
     assert f"{MARKS[0]}\n\n{made}\n\n{MARKS[1]}" in DOCS.read_text(), f"docs/renderers.md needs this table:\n{made}"
+
+
+def test_a_turn_of_a_dialect_with_one_call_has_all_commands() -> None:
+    renderer = renderer_of("llama3")
+    turn = ModelTurn("", "", (ToolCall.of("ls"), ToolCall.of("make")))
+    assert renderer.parse_ids(renderer.turn_ids(turn)).commands == ("ls\nmake",)
+    assert renderer.parse_text(renderer.turn_text(turn)).commands == ("ls\nmake",)
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "nemotron3", "glm5_3_max_reasoning"])
+@pytest.mark.parametrize("command", ["  cat <<X\na\nX  ", "  grep '<think>' a \\ "])
+def test_the_white_space_around_a_command_is_kept(name: str, command: str) -> None:
+    renderer = renderer_of(name)
+    ids = renderer.turn_ids(ModelTurn("", "", (ToolCall.of(command),)))
+    assert renderer.parse_ids(ids).commands == (command,)
+
+
+@pytest.mark.parametrize(
+    ("call", "commands"),
+    [
+        ('{"name": "execute_bash", %s: {"command": "ls"}}', ("ls",)),
+        ('{%s: {"command": "ls"}, "name": "execute_bash"}', ("ls",)),
+        ('{"name": "execute_bash", %s :{"command": "ls"}, "more": {"a": 1}}', ("ls",)),
+        ('{"name": "execute_bash", %s:{"command": "ls", "command": "rm -rf x"}}', ()),
+        ('{"name": "execute_bash", %s: {"command": "ls"}, "arguments": {"command": "rm -rf x"}}', ()),
+    ],
+)
+@pytest.mark.parametrize(("name", "key"), [("llama3", '"parameters"'), ("inkling", '"args"')])
+def test_a_call_that_is_one_object_is_read_whole(name: str, key: str, call: str, commands: tuple[str, ...]) -> None:
+    renderer = renderer_of(name)
+    text = renderer.turn_text(ModelTurn("", "", (ToolCall.of("pwd"),)))
+    begin, end = text.index("{"), text.rindex("}") + 1
+    action = renderer.parse_text(text[:begin] + call % key + text[end:])
+    assert action.commands == commands
+    assert (action.kind == "command") == bool(commands), action.correction
