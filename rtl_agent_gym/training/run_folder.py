@@ -141,12 +141,20 @@ class RunFolder:
             behavior = "delete" if answer == "delete" else "resume"
         if behavior == "raise":
             raise UsageError(f"log_path: {self.path} exists; choose another, or behavior_if_log_dir_exists=resume")
-        if not (self.path / CONFIG).exists():
+        if not self._has_run():
             raise UsageError(f"log_path: {self.path} is not empty and has no run; choose another folder")
         if behavior == "delete":
             self._lock()
             self.close()
             shutil.rmtree(self.path)
+
+    def _has_run(self) -> bool:
+        """Whether the folder's configuration is a training run's; other folders have a file of that name, too."""
+        try:
+            config = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(config, dict) and config.keys() >= {"log_path", "num_steps"}
 
     def _lock(self) -> None:
         import fcntl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -145,3 +145,18 @@ def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tm
     (tmp_path / "config.json").write_text(json.dumps(before))
     with pytest.raises(UsageError, match="kl_weight_text"):
         folder.open(config | {"kl_weight_text": 0.5}, "resume")
+
+
+@pytest.mark.parametrize("config", ['{"architectures": ["X"]}', '{"policy": "golden"}', "[]", "null", "{ // c"])
+@pytest.mark.parametrize("behavior", ["delete", "resume"])
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, config: str, behavior: Literal["delete", "resume"]
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "model.safetensors").write_text("weights")
+    with pytest.raises(UsageError, match="has no run"):
+        RunFolder(tmp_path).open(TrainOptions().model_dump(mode="json"), behavior)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "config.json": config,
+        "model.safetensors": "weights",
+    }
