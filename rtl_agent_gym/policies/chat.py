@@ -448,5 +448,5 @@ def _for_history(call: ToolCall) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> None:
-    """Raise `ValueError` at NaN and infinities, which are no JSON."""
-    raise ValueError(f"{constant} is no JSON")
+    """Raise `ValueError` at NaN and infinities, which JSON does not have."""
+    raise ValueError(f"{constant} is not JSON")

@@ -371,7 +371,7 @@ class LibraryRenderer(Renderer):
         return command if isinstance(command, str) else phrase.text
 
     def turn_ids(self, turn: ModelTurn) -> list[int]:
-        """See `Renderer.turn_ids`."""
+        """See `Renderer.turn_ids`. In a dialect with one call a turn, several commands become the lines of one."""
         return super().turn_ids(with_one_call(turn) if self.family.calls == 1 else turn)
 
     def turn_text(self, turn: ModelTurn) -> str:

@@ -150,7 +150,7 @@ def account(
     Args:
         messages: In the order of arrival.
         check_results: Whether a results file that reports better results than the witness is a violation.
-        written: The simulations of the services before by the files with their results; this one's are added.
+        written: The simulations of earlier services, by the path of their results files; those of this one are added.
     """
     total = Account()
     written = {} if written is None else written

@@ -142,7 +142,10 @@ class RunFolder:
         if behavior == "raise":
             raise UsageError(f"log_path: {self.path} exists; choose another, or behavior_if_log_dir_exists=resume")
         if not self._has_run():
-            raise UsageError(f"log_path: {self.path} is not empty and has no run; choose another folder")
+            raise UsageError(
+                f"log_path: {self.path} is not empty and has no run: its {CONFIG} is missing, or not a training run's; "
+                "choose another folder"
+            )
         if behavior == "delete":
             self._lock()
             self.close()

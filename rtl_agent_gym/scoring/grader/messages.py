@@ -18,7 +18,7 @@ MEASURES = (
     "quality", "goal", "equivalence", "area", "flops", "delay", "why", "coverage", "line_coverage", "toggle_coverage"
 )  # fmt: skip
 """Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
-WORDS = ("goal", "equivalence", "why")
+TEXTS = ("goal", "equivalence", "why")
 """Those of them that are texts; the others are finite numbers."""
 
 

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from .messages import MEASURES, WORDS
+from .messages import MEASURES, TEXTS
 from .witness import GRADED, send
 
 HARNESS = ("/src/", "/code/src/")
@@ -63,10 +63,10 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def _measures(properties: Iterable[tuple[str, Any]]) -> dict[str, float | str]:
-    """Those of the properties that are measures; a number that is none, or not finite, is left out."""
+    """The properties in `MEASURES`. One that should be a number is left out if it is not a finite one."""
     found: dict[str, float | str] = {}
     for name, value in properties:
-        if name in WORDS:
+        if name in TEXTS:
             found[name] = str(value)
         elif name in MEASURES:
             with contextlib.suppress(TypeError, ValueError, OverflowError):

@@ -67,10 +67,11 @@ _witness = _Witness()
 
 
 def _forget_line() -> None:
-    """In a new child of a fork: its parent's line is not its own."""
+    """In a new child of a fork: close its copy of its parent's line. It opens its own at its first message."""
+    global _witness
     if _witness.line is not None:
         _witness.line.close()
-    _witness.__init__()  # type: ignore[misc]
+    _witness = _Witness()
 
 
 os.register_at_fork(after_in_child=_forget_line)
