@@ -142,21 +142,23 @@ class TokenStreams:
     def count(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> int:
         """Number of tokens of a request's prompt. Raises like `answer`."""
         stream, text, _ = self._place(messages, tools)
-        before = 0 if stream is None else len(stream.transcript)
+        before = len(stream.transcript) if stream is not None and stream.sampled else 0
         return len(self._ids(text, before, -1)) + before
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
         """The stream of a request, extended by what is new in it; or a new one."""
         stream, text, reason = self._place(messages, tools)
         least = smallest_turn(self.policy.options.max_tokens)
-        ids = self._ids(text, 0 if stream is None else len(stream.transcript), least)
+        ids = self._ids(text, len(stream.transcript) if stream is not None and stream.sampled else 0, least)
         if stream is None:
             transcript = TokenTranscript(ids)
             self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages), reason=reason))
             if reason is not None:
                 self.breaks[reason] += 1
             return self.streams[-1]
-        if len(messages) > len(stream.messages):
+        if not stream.sampled:
+            stream.transcript, stream.prompt, stream.messages = TokenTranscript(ids), text, list(messages)
+        elif len(messages) > len(stream.messages):
             stream.transcript.append(ids)
             stream.prompt, stream.turn = stream.prompt + stream.turn + text, ""
             stream.messages = list(messages)
@@ -188,6 +190,8 @@ class TokenStreams:
             if stream.busy or known != normal[: len(known)] or list(stream.tools) != list(tools):
                 continue
             new = messages[len(known) :]
+            if not stream.sampled:
+                return stream, self.dialect.opening(messages, tools), None  # its first request failed
             if not stream.turn and not new:
                 return stream, "", None  # its last request failed
             if not new or any(message["role"] == "assistant" for message in new):

@@ -327,7 +327,8 @@ class ToollessRenderer(Renderer):
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
         """The answer of a completion."""
         text = self._dialect.parse_text(completion, truncated=truncated).text
-        if not text and "<|" not in completion and "<think>" not in completion:
+        cut = truncated and self.thinks  # while it thought
+        if not text and not cut and "<|" not in completion and "<think>" not in completion:
             text = completion  # a chat service already removed the dialect's marks
         return Action("final", text=text)
 

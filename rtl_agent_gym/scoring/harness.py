@@ -198,21 +198,21 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
         problem: The problem.
         drawn: The seed; None for `default_seed`.
     """
-    seed = str(default_seed(problem) if drawn is None else drawn)
+    seed = default_seed(problem) if drawn is None else drawn
     plain = {
         "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": _HASH_SEED,
-        "RTL_GYM_SEED": seed,
+        "RTL_GYM_SEED": str(seed),
     }
-    if "RANDOM_SEED" not in service.env:
-        plain["COCOTB_RANDOM_SEED"] = seed
-    if service.image is not None:  # an image that does not know where the grader is
+    if service.image is not None:  # an image that does not know where the grader is, and without its witness
         path = service.env.get("PYTHONPATH", "")
         service = replace(service, env={**service.env, "PYTHONPATH": f"{path}:{GRADER}" if path else GRADER})
+        if "RANDOM_SEED" not in service.env:
+            plain["COCOTB_RANDOM_SEED"] = str(seed)
     plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_grader.plugin") if name]
     env = {**plain, **service.env, "PYTEST_PLUGINS": ",".join(plugins)}
-    return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd}
+    return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd, "seed": seed}
 
 
 def source_paths(services: Sequence[Service]) -> list[str]:

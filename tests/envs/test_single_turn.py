@@ -172,6 +172,12 @@ def test_the_opening_without_a_tool_in_tokens() -> None:
     assert "functions" not in harmony
 
 
+def test_thinking_that_was_cut_off_is_no_answer() -> None:
+    plain = ToollessRenderer(get_renderer("qwen3_5", qwen3_tokenizer()))
+    assert plain.parse_completion("I would write a counter", truncated=True).text == ""
+    assert plain.parse_completion("module counter; endmodule", truncated=False).text == "module counter; endmodule"
+
+
 async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
     class NoGrader:
         async def score(self, *_: Any, **__: Any) -> Any:

@@ -274,6 +274,21 @@ async def test_a_request_that_failed_is_sent_again_in_the_same_stream() -> None:
     assert len(sampler.prompts) == 2
 
 
+@pytest.mark.parametrize("more", [[], [{"role": "user", "content": "Are you there?"}]], ids=["again", "with more"])
+async def test_after_a_first_request_that_failed(more: list[dict[str, Any]]) -> None:
+    episode, sampler = streams("qwen3", [ModelError("busy"), "Done.<|im_end|>"])
+    with pytest.raises(ModelError, match="busy"):
+        await episode.answer([SYSTEM, TASK], [BASH])
+    messages = [SYSTEM, TASK, *more]
+    counted = episode.count(messages, [BASH])
+    await episode.answer(messages, [BASH])
+    assert episode.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
+    assert counted == len(sampler.prompts[0])
+    fresh, other = streams("qwen3", ["Done.<|im_end|>"])
+    await fresh.answer(messages, [BASH])
+    assert sampler.prompts == other.prompts
+
+
 async def test_a_turn_that_the_limit_cut_off_is_continued() -> None:
     episode, sampler = streams("qwen3", ["I think that" * 50, "Done.<|im_end|>"], max_tokens=40)
     answer = await episode.answer([SYSTEM, TASK], [BASH])

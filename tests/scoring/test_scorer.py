@@ -271,6 +271,98 @@ async def test_simulations_and_their_results_in_any_order(scorer: Scorer, source
     assert not (await scorer.score(problem, {TARGET: EMPTY})).passed
 
 
+SEEDED = """
+import cocotb, random
+DRAWN = (cocotb.RANDOM_SEED, random.random())
+
+@cocotb.test()
+async def test(dut):
+    with open("/code/rundir/drawn", "a") as stream:
+        print(*DRAWN, random.random(), file=stream)
+"""
+SEEDS = """
+def draw(**options):
+    runner = build()
+    runner.test(hdl_toplevel=os.getenv("TOPLEVEL"), test_module="test_seeded", **options)
+
+def drawn():
+    return [tuple(map(float, line.split())) for line in open("/code/rundir/drawn")]
+
+def test_each_simulation_has_its_own():
+    for _ in range(3):
+        draw()
+    first = int(os.environ["RTL_GYM_SEED"])
+    seeds, imported, in_test = zip(*drawn())
+    assert seeds == (first, first + 1, first + 2)
+    assert len(set(imported)) == len(set(in_test)) == 3
+
+def test_a_harness_may_set_it(monkeypatch):
+    assert "COCOTB_RANDOM_SEED" not in os.environ
+    draw(seed=5)
+    draw(plusargs=["+seed=6"])
+    draw(plusargs=["+ntb_random_seed=7"])
+    monkeypatch.setenv("RANDOM_SEED", "8")
+    draw()
+    monkeypatch.setenv("COCOTB_RANDOM_SEED", "9")
+    draw()
+    assert [int(row[0]) for row in drawn()[3:]] == [5, 6, 7, 8, 9]
+"""
+
+
+async def test_the_random_stimuli_of_simulations(scorer: Scorer) -> None:
+    problem = make_problem(harness={"src/test_runner.py": SIMULATE + SEEDS, "src/test_seeded.py": SEEDED})
+    score = await scorer.score(problem, {TARGET: GOLDEN})
+    assert score.passed, score.reason
+
+
+ROM = """
+module adder #(parameter FILE = "") (input clk, input [7:0] a, output reg [7:0] q);
+  reg [7:0] words [0:255];
+  initial $readmemh(FILE, words);
+  always @(posedge clk) q <= words[a];
+endmodule
+"""
+READ_ROM = """
+import cocotb
+from cocotb.triggers import Timer
+
+@cocotb.test()
+async def test(dut):
+    for address in range(16):
+        dut.a.value, dut.clk.value = address, 0
+        await Timer(5, "ns")
+        dut.clk.value = 1
+        await Timer(5, "ns")
+        assert int(dut.q.value) == address ^ 0x5A
+"""
+WITH_FILE = """
+import shutil
+from cocotb_tools.runner import get_runner
+
+def simulate(file):
+    runner = get_runner("icarus")
+    runner.build(sources=["/code/rtl/adder.sv"], hdl_toplevel="adder", parameters={"FILE": f'"{file}"'},
+                 always=True, timescale=("1ns", "1ns"))
+    runner.test(hdl_toplevel="adder", test_module="test_rom")
+
+def test_hidden():
+    simulate("/src/data/words.hex")
+
+def test_made(tmp_path):
+    simulate(shutil.copy("/src/data/words.hex", tmp_path))
+"""
+
+
+@pytest.mark.parametrize("read", ["FILE", '"/src/data/other.hex"', '"/src/test_rom.py"'])
+async def test_a_design_reads_the_file_that_the_harness_names(scorer: Scorer, read: str) -> None:
+    words = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
+    files = {"src/test_runner.py": WITH_FILE, "src/test_rom.py": READ_ROM}
+    files |= {"src/data/words.hex": words, "src/data/other.hex": words}
+    score = await scorer.score(make_problem(harness=files), {TARGET: ROM.replace("(FILE", f"({read}")})
+    assert score.passed == (read == "FILE"), score.reason
+    assert bool(score.violations) == (read != "FILE")
+
+
 @pytest.mark.slow
 async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
     """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""

@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not needed before every simulation
+    from collections.abc import Sequence
+
 TOOLS = "/opt/rtl-agent-gym/real"
 """The image's folder of the simulators' real programs, each under its own name."""
 EDITABLE: tuple[str, ...] = ("/code/rtl", "/code/verif", "/code/docs")
@@ -24,15 +28,32 @@ LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", 
 """Endings of names that a checker reads or loads: a design that would write such a file attacks the checker."""
 COCOTB_DUMP = "cocotb_iverilog_dump.v"
 """The source that cocotb adds where the harness wants waveforms."""
+_SEPARATORS = {":", "|"}
+"""Of the policy for `wall.c`; no name in it may have one."""
 LONGEST_NAME = 200
 """Bytes of a file's name that certainly fit every file system."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
 
-def wall() -> str:
-    """The policy for `wall.c`, which decides when a file is opened."""
-    return f"{':'.join(SECRET)}|{':'.join(WORK)}|{':'.join(LOADED)}"
+def wall(named: Sequence[str] = ()) -> str:
+    """The policy for `wall.c`, which decides when a file is opened.
+
+    Args:
+        named: Files that the design may read wherever they are: the harness names them in its parameters.
+    """
+    named = [name for name in map(os.path.realpath, named) if os.path.isfile(name) and not _SEPARATORS & set(name)]
+    secret = [entry for folder in SECRET for entry in _others(folder, named)]
+    return f"{':'.join(secret)}|{':'.join((*WORK, *named))}|{':'.join(LOADED)}"
+
+
+def _others(folder: str, named: Sequence[str]) -> list[str]:
+    """A folder's entries without named files; the folder itself if it has none of them, or cannot be divided."""
+    inside = [name for name in named if name.startswith(f"{folder}/")]
+    entries = sorted(entry.path for entry in os.scandir(folder)) if inside else []
+    if not inside or any(_SEPARATORS & set(path) for path in entries):
+        return [folder]
+    return [other for path in entries if path not in inside for other in _others(path, inside)]
 
 
 def open_checkout() -> None:

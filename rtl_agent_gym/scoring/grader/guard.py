@@ -17,6 +17,7 @@ from .line import Line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import NoReturn
 
     from .messages import Compiled, Simulated
@@ -39,7 +40,7 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
         arguments = [*arguments, "-none"] if silent else arguments
         env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
         # The compiled file may contain a hidden testbench, which a design must not read.
-        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall()])
+        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall(line.named)])
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 
@@ -81,7 +82,16 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
-    end_compiler(line, code, text, violations, refusals, arguments)
+    named = named_files(arguments) if checked and not sources.mixed(lines) else []
+    end_compiler(line, code, text, violations, refusals, arguments, named)
+
+
+def named_files(arguments: list[str]) -> list[str]:
+    """The files that the harness names in parameters and defines, for a design that initialises a memory from them."""
+    import re
+
+    found = (re.search(r'^(?:-[PD])?[\w.$]+=[\\"]*(/[^"\\]+)[\\"]*$', word) for word in arguments)
+    return [match[1] for match in found if match and os.path.isfile(match[1])]
 
 
 def written_signals(arguments: list[str]) -> list[str]:
@@ -116,7 +126,13 @@ def run_verilator(line: Line, arguments: list[str]) -> None:
 
 
 def end_compiler(
-    line: Line, code: int | None, text: bytes, violations: list[str], refusals: list[str], arguments: list[str]
+    line: Line,
+    code: int | None,
+    text: bytes,
+    violations: list[str],
+    refusals: list[str],
+    arguments: list[str],
+    named: Sequence[str] = (),
 ) -> NoReturn:
     """Report how a compiler ended, or with None that it is not started, and end this process in the same way."""
     from .sources import own_build
@@ -130,6 +146,7 @@ def end_compiler(
             "violations": violations,
             "refusals": refusals,
             "build": own_build(arguments),
+            "named": list(named),
         },
     )
     sys.exit(code if code is None or code >= 0 else 128 - code)

@@ -7,14 +7,14 @@ from _socket import AF_UNIX, SOCK_STREAM, socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not needed before every simulation
-    from .messages import GradingRequest, Message, Settings
+    from .messages import GradingRequest, Greeting, Message
 
 SOCKET = "\0rtl-agent-gym"
 """An abstract address; each sandbox has its own namespace of them."""
 OK = b"ok\n"
 
 
-def encode(message: Message | Settings | GradingRequest) -> bytes:
+def encode(message: Message | Greeting | GradingRequest) -> bytes:
     """A message as one line."""
     return json.dumps(message).encode() + b"\n"
 
@@ -30,10 +30,11 @@ class Line:
         self._socket = socket(AF_UNIX, SOCK_STREAM)
         try:
             self._socket.connect(address)
-            self.settings: Settings = json.loads(self._read())
+            greeting: Greeting = json.loads(self._read())
         except BaseException:
             self.close()
             raise
+        self.settings, self.seed, self.named = greeting["settings"], greeting["seed"], greeting["named"]
 
     def send(self, message: Message) -> None:
         """Send a message, and return when the supervisor has acknowledged it."""

@@ -1,7 +1,7 @@
 """The messages between the parts of a grading; `line` encodes and decodes them.
 
 Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which formats its message itself)
-connect to the supervisor's socket, which no design can do. The first line on each connection is the `Settings`; then
+connect to the supervisor's socket, which no design can do. The first line on each connection is the `Greeting`; then
 the supervisor acknowledges each message with `line.OK`, and the sender waits for that.
 """
 
@@ -20,6 +20,16 @@ MEASURES = (
 """Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
 TEXTS = ("goal", "equivalence", "why")
 """Those of them that are texts; the others are finite numbers."""
+
+
+class Greeting(TypedDict):
+    """The first line of a connection, from the supervisor."""
+
+    settings: Settings
+    seed: int
+    """Of the random stimuli of the next simulation."""
+    named: list[str]
+    """Files that the harness has named to designs in parameters."""
 
 
 class Checked(TypedDict):
@@ -51,6 +61,8 @@ class Compiled(Checked):
     """The beginning of what it printed to stderr."""
     build: Build | None
     """None in a report if it is known from an earlier call, or is too long."""
+    named: NotRequired[list[str]]
+    """Files that the harness names in parameters; not in a report."""
 
 
 class Simulated(Checked):
@@ -141,6 +153,8 @@ class ServiceRequest(TypedDict):
     argv: list[str]
     env: dict[str, str]
     cwd: str
+    seed: int
+    """Of the random stimuli of its first simulation; the second has the next number, and so on."""
 
 
 class GradingRequest(TypedDict):

@@ -39,7 +39,8 @@ class LineConnection:
 
     def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
         self.supervisor, self.connection, self.received = supervisor, connection, b""
-        self._send(encode(supervisor.request["settings"]))
+        settings, named = supervisor.request["settings"], list(supervisor.named)
+        self._send(encode({"settings": settings, "seed": supervisor.seed, "named": named}))
         supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
 
     def _send(self, data: bytes) -> None:
@@ -76,6 +77,10 @@ class Supervisor:
         self.messages: list[Message] = []
         """Messages of the running service."""
         self.message_count = 0
+        self.seed = 0
+        """Of the next simulation of the running service."""
+        self.named: dict[str, None] = {}
+        """Files that it has named to designs."""
         self.complaints = bounds.Complaints()
         self.faults: list[str] = []
         """Why messages may be missing."""
@@ -97,6 +102,9 @@ class Supervisor:
     def record(self, message: Message) -> None:
         """Keep a message of a guard or a witness."""
         self.message_count += 1
+        self.seed += message["kind"] == "plan"  # each simulation has its own stimuli, as in the official run
+        if message["kind"] == "compiler":
+            self.named.update(dict.fromkeys(message.pop("named", ())))
         if message["kind"] == "fault":
             self.faults.append(message["text"])
         elif self.message_count > MOST_MESSAGES:
@@ -141,6 +149,7 @@ class Supervisor:
     def run_service(self, service: ServiceRequest) -> ServiceReport:
         """Run one service to its end, and kill what it left running. Each has the whole time, as officially."""
         self.deadline = time.monotonic() + self.seconds
+        self.seed, self.named = service["seed"], {}
         process = self.start(service["argv"], service["env"], service["cwd"], service=True)
         self.wait(process)
         self.waited = process.waited

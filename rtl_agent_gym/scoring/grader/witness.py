@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import random
 import time
 from _thread import allocate_lock
 from collections.abc import Callable
@@ -33,11 +34,19 @@ class _Witness:
 
     def send(self, message: Message) -> None:
         with self.lock:
-            if not self.tried:
-                self.tried = True
-                self.line = _connect(patient=GRADED in os.environ)
+            self._connect()
             if self.line is not None:
                 self._send(message)
+
+    def seed(self) -> int | None:
+        with self.lock:
+            self._connect()
+            return None if self.line is None else self.line.seed
+
+    def _connect(self) -> None:
+        if not self.tried:
+            self.tried = True
+            self.line = _connect(patient=GRADED in os.environ)
 
     def _send(self, message: Message) -> None:
         assert self.line is not None
@@ -121,6 +130,24 @@ def _complete_regression(module: ModuleType) -> None:
     ):
         setattr(manager, method, _reporting(getattr(manager, method), outcome))
     manager._execute = _announcing(manager._execute)
+    manager.__init__ = _seeding(manager.__init__)
+
+
+def _seeding(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def init(self: Any, *args: Any, **kwargs: Any) -> Any:
+        import cocotb
+
+        given = {"COCOTB_RANDOM_SEED", "RANDOM_SEED"} & set(os.environ)
+        given |= {"seed", "ntb_random_seed"} & set(cocotb.plusargs)
+        # cocotb would use the time. The tests have not been imported yet.
+        if not given and (seed := _witness.seed()) is not None:
+            cocotb.RANDOM_SEED = seed
+            random.seed(seed)
+            cocotb.log.info("The grading seeds Python random module with %d", seed)
+        return method(self, *args, **kwargs)
+
+    return init
 
 
 def _reporting(method: Callable[..., Any], outcome: str) -> Callable[..., Any]:
