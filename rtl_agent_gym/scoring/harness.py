@@ -146,7 +146,7 @@ async def run_harness(
         request: GradingRequest = {
             "seconds": timeout,
             "settings": vars(defences or Defences()) | {"checkout": bool(problem.checkout)},
-            "services": [service_request(service, problem, seed) for _, service in group],
+            "services": [service_request(service, problem, seed, services.index(service)) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
         }
         spec = scoring_sandbox(
@@ -190,15 +190,16 @@ def default_seed(problem: Problem) -> int:
     return int(hashlib.sha256(json.dumps(dict(problem.harness), sort_keys=True).encode()).hexdigest()[:8], 16)
 
 
-def service_request(service: Service, problem: Problem, drawn: int | None = None) -> ServiceRequest:
+def service_request(service: Service, problem: Problem, drawn: int | None = None, number: int = 0) -> ServiceRequest:
     """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own.
 
     Args:
         service: One of the problem's.
         problem: The problem.
         drawn: The seed; None for `default_seed`.
+        number: How many services of the problem there are before it; each has its own stimuli.
     """
-    seed = default_seed(problem) if drawn is None else drawn
+    seed = (default_seed(problem) if drawn is None else drawn) + (number << 16)
     plain = {
         "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",

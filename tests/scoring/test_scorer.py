@@ -309,6 +309,16 @@ def test_a_harness_may_set_it(monkeypatch):
 """
 
 
+async def test_services_have_their_own_random_stimuli(scorer: Scorer) -> None:
+    kept = "/code/rundir/kept"
+    write = f"from os import environ; print(environ['RTL_GYM_SEED'], file=open({kept!r}, 'a'))"
+    check = f"seeds = open({kept!r}).read().split(); assert int(seeds[1]) - int(seeds[0]) == 65536, seeds"
+    services = [(write, "a"), (write, "b"), (check, "c")]
+    text = "services:\n" + "".join(shell_service(f'python3 -c "{code}"', name) for code, name in services)
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: GOLDEN})
+    assert score.passed, score.reason
+
+
 async def test_the_random_stimuli_of_simulations(scorer: Scorer) -> None:
     problem = make_problem(harness={"src/test_runner.py": SIMULATE + SEEDS, "src/test_seeded.py": SEEDED})
     score = await scorer.score(problem, {TARGET: GOLDEN})

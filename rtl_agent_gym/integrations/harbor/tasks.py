@@ -149,7 +149,7 @@ def _graded(problem: Problem) -> str:
         "problem": problem.model_copy(update={"golden": None, "reference_response": ""}).model_dump(mode="json"),
         "seed": default_seed(problem),
         "request": {
-            "services": [service_request(service, problem) for service in services],
+            "services": [service_request(service, problem, number=number) for number, service in enumerate(services)],
             "seconds": TIME_LIMIT,
             "settings": vars(Defences()),
             "lint": None,
