@@ -80,6 +80,8 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     """
     if not use_token() and not head:
         refuse_without_token(port, progress)
+    what = f"a node of {head}, which" if head else "a head, which"
+    progress(f"starting Ray as {what} has {START_SECONDS:.0f} s to answer")
     where = ["--address", head] if head else ["--head", "--port", str(port)]
     log = start_apart(ray_start(where, slots), node_environment(metrics_port))
     wait_for(log, lambda: log.read_bytes().count(STARTED) > 0)

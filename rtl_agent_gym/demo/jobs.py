@@ -20,6 +20,7 @@ from typing import Any
 from ..cluster import runtime_at
 from ..errors import TranscriptError
 from ..training import launch
+from ..training.options import with_older_names
 from ..training.plan import is_local, plan_run, plan_sft
 from ..training.run_folder import RunFolder
 from .founding import PROBLEM_ID, compare_habits
@@ -102,13 +103,14 @@ class Job:
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The job's options, replaced by those that are given."""
+        given = with_older_names(given)
         local = is_local(given.get("engine", "auto"), given.get("base_url"))
         small = local and given.get("student_model", self.recipe) == self.recipe
         seed = str(given.get("seed", 0))
         found = self.problems(int(seed) if seed.isdecimal() else 0) | dict(self.small if small else self.published)
         if "cvdp_jsonl_path" in given:
             found.pop("problem_ids", None)
-        return found | dict(given)
+        return found | given
 
 
 JOBS = {

@@ -112,8 +112,9 @@ def _from_cookbook(model: str) -> tuple[str, ...]:
 
 def _fits(requested: str, name: str) -> bool:
     """Whether a dialect is `name` or another variant of its family. Models for one variant have no other one."""
-    if requested == name or ":" in requested:  # "module:Class" is a renderer of the caller's
-        return True
-    if name.endswith("_instruct"):
-        return False
-    return _VARIANT.sub("", requested) == _VARIANT.sub("", name)
+    return requested == name or ":" in requested or (not name.endswith("_instruct") and same_family(requested, name))
+
+
+def same_family(requested: str, name: str) -> bool:
+    """Whether two dialects are variants of one, or the first is a renderer of the caller's (``module:Class``)."""
+    return ":" in requested or _VARIANT.sub("", requested) == _VARIANT.sub("", name)

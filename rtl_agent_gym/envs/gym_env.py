@@ -117,7 +117,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         """
         with self._caller.calling("reset"):
             super().reset(seed=seed)
-            problem = self._choose(options or {})
+            problem = self._choose({} if options is None else options)
             self._end_episode()
             if self._lease is None:
                 self._lease = acquire(background_loop(), self.config.sandbox.kind)
@@ -149,10 +149,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             return opening.text, info
 
     def _choose(self, options: dict[str, Any]) -> Problem:
-        unknown = set(options) - {"problem_id"}
-        if unknown:
-            raise UsageError(f"reset knows the option 'problem_id', not {sorted(unknown)}")
-        wanted = options.get("problem_id")
+        wanted = options.get("problem_id") if isinstance(options, dict) else options
+        if not isinstance(wanted, str | None) or set(options) - {"problem_id"}:
+            raise UsageError(f"options of reset must be {{'problem_id': ID}} or None, got {options!r}")
         if wanted is None:
             return self._problems[int(self.np_random.integers(len(self._problems)))]
         if wanted in self._unscorable:
@@ -183,6 +182,11 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 if self.config.turn_rewards != "none":
                     info["turn_rewards"] = list(episode.turn_rewards)
             return turn.observation, turn.reward, turn.terminated, turn.truncated, info
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._lease is not None:
+            raise TypeError("an environment cannot be copied or pickled between reset() and close(): make another one")
+        return self.__dict__
 
     def _show(self, *texts: str) -> None:
         if self.render_mode is not None:

@@ -228,12 +228,13 @@ def _exported(
 
 def _metadata(transcript: Transcript) -> Row:
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
+    reward = score.get("reward")
     return {
         "problem_id": header.problem_id,
         "problem_digest": header.problem_digest,
         "renderer": header.renderer,
         "transcript": transcript.path.name,
         "passed": score.get("passed"),
-        "reward": score.get("reward"),
+        "reward": reward if reward is not None and math.isfinite(reward) else None,
         "turns": len(transcript.turns),
     }

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from ..problems import DIFFICULTIES, Problem
 from ..problems.notes import note_of
@@ -46,6 +46,10 @@ failed, but with these weights (``proxy``) nothing is compiled or run.
 """
 
 
+Seconds = Annotated[float, AfterValidator(lambda value: value if -1e100 < value < 1e100 else 0.0)]
+"""A time. One that is not finite, which only a damaged record has, is unknown and reads as 0."""
+
+
 class EpisodeResult(BaseModel):
     """A finished episode: a line of ``results.jsonl``."""
 
@@ -78,9 +82,9 @@ class EpisodeResult(BaseModel):
     unknown."""
     spent: Spent | None = None
     """What all attempts at the episode used, those included that a fault ended; None if unknown."""
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     """Wall time from the start of the sandbox to the score."""
-    acting_seconds: float = 0.0
+    acting_seconds: Seconds = 0.0
     """The part of `seconds` spent waiting for the policy."""
     transcript: str | None = None
     """Path of the transcript; relative to the run's folder if there is one."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..episodes.episode import Episode, EpisodeConfig, Opening, StopReason, Turn
 from ..errors import LimitReached, SandboxError, UsageError
-from ..policies import Billed, Completion, Inhabitant, Listener, Policy, TokenPlayer
+from ..policies import Billed, Completion, Inhabitant, Listener, Player, Policy, TokenPlayer
 from ..problems import Problem
 from ..renderers.protocol import MAX_CALLS, Message
 from ..scoring.score import Score
@@ -85,7 +86,7 @@ async def play(
     Raises:
         LimitReached: A limit of `tally` is reached; the episode has no score.
         SandboxError: The machine failed, or the service behind the policy; the episode has no score.
-        UsageError: The policy cannot play this problem.
+        UsageError: The policy cannot play this problem, or returns something else than a `Completion`.
     """
     observer, tally = observer or Observer(), tally or Tally()
     begun, acting = time.monotonic(), 0.0
@@ -109,10 +110,7 @@ async def play(
             waiting_since = time.monotonic()
             try:
                 tally.ledger.check()
-                if isinstance(player, TokenPlayer):
-                    completion = await player.sample(episode.tokens)
-                else:
-                    completion = await player.act(messages)
+                completion = await _next_turn(player, episode, messages)
             except (SandboxError, UsageError, LimitReached) as error:
                 episode.abandon(error)
                 raise
@@ -155,6 +153,22 @@ async def play(
             acting_seconds=acting,
             transcript=str(path) if path is not None else None,
         )
+
+
+async def _next_turn(player: Player | TokenPlayer, episode: Episode, messages: Sequence[Message]) -> Completion | None:
+    """The player's next turn. Raises `UsageError` if that is something else than its protocol allows."""
+    method, answer = (
+        ("sample", player.sample(episode.tokens)) if isinstance(player, TokenPlayer) else ("act", player.act(messages))
+    )
+    found: object = answer
+    if inspect.isawaitable(answer):
+        found = await answer
+        if found is None or isinstance(found, Completion):
+            return found
+    raise UsageError(
+        f"{type(player).__name__}.{method} returned {type(found).__name__}; expected an async function that returns a "
+        "Completion, or None if there is no room for another turn"
+    )
 
 
 def _add(total: int | None, more: int | None) -> int | None:

@@ -153,9 +153,14 @@ class ResultsFile:
             ) from error
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
-        """The record in the folder, or None. Raises `UsageError` if it is not of the same evaluation."""
+        """The record in the folder, or None. Raises `UsageError` if it is not of the same evaluation, or is missing
+        beside results.
+        """
         try:
             if not (self.folder / "config.json").exists():
+                results = self.folder / "results.jsonl"
+                if results.exists() and results.stat().st_size:
+                    raise UsageError(f"{self.folder} holds results without their config.json; choose another --out")
                 return None
         except OSError as error:
             raise cannot_write("--out", self.folder, error) from error

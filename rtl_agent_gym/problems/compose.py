@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -72,6 +72,15 @@ def env_files(service: Mapping[str, Any]) -> list[str]:
     entries = value if isinstance(value, list) else [value]
     paths = [entry.get("path") if isinstance(entry, dict) else entry for entry in entries]
     return [posixpath.normpath(str(path)) for path in paths if path]
+
+
+def env_file_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with the ``env_file`` entries of a service, each as the rest of a sentence about it."""
+    for path in env_files(service):
+        if path not in harness:
+            yield f"names the env_file {path}, which the harness lacks"
+        elif "\0" in harness[path]:
+            yield f"names the env_file {path}, which contains a NUL character"
 
 
 def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +153,15 @@ def check_templates(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses repeated keys, as compose does; PyYAML would keep only the last."""
+    """Refuses repeated keys, as compose does; PyYAML would keep only the last. Also NUL characters, which neither a
+    command nor a variable can hold.
+    """
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and "\0" in value:
+            raise yaml.constructor.ConstructorError(None, None, "a value contains a NUL character", node.start_mark)
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

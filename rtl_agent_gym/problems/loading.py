@@ -46,6 +46,8 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         ProblemError: A data set's file cannot be downloaded.
     """
     name = os.fspath(source)
+    if not name:
+        raise UsageError(f"the source of problems is empty; expected {BUNDLED!r}, a path or a data set")
     if name == BUNDLED:
         return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = expand_home(name)

@@ -11,7 +11,7 @@ from rtl_agent_gym.problems.compose import (
     COMPOSE_FILE,
     commercial_need,
     dockerfile,
-    env_files,
+    env_file_faults,
     parse_services,
     service_environment,
 )
@@ -45,6 +45,8 @@ def missing_here(problem: Problem) -> str | None:
 
 _WORK_DIR = "/code"
 _RUN_DIR = f"{_WORK_DIR}/rundir"
+_READS_MODULE = re.compile(r"[\"']MODULE[\"']")
+_MODULE_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _TEST_FILE = re.compile(r"(?<![\w/])/src/([\w./-]+\.py)\b")
 
 
@@ -99,6 +101,7 @@ def _check_services(problem: Problem) -> Iterator[str]:
     for name, service in parse_services(problem.harness[COMPOSE_FILE]).items():
         field = f"harness.{COMPOSE_FILE}: service {name!r}"
         yield from (f"{field} {fault}" for fault in _service_faults(service, problem.harness))
+        yield from (f"{field} {fault}" for fault in _module_faults(service, problem))
         found = service_environment(service, problem.harness).get("VERILOG_SOURCES", "").split()
         readable = readable and bool(found) and not any(mark in word for word in found for mark in "*?[$")
         folder = str(service.get("working_dir") or _RUN_DIR)
@@ -108,9 +111,7 @@ def _check_services(problem: Problem) -> Iterator[str]:
 
 
 def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> Iterator[str]:
-    for path in env_files(service):
-        if path not in harness:
-            yield f"names the env_file {path}, which the harness lacks"
+    yield from env_file_faults(service, harness)
     built_from = dockerfile(service)
     if built_from is not None and built_from not in harness:
         yield f"is built from {built_from}, which the harness lacks"
@@ -119,6 +120,21 @@ def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
     for path in _TEST_FILE.findall(text):
         if f"src/{path}" not in harness:
             yield f"runs /src/{path}, which the harness lacks"
+
+
+def _module_faults(service: Mapping[str, Any], problem: Problem) -> Iterator[str]:
+    """Modules of tests that are nowhere, so that no design passes."""
+    python = [text for path, text in problem.harness.items() if path.endswith(".py")]
+    used = any(_READS_MODULE.search(text) and "test_module" in text for text in python)  # by cocotb's runner
+    if problem.checkout or dockerfile(service) is not None or not used:
+        return  # other files may be there, or the variable may mean something else
+    paths = [f"/{path}" for path in (*problem.harness, *problem.context, *problem.targets)]
+    for name in map(str.strip, service_environment(service, problem.harness).get("MODULE", "").split(",")):
+        place = name.replace(".", "/")
+        endings = (f"/{place}.py", f"/{place}/__init__.py")
+        installed = "." in name and not any(f"/{place.split('/')[0]}/" in path for path in paths)
+        if _MODULE_NAME.fullmatch(name) and not installed and not any(path.endswith(endings) for path in paths):
+            yield f"sets MODULE to {name}, but the harness has no {place}.py"
 
 
 def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:

@@ -93,6 +93,9 @@ class Limits:
             info: The daemon's description of itself, as from ``docker info``.
             local: Whether it runs on this machine, so that this process's control group and Slurm job limit it, too.
             given: Limits by name that replace the machine's.
+
+        Raises:
+            UsageError: No sandbox could start, as the machine has far less memory.
         """
         memory, cpus = int(info.get("MemTotal") or 0) or (4 << 30), float(info.get("NCPU") or 0) or 1.0
         if local:
@@ -101,6 +104,12 @@ class Limits:
         cpus = max(1.0, cpus)
         found = {"memory": MEMORY_SHARE * memory, "cpus": cpus, "starts": STARTS_PER_CPU * cpus, "ready": 0}
         found |= given or {}
+        if local and SPARE * found["memory"] > (total := int(info.get("MemTotal") or 0)) > 0:
+            raise UsageError(
+                f"sandbox_limits: memory={int(found['memory']) >> 20}M is far more than the machine has "
+                f"({total >> 20}M): no sandbox could start while {SPARE:.0%} of it stay free; lower it there or in "
+                f"{VARIABLE}"
+            )
         return cls(int(found["memory"]), found["cpus"], max(1, int(found["starts"])), int(found["ready"]))
 
 
@@ -108,7 +117,8 @@ def read_limits(text: str, source: str) -> dict[str, float]:
     """The limits in a text such as ``memory=16G,cpus=4``, by name; memory in bytes.
 
     Raises:
-        UsageError: A name is unknown or a number is not above 0; the message begins with `source`.
+        UsageError: A name is unknown, a number is not above 0, or nothing could start; the message begins with
+            `source`.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -118,6 +128,10 @@ def read_limits(text: str, source: str) -> dict[str, float]:
         if name not in Limits.__annotations__ or match is None or float(match[1]) <= 0:
             raise UsageError(f"{source}: {part!r} is not a limit such as memory=16G, cpus=4, starts=8 or ready=2")
         found[name] = float(match[1]) * 1024.0 ** " KMGT".index((match[2] or " ").upper())
+        if name == "memory" and found[name] < (least := sum(RESERVED.values())):
+            raise UsageError(
+                f"{source}: {part!r} is too little for one agent and one grading; give at least memory={least >> 20}M"
+            )
     return found
 
 

@@ -88,6 +88,33 @@ class Request:
                 timer.cancel()
 
 
+class Pieces:
+    """The output of a request in pieces, of which the caller may be told as they arrive.
+
+    Args:
+        on_piece: The caller's function; None for none.
+    """
+
+    def __init__(self, on_piece: Callable[[bytes], None] | None) -> None:
+        self._on_piece, self._data = on_piece, bytearray()
+        self._error: Exception | None = None
+
+    def take(self, piece: bytes) -> None:
+        """Add a piece. An error of the caller's function is kept: raised here, it would end the channel."""
+        self._data += piece
+        if self._on_piece is not None and self._error is None:
+            try:
+                self._on_piece(piece)
+            except Exception as error:
+                self._error = error
+
+    def joined(self) -> bytes:
+        """The pieces in one. Raises what the caller's function has raised."""
+        if self._error is not None:
+            raise self._error
+        return bytes(self._data)
+
+
 def set_once(future: asyncio.Future[bool], value: bool) -> None:
     """Set a result, unless there is one or the future was cancelled."""
     if not future.done():

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, SkipValidation
@@ -148,7 +147,13 @@ def _named_kind(option: str) -> str:
         if "DOCKER_HOST" not in os.environ:
             runtime = os.environ.get("XDG_RUNTIME_DIR", "/run")
             places = [place.replace("{XDG_RUNTIME_DIR}", runtime) for place in PODMAN_SOCKETS]
-            socket = next((place for place in places if Path(place).is_socket()), places[-1])
+            socket = next(filter(os.path.exists, places), None)
+            if socket is None:
+                raise DaemonError(
+                    f"no Podman: there is no socket {' or '.join(dict.fromkeys(places))}. Install Podman (Debian, "
+                    "Ubuntu: apt-get install podman) and start its service: systemctl --user start podman.socket, as "
+                    "root without --user; or set DOCKER_HOST to its socket elsewhere"
+                )
             os.environ["DOCKER_HOST"] = f"unix://{socket}"
         if not find_daemon().podman:
             raise DaemonError(f"the daemon at {os.environ['DOCKER_HOST']} is Docker, not Podman")

@@ -83,7 +83,7 @@ class Sandbox(Protocol):
             command: Any bash text, of any length, several lines and here-documents included.
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
             max_output: Characters to keep of the output.
-            on_output: Called with output while the command runs.
+            on_output: Called with output while the command runs. What it raises is raised when the command has ended.
             then_read: Files to read right after it, in the same round trip; see `CommandResult.files`.
         """
         ...

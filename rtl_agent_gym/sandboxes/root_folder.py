@@ -116,16 +116,16 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
 
     Args:
         source: A file of ``image save`` or ``docker save``, or of ``image export``; None for the image of the Docker
-            daemon.
+            daemon, or what has been unpacked.
         progress: Called with one line per step.
         digest: Of the content that it must have; None for what its build recorded.
 
     Raises:
         ImageError: There is no such image, or it was changed after its build.
-        UsageError: The file cannot be read, or the folder cannot be written.
+        UsageError: The file cannot be read, or the folder cannot be written or has other content than the file.
         DaemonError: No daemon answers.
     """
-    place = root_place()
+    place, unpacked = root_place(), False
     if not (place / RECORD).exists():
         with locked(progress):
             if not (place / RECORD).exists():  # no other process has just unpacked it
@@ -135,7 +135,17 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
                     config = _from_docker(tree) if source is None else _from_file(source, tree)
                     tree.finish()
                     record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
-    return _checked(find_root(), digest, str(place))
+                unpacked = True
+    root = find_root()
+    if source is not None and not unpacked:
+        progress(f"comparing {source} with {place}, which has been unpacked before")
+        if root.digest != (found := digest or (_from_file(source, None).get("Labels") or {}).get(CONTENT_LABEL)):
+            raise UsageError(
+                f"{source} is not unpacked: {place} has the image already, with the content {root.digest}, not "
+                f"{found or 'known to be the same'}; to replace it, remove that folder (chmod -R u+w, then rm -rf) "
+                f"while no process uses it, or name another folder in {VARIABLE}"
+            )
+    return _checked(root, digest, str(place))
 
 
 def record(
@@ -343,50 +353,58 @@ def _from_docker(tree: _Tree) -> dict[str, Any]:
         return _from_file(Path(file.name), tree)
 
 
-def _from_file(source: Path, tree: _Tree) -> dict[str, Any]:
-    """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration."""
+def _from_file(source: Path, tree: _Tree | None) -> dict[str, Any]:
+    """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration.
+
+    Without a tree, only read the configuration.
+    """
+    scratch = None if tree is None else tree.root.parent
     try:
-        with source.open("rb") as file, tempfile.TemporaryFile(dir=tree.root.parent) as unpacked:
+        with source.open("rb") as file, tempfile.TemporaryFile(dir=scratch) as unpacked:
             kind = file.read(4)
             file.seek(0)
             if kind == b"hsqs":
                 return _from_squashfs(source, tree)
-            if packed := kind.startswith(b"\x1f\x8b"):
+            if packed := tree is not None and kind.startswith(b"\x1f\x8b"):
                 shutil.copyfileobj(gzip.GzipFile(fileobj=file), unpacked, 1 << 20)
                 unpacked.seek(0)
-            with tarfile.open(fileobj=unpacked if packed else file, mode="r:") as archive:
+            with tarfile.open(fileobj=unpacked if packed else file, mode="r:*") as archive:
                 manifest = json.load(cast(IO[bytes], archive.extractfile("manifest.json")))
                 names = {tag.removeprefix("localhost/"): one for one in manifest for tag in one.get("RepoTags") or []}
                 if image_tag() not in names:
                     found = ", ".join(names) or "an image without a name"
                     raise ImageError(f"{source} holds {found}; this version needs {image_tag()}")
                 image = names[image_tag()]
-                for layer in image["Layers"]:
-                    with tarfile.open(fileobj=archive.extractfile(layer), mode="r:*") as one:
-                        tree.add(one)
+                if tree is not None:
+                    for layer in image["Layers"]:
+                        with tarfile.open(fileobj=archive.extractfile(layer), mode="r:*") as one:
+                            tree.add(one)
                 return dict(json.load(cast(IO[bytes], archive.extractfile(image["Config"])))["config"])
-    except (EOFError, zlib.error, tarfile.TarError, KeyError, TypeError, ValueError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{source} is not a file of `rtl-agent-gym image save`: {error}") from error
-    except FileNotFoundError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise UsageError(f"cannot read the image in {source}: {error}") from error
 
 
-def _from_squashfs(source: Path, tree: _Tree) -> dict[str, Any]:
-    """Unpack a root that `root_image.export_root` wrote; return its configuration."""
+def _from_squashfs(source: Path, tree: _Tree | None) -> dict[str, Any]:
+    """Unpack a root that `root_image.export_root` wrote; return its configuration. Without a tree, only read that."""
     if (program := find_program("unsquashfs")) is None:
         raise SandboxError(f"{source} is unpacked by unsquashfs; install the package squashfs-tools (Debian, Ubuntu)")
-    name, there = root_place().name, tree.root.parent / "squashfs"
-    words = [program, "-no-progress", "-quiet", "-dest", str(there), str(source), name]
-    done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    try:
-        known = Root.model_validate_json((there / name / RECORD).read_bytes())
-    except (OSError, ValidationError) as error:
-        said = tail((done.stdout + done.stderr).splitlines())
-        raise ImageError(f"{source} holds no root of {image_tag()}:\n{said}") from error
-    tree.root.rmdir()
-    (there / name / "root").rename(tree.root)
-    remove_tree(there)
-    tree.modes |= known.modes
+    name = root_place().name
+    with tempfile.TemporaryDirectory(dir=None if tree is None else tree.root.parent) as folder:
+        there = Path(folder, "squashfs")
+        wanted = f"{name}/{RECORD}" if tree is None else name
+        words = [program, "-no-progress", "-quiet", "-dest", str(there), str(source), wanted]
+        done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        try:
+            known = Root.model_validate_json((there / name / RECORD).read_bytes())
+        except (OSError, ValidationError) as error:
+            said = tail((done.stdout + done.stderr).splitlines())
+            raise ImageError(f"{source} holds no root of {image_tag()}:\n{said}") from error
+        if tree is not None:
+            tree.root.rmdir()
+            (there / name / "root").rename(tree.root)
+            tree.modes |= known.modes
     environment = [f"{variable}={value}" for variable, value in known.environment.items()]
     return {"Env": environment, "Labels": {CONTENT_LABEL: known.digest}}
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RTLGymError, SandboxBroken, SandboxLost
 from .admission import Budget
-from .channel import Channel, Reply, Request
+from .channel import Channel, Pieces, Reply, Request
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxSpec
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest, cut
@@ -209,16 +209,10 @@ class WardenSandbox(Sandbox):
     ) -> Reply:
         """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body."""
         assert self._channel is not None
-        pieces = bytearray()
-
-        def take(piece: bytes) -> None:
-            pieces.extend(piece)
-            if on_piece is not None:
-                on_piece(piece)
-
+        pieces = Pieces(on_piece)
         header = {**header, "worker": self._scoring and not keeper}
-        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
-        return answer, bytes(pieces) + rest
+        answer, rest = await self._reply(self._channel.send(kind, header, body, pieces.take), patience, due)
+        return answer, pieces.joined() + rest
 
     async def run(
         self,

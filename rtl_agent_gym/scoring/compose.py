@@ -23,7 +23,7 @@ from ..problems.compose import (
     base_images,
     commercial_need,
     dockerfile,
-    env_files,
+    env_file_faults,
     instructions,
     interpolate,
     named_images,
@@ -109,8 +109,8 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
         )
     if built_from is not None and built_from not in harness:
         raise ProblemError(f"service {name!r}: build needs the harness file {built_from!r}, which is not there")
-    if missing := next((path for path in env_files(service) if path not in harness), None):
-        raise ProblemError(f"service {name!r}: its env_file {missing!r} is not there")
+    if fault := next(env_file_faults(service, harness), None):
+        raise ProblemError(f"service {name!r} {fault}")
     env = service_environment(service, harness)
     folder = CHECKOUT_RUN_DIR if problem.checkout else str(service.get("working_dir") or RUN_DIR)
     return Service(

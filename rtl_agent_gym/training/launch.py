@@ -276,6 +276,10 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
     evaluator = Evaluator(o, plan.evaluated(), config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
+        if folder.replaces and plan.supervised is None:
+            async with runtime.provider.grading():  # fails if no sandbox can be made here
+                pass
+        folder.begin()
         loop: TrainingLoop | SupervisedLoop
         if plan.supervised is not None and isinstance(o, SftOptions):
             loop = SupervisedLoop(o, plan.supervised, checkpointer, evaluator, progress, on_metrics)

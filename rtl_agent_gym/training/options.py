@@ -52,6 +52,14 @@ def _older_name(name: str) -> str:
     return OLDER_NAMES.get(name, name)
 
 
+def with_older_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the trainers' names. Raises `UsageError` if one is given under both."""
+    for name, older in OLDER_NAMES.items():
+        if name in given and older in given:
+            raise UsageError(f"{name}: given twice, also as {older}; leave one of them out")
+    return {_older_name(name): value for name, value in given.items()}
+
+
 class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOptions):
     """All options of a run. Each docstring is the option's help text; the others are those of the tree."""
 
@@ -289,7 +297,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         Raises:
             UsageError: An option is unknown or has a wrong value; the message names it.
         """
-        given = {_older_name(name): value for name, value in given.items()}
+        given = with_older_names(given)
         names = cls.names()
         if unknown := next((name for name in given if name not in names), None):
             if unknown in TrainOptions.names():
@@ -406,7 +414,7 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
     for argument in arguments:
         name, equals, value = argument.lstrip("-").partition("=")
         into = defaults if name.endswith("?") else given
-        name = name.removesuffix("?").strip().replace("-", "_")
+        name = _older_name(name.removesuffix("?").strip().replace("-", "_"))
         if not equals:
             raise UsageError(f"{argument!r} is not an option; give options as name=value, such as learning_rate=1e-4")
         if name in into:

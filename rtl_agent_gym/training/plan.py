@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ..engines.catalogue import renderer_for
+from ..engines.catalogue import renderer_for, same_family
 from ..engines.config import has_key
 from ..envs.problem_order import Batches, Order, Schedule
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
@@ -28,7 +28,7 @@ from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import scorable
 from .advantages import has_weak_tests
-from .options import SftOptions, TrainOptions
+from .options import SftOptions, TrainOptions, with_older_names
 from .sft.data import Prompts, SupervisedData, read_demonstrations
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
@@ -191,7 +191,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
     defaults: dict[str, Any] = {}
     if chosen := local_recipe(given, recipes):
         defaults = dict(chosen.defaults)
-        if given.get("cvdp_jsonl_path", "bundled") != "bundled":
+        if with_older_names(given).get("cvdp_jsonl_path", "bundled") != "bundled":
             defaults.pop("problem_ids", None)
     elif not rl:
         defaults = {"log_path": "runs/distillation_1problem"}
@@ -212,7 +212,8 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
     used = [("student_model", o.student_model), *(teachers if o.distils else ())]
     published = [(option, model) for option, model in used if model is not None and model not in {*made, SELF}]
-    renderer = _check_models(o, engine, chosen, published)
+    teacher = next((recipe for recipe in recipes if recipe.name == o.teacher_model and o.distils), None)
+    renderer = _check_models(o, engine, chosen, teacher, published)
     if o.agent != "none":
         try:
             check_agent(o.agent, renderer)
@@ -328,12 +329,20 @@ def _load(o: TrainOptions, option: str, source: str, ids: list[str] | None = Non
 
 
 def _check_models(
-    o: TrainOptions, engine: str, chosen: ModelRecipe | None, published: Sequence[tuple[str, str]]
+    o: TrainOptions,
+    engine: str,
+    chosen: ModelRecipe | None,
+    teacher: ModelRecipe | None,
+    published: Sequence[tuple[str, str]],
 ) -> str:
-    """The student's dialect, after checking that the published models are known and their dialects fit."""
+    """The student's dialect, after checking that the published models are known and all dialects fit."""
     renderer = o.renderer_name or (chosen.renderer if chosen is not None else "")
-    if chosen is not None and renderer.partition("_")[0] != chosen.renderer.partition("_")[0]:
-        raise UsageError(f"renderer_name: {renderer} does not fit the {chosen.name} models; choose {chosen.renderer}")
+    for option, name, recipe in (
+        ("renderer_name", renderer, chosen),
+        ("teacher_renderer_name", o.teacher_renderer_name, teacher),
+    ):
+        if recipe is not None and name and not same_family(name, recipe.renderer):
+            raise UsageError(f"{option}: {name} does not fit the {recipe.name} models; choose {recipe.renderer}")
     for option, model in published:
         if option == "student_model":
             renderer = dialect_for(model, o.renderer_name, engine, option, "renderer_name")

@@ -44,6 +44,10 @@ CHANGEABLE = {
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
 
+LOCK, WANDB = ".lock", "wandb"
+_NO_RESULTS = {CONFIG, DIFF, LOGS, LOCK, WANDB, "report.html", "report.md", "report_curves.svg"}
+"""What a start leaves in the folder that failed before its first episode."""
+
 
 class RunFolder:
     """The files of one run. One process at a time holds the folder's lock, which ends with the process."""
@@ -52,9 +56,12 @@ class RunFolder:
         self.path = expand_home(path)
         self.transcripts, self.episodes = self.path / "transcripts", self.path / "episodes"
         self._owned = contextlib.ExitStack()
+        self._config: Mapping[str, Any] = {}
+        self._old_log: int | None = None
+        """Bytes of the log of a run that `begin` deletes; None if there is no such run."""
 
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
-        """Create the folder, or open it if it exists.
+        """Create the folder, or open it if it exists. A run that is to be deleted stays until `begin`.
 
         Raises:
             UsageError: The folder exists but must not, has a run with other options, or another process uses it.
@@ -65,22 +72,56 @@ class RunFolder:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
-        if exists:
-            self._open_existing(behavior)
-            self.path.mkdir(parents=True, exist_ok=True)
+        deleting = exists and self._check_existing(behavior) == "delete"
         self._lock()
         try:
-            self._begin(config)
+            self._config, self._old_log = config, None
+            if deleting:
+                log = self.path / LOGS
+                self._old_log = log.stat().st_size if log.exists() else 0
+            else:
+                self._write_config()
+            self._owned.enter_context(logging_to(self.path / LOGS, "tinker", quiet=True))
         except BaseException:
             self.close()
             raise
 
-    def _begin(self, config: Mapping[str, Any]) -> None:
-        self._check_same_run(config)
-        replace_file(self.path / CONFIG, json.dumps(config, indent=2, sort_keys=True, default=str) + "\n", durable=True)
-        if not (self.path / DIFF).exists():
+    @property
+    def replaces(self) -> bool:
+        """Whether there is a run that `begin` deletes."""
+        return self._old_log is not None
+
+    def begin(self) -> None:
+        """Delete the run that was here, if `open` was told to. To be called once nothing else can refuse the new run.
+
+        Until then `checkpoints` and `repair` find nothing.
+        """
+        if not self.replaces:
+            return
+        for path in self.path.iterdir():
+            if path.name in (CONFIG, LOGS, LOCK, WANDB):  # the first is replaced, the others are in use
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        log = self.path / LOGS
+        log.write_bytes(log.read_bytes()[self._old_log :])
+        self._old_log = None
+        self._write_config()
+
+    def _write_config(self) -> None:
+        if begun := self._has_begun():
+            self._check_same_run(self._config)
+        text = json.dumps(self._config, indent=2, sort_keys=True, default=str) + "\n"
+        replace_file(self.path / CONFIG, text, durable=True)
+        if not begun or not (self.path / DIFF).exists():
             replace_file(self.path / DIFF, code_state(), durable=True)
-        self._owned.enter_context(logging_to(self.path / LOGS, "tinker", quiet=True))
+
+    def _has_begun(self) -> bool:
+        """Whether there is any result. Without one, the configuration is only that of a start that failed."""
+        found = (path for path in self.path.iterdir() if path.name not in _NO_RESULTS)
+        return any(not path.is_dir() or any(not below.is_dir() for below in path.rglob("*")) for path in found)
 
     def close(self) -> None:
         """Release the folder. Idempotent."""
@@ -97,7 +138,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage."""
-        return _read(self.path / CHECKPOINTS, "batch")
+        return _read(self.path / CHECKPOINTS, "batch") if not self.replaces else []
 
     def best_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
@@ -116,6 +157,8 @@ class RunFolder:
         Removes the metrics of steps after the checkpoint, which will be repeated. Adds metrics that were not written
         before a crash, from the checkpoint.
         """
+        if self.replaces:
+            return None
         records = self.checkpoints()
         done = int(records[-1]["batch"]) if records else 0
         rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
@@ -128,7 +171,8 @@ class RunFolder:
                 replace_file(self.path / path, "".join(json.dumps(line) + "\n" for line in lines), durable=True)
         return records[-1] if records else None
 
-    def _open_existing(self, behavior: LogDirBehavior) -> None:
+    def _check_existing(self, behavior: LogDirBehavior) -> LogDirBehavior:
+        """What to do with the run in the folder. Raises `UsageError` if there is none, or it must not be there."""
         if behavior == "ask":
             if not sys.stdin.isatty():
                 raise UsageError(
@@ -146,10 +190,7 @@ class RunFolder:
                 f"log_path: {self.path} is not empty and has no run: its {CONFIG} is missing, or not a training run's; "
                 "choose another folder"
             )
-        if behavior == "delete":
-            self._lock()
-            self.close()
-            shutil.rmtree(self.path)
+        return behavior
 
     def _has_run(self) -> bool:
         """Whether the folder's configuration is a training run's; other folders have a file of that name, too."""
@@ -162,7 +203,7 @@ class RunFolder:
     def _lock(self) -> None:
         import fcntl
 
-        handle = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

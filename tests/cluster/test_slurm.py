@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.cluster import node as node_module
 from rtl_agent_gym.cluster import ray_cluster
 from rtl_agent_gym.cluster.node import refuse_without_token, start_apart, start_node, stop_node, wait_for
 from rtl_agent_gym.cluster.slurm import start_job
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.sandboxes.admission import MEMORY_SHARE, Limits
 from rtl_agent_gym.sandboxes.cgroups import job_cpus, job_memory
 from tests.cli import in_process
@@ -103,6 +104,20 @@ def test_a_head_without_a_token_is_refused(
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     refuse_without_token(4711, said.append)
     assert said == ["WARNING: without a token, every host that reaches port 4711 of this machine can run code on it"]
+
+
+@pytest.mark.usefixtures("job")
+def test_a_node_says_at_once_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def refuse(*_: object) -> Path:
+        raise SandboxError("nothing is started here")
+
+    monkeypatch.setattr(node_module, "start_apart", refuse)
+    said: list[str] = []
+    with pytest.raises(SandboxError):
+        start_node("wronghost:6379", 1, said.append)
+    assert said == ["starting Ray as a node of wronghost:6379, which has 120 s to answer"]
 
 
 @pytest.mark.usefixtures("job")

@@ -55,7 +55,8 @@ def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypa
 def test_another_seed_is_other_problems_and_options_replace_those_of_the_job() -> None:
     first, other = plan("family"), plan("family", seed="1")
     assert not {problem.id for problem in first.problems} & {problem.id for problem in other.problems}
-    assert len(plan("1problem", cvdp_jsonl_path="family:timers?count=9").problems) == 9
+    for name in ("cvdp_jsonl_path", "problems"):
+        assert len(plan("1problem", **{name: "family:timers?count=9"}).problems) == 9
     changed = plan("family", cvdp_jsonl_path="family:timers?count=4", num_steps="3", held_out="none")
     assert (len(changed.problems), len(changed.held_out), changed.options.num_steps) == (4, 0, 3)
 
@@ -80,6 +81,7 @@ def test_a_run_is_not_resumed_with_other_shipped_models(
 
     open_run()
     before = json.loads((folder.path / "config.json").read_text())
+    (folder.path / "metrics.jsonl").touch()
     open_run()
     other = tmp_path / "weights"
     shutil.copytree(shipped_models.FOLDER, other)

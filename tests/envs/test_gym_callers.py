@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import pickle
 import threading
@@ -132,6 +133,18 @@ def test_whoever_is_copied_is_used_by_nobody() -> None:
     caller = SingleCaller()
     with caller.calling("step"), pickle.loads(pickle.dumps(caller)).calling("step"):
         pass
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+def test_an_environment_in_use_cannot_be_copied(arbiter: Problem, copied: Callable[[Any], Any]) -> None:
+    env = gym.make("CVDPSingleTurn-v0", problems=[arbiter])
+    copied(env)
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="cannot be copied or pickled between reset"):
+        copied(env)
+    env.close()
+    copied(env)
 
 
 @pytest.mark.docker

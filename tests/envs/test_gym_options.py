@@ -95,6 +95,16 @@ def test_a_problem_alone_is_no_list(arbiter: Problem) -> None:
         gym.make(AGENTIC, problems=arbiter)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [["x"], ["problem_id"], "problem_id", 5, {"problem_id": ["x"]}, {"problem_id": 5}, {"problem": "x", 1: 2}],
+)
+def test_options_of_reset_are_checked(arbiter: Problem, options: Any) -> None:
+    env: Any = gym.make(AGENTIC, problems=[arbiter]).unwrapped
+    with pytest.raises(UsageError, match=r"options of reset must be \{'problem_id': ID\} or None, got"):
+        env.reset(options=options)
+
+
 # Rules
 
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import DaemonError, RequestRefused, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
 from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
+from rtl_agent_gym.evaluation.play import play as play_episode
 from rtl_agent_gym.evaluation.results import read_results
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
+from rtl_agent_gym.policies import Completion, GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.scoring.scorer import scorable
@@ -205,6 +207,34 @@ async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
     with pytest.raises(UsageError, match="without a reference solution"):
         await play(tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1)
     assert read_results(tmp_path) == []
+
+
+class Wrong:
+    """A policy of a user's, whose player returns something else than a completion."""
+
+    name = "wrong"
+
+    def __init__(self, turn: Any) -> None:
+        self.act = turn
+
+    def player(self, *_: object) -> Any:
+        return self
+
+
+async def returns_text(_: object) -> str:
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("turn", "got"), [(returns_text, "str"), (lambda _: "done", "str"), (lambda _: Completion("done"), "Completion")]
+)
+async def test_a_player_that_returns_something_else_is_wrong_usage(turn: Any, got: str, tmp_path: Path) -> None:
+    policy: Policy = Wrong(turn)
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    episode = Episode(problems(1)[0], grader=cast(Any, None), renderer=get_renderer("qwen3"), config=rules)
+    with pytest.raises(UsageError, match=f"Wrong.act returned {got}; expected an async function that returns a Comp"):
+        await play_episode(episode, policy)
+    assert episode.over
 
 
 def test_problems_that_cannot_be_scored_are_told_apart() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -203,6 +204,15 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path: Path, mon
     assert done.exit_code != 0
     assert out.read_text() == "before\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "sft.jsonl"]
+
+
+@pytest.mark.parametrize("format", ["sft", "tokens", "dpo"])
+def test_a_reward_that_is_not_finite_is_unknown(tmp_path: Path, format: str) -> None:
+    for passed in (True, False):
+        path = record(tmp_path, [final_turn(1, "x", token_ids=[1], logprobs=[-1.0])], graded=score(passed))
+        path.write_text(re.sub(r'"reward": [\d.]+', '"reward": NaN', path.read_text()))
+    (row, *_) = export_rows(format, map(read_transcript, transcript_files(tmp_path)))
+    assert '"reward": null' in json.dumps(row, allow_nan=False)
 
 
 def test_an_unknown_format_is_refused() -> None:

@@ -257,6 +257,29 @@ def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
         write_report([tmp_path / folder])
 
 
+def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(tmp_path: Path) -> None:
+    folder = tmp_path / "transcripts"
+    folder.mkdir()
+    for name in ("a.jsonl", "b.jsonl"):
+        (folder / name).write_text("nonsense\n{}\n")
+    note = r"2 transcripts could not be read; first: .*a\.jsonl: not a transcript"
+    with pytest.raises(UsageError, match=f"there is no run; {note}"):
+        write_report([tmp_path])
+    record(folder, [final_turn(1, "x")], graded=score(True))
+    page = write_report([tmp_path])
+    for path in (page, page.with_suffix(".md")):
+        assert re.search(note, path.read_text()), path
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1e999"])
+def test_numbers_that_are_not_finite_are_unknown(tmp_path: Path, value: str) -> None:
+    path = record(tmp_path / "transcripts", [final_turn(1, "x")], graded=score(False, seconds=2.5))
+    path.write_text(re.sub(r'"(seconds|reward)": [\d.]+', rf'"\1": {value}', path.read_text()))
+    page = write_report([tmp_path])
+    assert not re.search(r"\b(nan|inf)\b", page.with_suffix(".md").read_text())
+    assert dict(side_by_side([read_run(tmp_path)])).keys().isdisjoint({"reward"})
+
+
 def test_a_run_without_a_verdict(tmp_path: Path) -> None:
     result = EpisodeResult(problem_id="a", sample=0, category=3, difficulty="easy", seed=1, fault="SandboxLost: gone")
     (tmp_path / "results.jsonl").write_text(result.model_dump_json() + "\n")

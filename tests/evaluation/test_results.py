@@ -128,11 +128,18 @@ def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path
         pass
 
 
-def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"student_model": "Qwen/Qwen3-8B"}')
-    with pytest.raises(UsageError, match="holds something else than an evaluation"), ResultsFile(tmp_path, CONFIG):
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("config.json", '{"student_model": "Qwen/Qwen3-8B"}', "holds something else than an evaluation"),
+        ("results.jsonl", result("a").model_dump_json() + "\n", "holds results without their config.json"),
+    ],
+)
+def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=f"{message}.*choose another --out"), ResultsFile(tmp_path, CONFIG):
         pass
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, text)]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ def test_a_nested_harness_is_named_as_it_stands(nonagentic_row: Row, write_rows:
         ("services:\n  1:\n    image: x\n", "the name of service 1 is a number"),
         ("services:\n  a:\n    command: x\n", "service 'a' names neither image nor build"),
         ("services:\n  a:\n    image: x\n  a:\n    image: y\n", "the key 'a' is repeated"),
+        ('services:\n  a:\n    image: x\n    command: "a\\0"\n', "line 4, column 14: a value contains a NUL character"),
         (
             "services:\n  a:\n    image: __SIM_IMAGE__\n",
             "unknown template __SIM_IMAGE__; did you mean __OSS_SIM_IMAGE__",

@@ -244,6 +244,11 @@ def test_a_folder_without_problem_files(tmp_path: Path) -> None:
         load_problems(tmp_path)
 
 
+def test_an_empty_name_is_not_the_current_folder() -> None:
+    with pytest.raises(UsageError, match="the source of problems is empty; expected 'bundled', a path"):
+        load_problems("")
+
+
 def test_an_unknown_word() -> None:
     with pytest.raises(UsageError, match=r"unknown source of problems 'bundle'.*did you mean bundled"):
         load_problems("bundle")

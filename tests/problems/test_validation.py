@@ -49,6 +49,45 @@ def test_an_env_file_that_is_not_there(entry: str, agentic_row: Row, findings: F
     assert findings(row) == []
 
 
+def test_an_env_file_with_a_nul_character(agentic_row: Row, findings: Findings) -> None:
+    row = copy.deepcopy(agentic_row)
+    row["harness"]["src/.env"] += "X = a\0b\n"
+    found = "harness.docker-compose.yml: service 'direct' names the env_file src/.env, which contains a NUL character"
+    assert findings(row) == [found]
+
+
+RUNNER = 'runner.test(hdl_toplevel=os.getenv("TOPLEVEL"), test_module=os.getenv("MODULE"))\n'
+
+
+@pytest.mark.parametrize(
+    ("module", "files", "missing"),
+    [
+        ("gone", {}, "gone"),
+        ("test_tiny", {"src/test_tiny.py": ""}, ""),
+        ("test_tiny", {"src/tests/test_tiny.py": ""}, ""),
+        ("test_tiny, gone", {"src/test_tiny.py": ""}, "gone"),
+        ("tests.test_tiny", {"src/tests/test_tiny.py": ""}, ""),
+        ("tests", {"src/tests/__init__.py": ""}, ""),
+        ("tests.gone", {"src/tests/test_tiny.py": ""}, "tests/gone"),
+        ("cocotbext.axi.tests", {}, ""),  # may be installed
+        ("", {}, ""),
+        ("gone", {"src/test_runner.py": "def test_runner():\n    os.getenv('MODULE')\n"}, ""),  # not for cocotb
+    ],
+)
+def test_a_module_of_tests_that_is_not_there(
+    module: str, files: dict[str, str], missing: str, agentic_row: Row, findings: Findings
+) -> None:
+    row = copy.deepcopy(agentic_row)
+    env = row["harness"]["src/.env"].replace("MODULE = test_tiny", f"MODULE = {module}")
+    row["harness"] |= {"src/.env": env, "src/test_runner.py": RUNNER, **files}
+    name = missing.replace("/", ".")
+    said = f"service 'direct' sets MODULE to {name}, but the harness has no {missing}.py"
+    assert findings(row) == ([f"harness.docker-compose.yml: {said}"] if missing else [])
+    row = compose(row, "image: __OSS_SIM_IMAGE__", "build: .")
+    row["harness"]["Dockerfile"] = "FROM __OSS_SIM_IMAGE__\nCOPY tests /src\n"
+    assert findings(row) == []  # it may be there
+
+
 def test_each_service_is_checked(agentic_row: Row, findings: Findings) -> None:
     second = (
         "  second:\n    image: __OSS_SIM_IMAGE__\n    env_file: src/other.env\n    command: pytest /src/test_two.py\n"

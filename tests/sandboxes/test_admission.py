@@ -200,6 +200,13 @@ def test_limits_come_from_the_daemon_and_are_replaced_by_variables() -> None:
     assert Limits.of({}, local=False, given={"cpus": 0.5}).cpus == 0.5
 
 
+def test_a_limit_far_above_the_machines_memory_is_refused_at_once() -> None:
+    assert Limits.of(INFO, local=True, given={"memory": 200 << 30}).memory == 200 << 30
+    with pytest.raises(UsageError, match=r"^sandbox_limits: memory=10238976M is far more than .* has \(102400M\)"):
+        Limits.of(INFO, local=True, given={"memory": 9999 << 30})
+    Limits.of(INFO, local=False, given={"memory": 9999 << 30})  # there, nothing waits for free memory
+
+
 def test_options_replace_the_variable_and_both_replace_what_the_daemon_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "_budgets", {})
     monkeypatch.setenv(VARIABLE, "memory=2G,cpus=3")
@@ -227,7 +234,9 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
     assert admission.given_limits() == {}
 
 
-@pytest.mark.parametrize("text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4"])
+@pytest.mark.parametrize(
+    "text", ["memory=much", "cpus=0", "starts=-1", "cpu=2", "cpus=2G", "4", "memory=1", "memory=100M"]
+)
 def test_a_wrong_limit_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=f"^sandbox_limits: '{text}'"):
         set_limits(f"starts=1,{text}")

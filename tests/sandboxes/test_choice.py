@@ -74,5 +74,15 @@ def test_podman_must_be_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         make_provider()
     monkeypatch.delenv("DOCKER_HOST")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with pytest.raises(DaemonError, match=r"podman\.sock does not exist"):
+    with pytest.raises(DaemonError, match=r"no Podman: there is no socket .*podman\.sock"):
         make_provider()
+
+
+def test_podman_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(choice, "PODMAN_SOCKETS", (f"{tmp_path}/mine.sock", f"{tmp_path}/roots.sock"))
+    for _ in range(2):
+        with pytest.raises(
+            DaemonError, match=r"^no Podman: there is no socket .*mine\.sock or .*apt-get install podman"
+        ):
+            make_provider("podman")

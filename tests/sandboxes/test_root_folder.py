@@ -92,7 +92,14 @@ def test_layers_replace_and_delete(roots: Path, tmp_path: Path) -> None:
     assert made.modes == {"/su": 0o4755}
     assert made.environment == {"PATH": "/bin", "A": "b=c"}
     assert find_root() == made
-    assert unpack(tmp_path / "nowhere") == made  # it is there
+    assert unpack() == made  # it is there
+    assert unpack(tmp_path / "image.tar", digest="sha256:1") == made
+    for file, message in (
+        ("image.tar", "has the image already, with the content sha256:1, not known to be the same; to replace it"),
+        ("nowhere", "cannot read the image"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            unpack(tmp_path / file)
     with pytest.raises(ImageError, match="is refused"):
         unpack(digest="sha256:2")
 

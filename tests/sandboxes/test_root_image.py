@@ -42,12 +42,30 @@ def test_a_saved_root_is_unpacked_elsewhere(root: Root, tmp_path: Path, monkeypa
     assert root_image.save_root(file) == root.digest
     elsewhere(monkeypatch, tmp_path)
     there = unpack(file)
+    assert there == unpack(file)  # the second time, only its digest is read
     assert there.folder != root.folder
     assert tree(there.folder) == tree(root.folder)
     assert (there.modes, there.environment) == (root.modes, root.environment) == ({"/su": 0o4755}, root.environment)
     with pytest.raises(UsageError, match="cannot be written"):
         root_image.save_root(tmp_path / "nowhere/saved.tar.gz")
     assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "image.tar", "roots", "saved.tar.gz"}
+
+
+def test_another_content_does_not_replace_a_root_silently(
+    root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "saved.tar.gz"
+    root_image.save_root(file)
+    path = root.folder.parent / root_folder.RECORD
+    path.write_text(path.read_text().replace("sha256:1", "sha256:2"))
+    with pytest.raises(
+        UsageError, match=r"saved\.tar\.gz is not unpacked: .*content sha256:2, not sha256:1; to replace"
+    ):
+        unpack(file)
+    for digest in ("sha256:1", "sha256:3"):
+        with pytest.raises(UsageError, match=f"content sha256:2, not {digest}"):
+            unpack(file, digest=digest)
+    assert find_root().digest == "sha256:2"
 
 
 def test_the_archive_is_dockers_and_ocis(root: Root, tmp_path: Path) -> None:
@@ -84,6 +102,7 @@ def test_a_squashfs_is_unpacked(root: Root, tmp_path: Path, monkeypatch: pytest.
     root_image.export_root(file)
     elsewhere(monkeypatch, tmp_path)
     there = unpack(file)
+    assert there == unpack(file)
     assert tree(there.folder) == tree(root.folder)
     assert there.modes == root.modes
 

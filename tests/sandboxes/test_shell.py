@@ -387,6 +387,16 @@ async def test_memory_exhaustion_kills_the_hog(sandbox: Sandbox) -> None:
     await still_works(sandbox)
 
 
+async def test_an_error_of_a_caller_that_listens_is_raised_as_it_is(sandbox: Sandbox) -> None:
+    def listen(data: bytes) -> None:
+        raise BrokenPipeError(data)
+
+    with pytest.raises(BrokenPipeError, match="one") as raised:
+        await sandbox.run("echo one; sleep 0.1; echo two", on_output=listen)
+    assert raised.value.__cause__ is None
+    await still_works(sandbox)
+
+
 async def test_output_is_passed_on_while_it_comes(sandbox: Sandbox) -> None:
     heard: list[tuple[float, bytes]] = []
     begun = time.monotonic()

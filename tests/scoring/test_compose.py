@@ -94,6 +94,12 @@ def test_what_cannot_be_run_is_a_problem_error_that_names_the_service(text: str,
     assert "harness.docker-compose.yml" in str(caught.value)
 
 
+def test_a_nul_character_in_an_env_file_is_the_problems_fault() -> None:
+    text = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    env_file: src/more\n"
+    with pytest.raises(ProblemError, match="service 'a' names the env_file src/more, which contains a NUL character"):
+        service_of(text, **{"src/more": "A = b\0\n"})
+
+
 def test_an_unscorable_problem_says_why() -> None:
     with pytest.raises(ProblemError, match="a commercial simulator"):
         read_services(make_problem(unscorable="it needs a commercial simulator"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -18,7 +20,8 @@ from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines.config import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.training import plan
+from rtl_agent_gym.sandboxes import admission
+from rtl_agent_gym.training import launch, plan
 from rtl_agent_gym.training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from rtl_agent_gym.training.plan import Plan, plan_sft
 from rtl_agent_gym.training.run_folder import CHANGEABLE, RunFolder
@@ -99,6 +102,17 @@ def test_options_of_the_tree_have_the_trees_names_too() -> None:
         assert (options.problems, options.ids, options.command_timeout) == ("x", ("a",), 5.0)
     with pytest.raises(UsageError, match=r"^timeout_seconds must be greater than 0, got '0'"):
         parsed("command_timeout=0")
+    with pytest.raises(UsageError, match=r"^cvdp_jsonl_path: given twice, as 'a' and as 'b'"):
+        parsed("problems=a", "cvdp_jsonl_path=b")
+    with pytest.raises(UsageError, match=r"^ids: given twice, also as problem_ids"):
+        plan_run({"ids": "a", "problem_ids": "b"})
+    assert split_arguments(["timeout_seconds?=5", "command_timeout=6"]) == {"timeout_seconds": "6"}
+
+
+@pytest.mark.parametrize("name", ["problems", "cvdp_jsonl_path"])
+def test_another_source_by_either_name_takes_back_the_recipes_ids(name: str) -> None:
+    assert len(plan_run({name: "family:timers?count=2"}).problems) == 2
+    assert [problem.id for problem in plan_run({name: "bundled"}).problems] == [PROBLEM_ID]
 
 
 def test_zero_coefficients_are_legal() -> None:
@@ -152,6 +166,9 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"teacher_lag": "2"}, "teacher_lag: 2 needs teacher_model=self"),
         ({"teacher_model": "self", "teacher_lag": "-1"}, "teacher_lag"),
         ({"teacher_model": "self", "teacher_renderer_name": "qwen3"}, "teacher_renderer_name: .*leave it out"),
+        ({"teacher_renderer_name": "gpt_oss"}, "^teacher_renderer_name: gpt_oss does not fit the small models; choose"),
+        ({"teacher_renderer_name": "qwen3_coder"}, "^teacher_renderer_name: qwen3_coder does not fit the small models"),
+        ({"renderer_name": "qwen3_coder"}, "^renderer_name: qwen3_coder does not fit the small models"),
         ({"teacher_context": "golden"}, "teacher_context: got 'golden'; choose one of none, reference, feedback"),
         ({"teacher_context": "hints:/nowhere/hints.json"}, "teacher_context: /nowhere/hints.json cannot be read"),
         ({"teacher_context": f"hints:{__file__}"}, "teacher_context: .*test_options.py is not JSON"),
@@ -380,8 +397,87 @@ def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path)
     for config in (begun | {"prices": {}}, begun | here):  # a table in an earlier version
         folder.open(config, "resume")
         folder.close()
+    (folder.path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"^local_dtype: "):
         folder.open(begun | {"local_dtype": "bfloat16"}, "resume")
+
+
+@pytest.mark.parametrize("result", ["", "checkpoints.jsonl", "episodes/step-000000", "evaluations/000000/config.json"])
+def test_a_start_that_failed_is_no_run_that_other_options_would_change(tmp_path: Path, result: str) -> None:
+    begun = TrainOptions.build({}).model_dump(mode="json")
+    folder = RunFolder(tmp_path / "run")
+    folder.open(begun, "resume")
+    folder.close()
+    for name in ("episodes", "transcripts", "evaluations/000000"):
+        (folder.path / name).mkdir(parents=True)
+    (folder.path / "code.diff").write_text("of earlier code")
+    if result:
+        (folder.path / result).touch()
+    with pytest.raises(UsageError, match=r"^seed: the run in ") if result else contextlib.nullcontext():
+        folder.open(begun | {"seed": 1}, "resume")
+    folder.close()
+    assert json.loads((folder.path / "config.json").read_text())["seed"] == (0 if result else 1)
+    assert ((folder.path / "code.diff").read_text() == "of earlier code") == bool(result)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool) -> None:
+    begun = TrainOptions.build({}).model_dump(mode="json")
+    old, path, elsewhere = tmp_path / "run", tmp_path / "link", tmp_path / "elsewhere"
+    folder = RunFolder(old)
+    folder.open(begun, "resume")
+    folder.close()
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    elsewhere.mkdir()
+    (elsewhere / "x").touch()
+    (old / "transcripts").symlink_to(elsewhere)
+    (old / "episodes/x").mkdir(parents=True)
+    (old / "logs.log").write_text("of the old run\n")
+    path.symlink_to(old)
+    before = {child.name for child in old.iterdir()}
+    folder = RunFolder(path if linked else old)
+    folder.open(begun | {"seed": 1}, "delete")
+    assert (folder.checkpoints(), folder.best_checkpoint(), folder.repair()) == ([], None, None)
+    assert {child.name for child in old.iterdir()} == before
+    logging.getLogger("rtl_agent_gym").warning("of the new run")
+    folder.begin()
+    folder.close()
+    assert {child.name for child in old.iterdir()} == {".lock", "code.diff", "config.json", "logs.log"}
+    assert json.loads((old / "config.json").read_text())["seed"] == 1
+    [line] = (old / "logs.log").read_text().splitlines()
+    assert line.endswith("of the new run")
+    assert (elsewhere / "x").exists()
+    assert path.is_symlink()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("judge", "nonsense"),
+        ("local_device", "nonsense"),
+        ("local_dtype", "nonsense"),
+        ("load_checkpoint_path", "/nowhere"),
+        ("sandbox_limits", "memory=1"),
+        ("sandbox_limits", "memory=9999G"),
+    ],
+)
+def test_a_mistake_costs_no_earlier_run(
+    option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(admission, "_budgets", {})  # as in a new process
+    monkeypatch.setattr(admission, "_given", {})
+    folder = RunFolder(tmp_path / "run")
+    folder.open(TrainOptions.build({}).model_dump(mode="json"), "resume")
+    folder.close()
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    before = (folder.path / "config.json").read_text()
+    given = {"log_path": str(folder.path), "behavior_if_log_dir_exists": "delete", option: value}
+    with pytest.raises(UsageError, match=value.partition("=")[0]):
+        launch.train(given, recipes=[SMALL])
+    assert (folder.path / "config.json").read_text() == before
+    assert [record["batch"] for record in folder.checkpoints()] == [1]
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints.jsonl"])

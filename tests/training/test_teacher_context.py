@@ -216,6 +216,7 @@ def test_a_run_is_not_resumed_with_a_file_that_has_changed(option: str, tmp_path
     for _ in range(2):
         folder.open(plan_run(given).record(), "resume")
         folder.close()
+    (folder.path / "metrics.jsonl").touch()
     text.write_text(json.dumps({ARBITER: "Mind the clock."}))
     with pytest.raises(UsageError, match=f"^{option}_digest: "):
         folder.open(plan_run(given).record(), "resume")

@@ -143,6 +143,7 @@ def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tm
     folder.open(config, "resume")
     folder.close()
     (tmp_path / "config.json").write_text(json.dumps(before))
+    (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match="kl_weight_text"):
         folder.open(config | {"kl_weight_text": 0.5}, "resume")
 

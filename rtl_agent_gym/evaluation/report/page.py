@@ -7,6 +7,7 @@ from __future__ import annotations
 import html
 import importlib.util
 import io
+import math
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -18,6 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from ... import __version__
 from ...errors import cannot_write
+from ...scoring.score import Score
 from ...visible import plural
 from ..recorded import short_name
 from ..viewer.page import write_page
@@ -31,6 +33,7 @@ from .run import (
     read_run,
     side_by_side,
     telling_failures,
+    unreadable_note,
 )
 
 if TYPE_CHECKING:
@@ -292,7 +295,14 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"md": _markdown, "short": short_name, "seconds": _duration, "count_of": plural}
+    environment.filters |= {
+        "md": _markdown,
+        "short": short_name,
+        "seconds": _duration,
+        "reward": _reward,
+        "count_of": plural,
+        "note": unreadable_note,
+    }
     return environment.get_template(name)
 
 
@@ -300,6 +310,10 @@ def _markdown(text: object) -> str:
     """Escape text for a Markdown table: one line, without markup."""
     line = html.escape(" ".join(str(text).split()), quote=False)
     return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", line)
+
+
+def _reward(score: Score | None) -> str:
+    return f"{score.reward:.2f}" if score is not None and math.isfinite(score.reward) else "–"
 
 
 def _duration(seconds: float) -> str:

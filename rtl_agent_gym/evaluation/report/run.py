@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeGuard
 
 from ... import strict_json
 from ...errors import UsageError
+from ...visible import plural
 from ..outcome import STAGES, EpisodeResult, Summary, summarise, verdicts
 from ..recorded import each_readable, transcript_files
 from ..results import read_results, read_spending
@@ -98,9 +99,10 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     metrics = _json_objects(_text(folder / "metrics.jsonl").split("\n"))
     results = _results(folder, unreadable) if episodes else []
     if not metrics and not results:
+        why = f"; {unreadable_note(unreadable)}" if unreadable else ""
         raise UsageError(
             f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
-            "so there is no run"
+            f"so there is no run{why}"
         )
     (config,) = _json_objects([_text(folder / "config.json")]) or [{}]
     checkpoints = _json_objects(_text(folder / "checkpoints.jsonl").split("\n"))
@@ -108,6 +110,11 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
     summary = summarise(results, spent=spent)
     return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
+
+
+def unreadable_note(sentences: Sequence[str]) -> str:
+    """How many transcripts cannot be read, and why the first cannot."""
+    return f"{plural(len(sentences), 'transcript')} could not be read; first: {sentences[0]}"
 
 
 def _text(path: Path) -> str:
@@ -274,10 +281,14 @@ def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     for cause in sorted({cause for summary in summaries for cause in summary.causes}):
         rows[f"failed: {cause}"] = [run.summary.causes.get(cause, 0) if run.results else None for run in runs]
     return [
-        (label, ["–" if value is None else forms.get(label, "{}").format(value) for value in values])
+        (label, ["–" if _unknown(value) else forms.get(label, "{}").format(value) for value in values])
         for label, values in rows.items()
-        if any(value is not None for value in values)
+        if not all(map(_unknown, values))
     ]
+
+
+def _unknown(value: object) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
 def _pass_rows(prefix: str, runs: Sequence[Run], found: Sequence[Summary | None]) -> dict[str, list[object]]:
@@ -436,7 +447,8 @@ def _evaluation_parts(run: Run) -> list[CostItem]:
     scored = [result for result in run.results if result.score is not None]
     total = math.fsum(result.seconds for result in scored)
     acting = math.fsum(result.acting_seconds for result in scored)
-    grading = math.fsum(score.seconds for result in scored if (score := result.score) is not None and not score.cached)
+    graded = [score.seconds for result in scored if (score := result.score) is not None and not score.cached]
+    grading = math.fsum(filter(_drawable, graded))
     grading = min(grading, max(0.0, total - acting))
     rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
     found = [CostItem(name, value, "s", value / total if total else None) for name, value in rows]
