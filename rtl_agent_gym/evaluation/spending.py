@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from math import isfinite
+from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from ..errors import LimitReached, UsageError
 from ..policies import Completion
@@ -35,8 +36,8 @@ class Spent(BaseModel):
     cached_tokens: int = 0
     """The part of `prompt_tokens` that is known to come from the service's prompt cache."""
     output_tokens: int | None = 0
-    cost: float | None = 0.0
-    """US dollars; None if the price is unknown."""
+    cost: Annotated[float | None, AfterValidator(lambda cost: cost if cost is None or isfinite(cost) else None)] = 0.0
+    """US dollars; None if the price is unknown, or a policy reports a number that is not finite."""
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(

@@ -7,6 +7,7 @@ import json
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def test_what_one_answer_does_not_say_is_unknown_in_all() -> None:
     tally.add(Completion("x"))
     assert tally.spent.tokens is None
     assert not tally.spent.known
+
+
+@pytest.mark.parametrize("cost", [float("nan"), float("inf")])
+def test_a_cost_that_is_not_finite_is_unknown_and_disables_no_limit(cost: float) -> None:
+    tally = Tally(Ledger(max_cost=1.0))
+    tally.add(replace(TURN, cost=cost))
+    assert tally.spent.cost is None
+    with pytest.raises(UsageError, match="--max-cost cannot be kept"):
+        tally.ledger.check()
 
 
 @pytest.mark.parametrize(
