@@ -82,16 +82,8 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
-    named = named_files(arguments) if checked and not sources.mixed(lines) else []
+    named = sources.named_files(arguments) if checked and not sources.mixed(lines) else []
     end_compiler(line, code, text, violations, refusals, arguments, named)
-
-
-def named_files(arguments: list[str]) -> list[str]:
-    """The files that the harness names in parameters and defines, for a design that initialises a memory from them."""
-    import re
-
-    found = (re.search(r'^(?:-[PD])?[\w.$]+=[\\"]*(/[^"\\]+)[\\"]*$', word) for word in arguments)
-    return [match[1] for match in found if match and os.path.isfile(match[1])]
 
 
 def written_signals(arguments: list[str]) -> list[str]:

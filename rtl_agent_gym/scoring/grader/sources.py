@@ -82,6 +82,12 @@ def outputs(arguments: list[str]) -> list[str]:
     return found + [word[2:] for word in arguments if word.startswith("-o") and len(word) > 2] + ["a.out"]
 
 
+def named_files(arguments: list[str]) -> list[str]:
+    """The files that the harness names in parameters and defines, for a design that initialises a memory from them."""
+    found = (re.search(r'^[-+\w.$]+=[\\"]*(/[^"\\]+)[\\"]*$', word) for word in arguments)
+    return [match[1] for match in found if match and os.path.isfile(match[1])]
+
+
 def own_build(arguments: list[str]) -> Build:
     """The candidate's part of what Icarus or Verilator is called with; words of options files are not seen."""
     sources: list[str] = []
