@@ -21,7 +21,7 @@ from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import load_data, plan_sft
-from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.run_folder import METRICS, RunFolder
 from rtl_agent_gym.training.sft.data import (
     Demonstration,
     EncodedEpisode,
@@ -355,6 +355,7 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
     for _ in range(2):
         folder.open(plan_sft(given).record(), "resume")
         folder.close()
+    (tmp_path / "run" / METRICS).touch()
     recorded(tmp_path / "e", qwen)
     with pytest.raises(UsageError, match=r"^episodes_digest: "):
         folder.open(plan_sft(given).record(), "resume")
