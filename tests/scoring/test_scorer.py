@@ -373,6 +373,27 @@ async def test_a_design_reads_the_file_that_the_harness_names(scorer: Scorer, re
     assert bool(score.violations) == (read != "FILE")
 
 
+async def test_a_design_does_not_read_what_the_harness_names_to_its_own_modules(scorer: Scorer) -> None:
+    build = """
+    import subprocess
+    words = ["iverilog", "-g2012", "-o", "model", "-Pmodel.FILE=\\"/src/data/words.hex\\"", "/src/model.sv"]
+    subprocess.run(words, check=True)
+"""
+    runner = WITH_FILE.partition("def test_hidden")[0] + f"def test():{build}    simulate('none')\n"
+    words = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
+    model = 'module model #(parameter FILE = "");\nendmodule\n'
+    files = {
+        "src/test_runner.py": runner,
+        "src/test_rom.py": READ_ROM,
+        "src/model.sv": model,
+        "src/data/words.hex": words,
+    }
+    design = ROM.replace("(FILE", '("/src/data/words.hex"')
+    score = await scorer.score(make_problem(harness=files), {TARGET: design})
+    assert not score.passed
+    assert "$readmemh reads '/src/data/words.hex'" in str(score.violations)
+
+
 @pytest.mark.slow
 async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
     """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""

@@ -82,7 +82,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
-    named = sources.named_files(arguments) if checked and not sources.mixed(lines) else []
+    named = sources.named_files(arguments, lines) if checked else []
     end_compiler(line, code, text, violations, refusals, arguments, named)
 
 

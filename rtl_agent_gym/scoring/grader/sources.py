@@ -82,8 +82,13 @@ def outputs(arguments: list[str]) -> list[str]:
     return found + [word[2:] for word in arguments if word.startswith("-o") and len(word) > 2] + ["a.out"]
 
 
-def named_files(arguments: list[str]) -> list[str]:
-    """The files that the harness names in parameters and defines, for a design that initialises a memory from them."""
+def named_files(arguments: list[str], lines: list[str]) -> list[str]:
+    """The files that the harness names in parameters and defines, for a design that initialises a memory from them.
+
+    None if a hidden source is compiled, whose parameters may name what a design must not read.
+    """
+    if not all(below(os.path.realpath(line[2:]), OWN) or _is_dump(line[2:]) for line in lines):
+        return []
     found = (re.search(r'^[-+\w.$]+=[\\"]*(/[^"\\]+)[\\"]*$', word) for word in arguments)
     return [match[1] for match in found if match and os.path.isfile(match[1])]
 
