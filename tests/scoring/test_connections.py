@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.sandboxes import DockerSandbox
-from rtl_agent_gym.scoring.grader.connections import reached_signals
-from rtl_agent_gym.scoring.grader.sources import driven_inputs
+from rtl_agent_gym.scoring.grader.connections import driven_inputs, reached_signals
 
 from .attacks.written_inputs import TESTBENCH, design, honest, joined, memories, ways
 

@@ -23,6 +23,12 @@ def text(words: str, key: str = "filenamep") -> str:
     return f'\n  "{key}": [\n   {{"type":"CONST","name":"{number}","addr":"(Z)","loc":"e,7:26,7:37"}}\n  ]'
 
 
+def string(words: str) -> str:
+    """A child that is a text of type ``string``."""
+    name = rf"\\\"{words}\\\""
+    return f'\n  "filenamep": [\n   {{"type":"CONST","name":"{name}","addr":"(GB)","loc":"e,6:49,6:50"}}\n  ]'
+
+
 def found(*nodes: str) -> tuple[list[str], list[str]]:
     return check_tree(Elaborated("\n".join(nodes).encode(), FILES, []))
 
@@ -51,6 +57,11 @@ def test_what_reaches_out_is_a_violation_with_its_place(kind: str, fields: str, 
         (node("READMEM", text("x.hex")), "", ""),
         (node("READMEM", text("/src/x.py")), "$readmemh reads '/src/x.py'", ""),
         (node("READMEM", '\n  "filenamep": [\n   {"type":"VARREF","name":"n","addr":"(J)"'), "", "computed"),
+        (node("READMEM", text("/src/x.py").replace("'h", "'sh")), "$readmemh reads '/src/x.py'", ""),
+        (node("READMEM", string("x.hex")), "", ""),
+        (node("READMEM", string("/src/x.py")), "$readmemh reads '/src/x.py'", ""),
+        (node("READMEM", string("a b")), "", "computed"),
+        (node("READMEM", '"filenamep": []}'), "", "computed"),
         (node("FOPEN", f"{text('x.hex')},{text('rb', 'modep')}"), "", ""),
         (node("FOPEN", f"{text('x.hex')},{text('r+', 'modep')}"), "", "opens 'x.hex' for writing"),
         (node("FOPEN", f"{text('x.xml')},{text('w', 'modep')}"), "$fopen opens 'x.xml' for writing", ""),
@@ -66,6 +77,22 @@ def test_files_are_judged_by_the_names_that_were_resolved(task: str, violation: 
     violations, refused = found(task, node("VAR"))
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refused] == [True] * bool(refusal)
+
+
+def test_a_design_may_read_the_files_that_the_harness_names() -> None:
+    tree = Elaborated(node("READMEM", text("/src/x.hex")).encode(), FILES, [])
+    assert check_tree(tree, ["/src/x.hex"]) == ([], [])
+    assert len(check_tree(tree, ["/src/y.hex"])[0]) == 1
+    written = Elaborated(node("WRITEMEM", text("/src/x.hex")).encode(), FILES, [])
+    assert len(check_tree(written, ["/src/x.hex"])[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "refused"), [("$readmemh(FILE, m)", 0), ("$fopen(FILE)", 0), ("$writememh(FILE, m)", 1)]
+)
+def test_a_computed_name_of_a_file_that_is_read_is_left_to_the_elaborated_design(task: str, refused: int) -> None:
+    found = check_preprocessed(f'`line 1 "/code/rtl/a.sv" 1\ninitial {task};\n', [])
+    assert (found[0], len(found[1])) == ([], refused)
 
 
 def test_names_and_texts_look_like_no_node() -> None:

@@ -251,6 +251,61 @@ async def test_compiled_designs_are_guarded_however_they_are_started(scorer: Sco
         ]
 
 
+BENCH = """
+module tb;
+    reg clk = 0, right = 1;
+    reg [7:0] a, b;
+    reg [27:0] rows [0:3];
+    wire [8:0] sum;
+    integer log, at;
+    adder dut(.clk(clk), .a(a), .b(b), .sum(sum));
+    initial begin
+        $readmemh("/src/rows.hex", rows);
+        log = $fopen("result.log", "w");
+        for (at = 0; at < 4; at = at + 1) begin
+            {a, b} = rows[at][15:0];
+            #5 clk = 1;
+            #5 clk = 0;
+            right = right && sum === rows[at][24:16];
+        end
+        $fdisplay(log, "%0s", right ? "PASS" : "FAIL");
+        $fclose(log);
+    end
+endmodule
+"""
+"""A hidden testbench that reads vectors with the expected sums, and writes its verdict into a file."""
+WITH_BENCH = {
+    "src/tb.sv": BENCH,
+    "src/rows.hex": "0030102\n1feffff\n0ff00ff\n1008080\n",
+    "docker-compose.yml": "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -ec 'iverilog -g2012 "
+    "-s tb -o t.vvp /src/tb.sv /code/rtl/adder.sv; vvp t.vvp; grep -q PASS result.log'\n",
+}
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("design", "passes", "violation"),
+    [
+        (GOLDEN, True, ""),
+        (GOLDEN.replace("a + b", "a - b"), False, ""),
+        (GOLDEN.replace("endmodule", 'initial $display("begun");\nendmodule'), True, ""),
+        (
+            EMPTY.replace("endmodule", 'reg [27:0] m [0:3];\ninitial $readmemh("/src/rows.hex", m);\nendmodule'),
+            False,
+            "$readmemh reads '/src/rows.hex'",
+        ),
+        # The testbench's log, which is open under this number.
+        (EMPTY.replace("endmodule", 'initial #1 $fwrite(32\'h8000_0003, "PASS");\nendmodule'), False, "/src/rows.hex"),
+    ],
+)
+async def test_a_hidden_testbench_uses_files_unless_the_design_does(
+    scorer: Scorer, design: str, passes: bool, violation: str
+) -> None:
+    score = await scorer.score(make_problem(harness=WITH_BENCH), {TARGET: design})
+    assert score.passed == passes, score.reason
+    assert (violation in str(score.violations)) if violation else not score.violations
+
+
 VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
 OUTSIDE = {
     "$c": ('initial $c("system(\\"true\\");");', "rtl/adder.sv:2: $c puts C++ of its own into the simulator"),

@@ -363,10 +363,14 @@ def test_made(tmp_path):
 """
 
 
+SLOW_VERILATOR = pytest.param("verilator", marks=pytest.mark.slow)  # its compiler takes long
+
+
+@pytest.mark.parametrize("simulator", ["icarus", SLOW_VERILATOR])
 @pytest.mark.parametrize("read", ["FILE", '"/src/data/other.hex"', '"/src/test_rom.py"'])
-async def test_a_design_reads_the_file_that_the_harness_names(scorer: Scorer, read: str) -> None:
+async def test_a_design_reads_the_file_that_the_harness_names(scorer: Scorer, read: str, simulator: str) -> None:
     words = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
-    files = {"src/test_runner.py": WITH_FILE, "src/test_rom.py": READ_ROM}
+    files = {"src/test_runner.py": WITH_FILE.replace("icarus", simulator), "src/test_rom.py": READ_ROM}
     files |= {"src/data/words.hex": words, "src/data/other.hex": words}
     score = await scorer.score(make_problem(harness=files), {TARGET: ROM.replace("(FILE", f"({read}")})
     assert score.passed == (read == "FILE"), score.reason

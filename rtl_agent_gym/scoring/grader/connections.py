@@ -8,10 +8,12 @@ assignments of every kind, arguments of tasks, indices of loops, `force`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from .compiled import CALL as SYSTEM_CALL
 from .compiled import FILES, short
 
 SCOPE = re.compile(
@@ -40,6 +42,9 @@ READERS = re.compile(
     rb"|abs|acosh?|asinh?|atan[2h]?|ceil|cosh?|exp|floor|hypot|ln|log10|max|min|pow|sinh?|sqrt|tanh?"
 )
 """Tasks and functions of the simulator that write none of their arguments."""
+DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
+USES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|s?readmem|writemem|sdf_|rewind|ungetc|ivlh_)")
+"""Names of those that open a file, or use one that is open."""
 
 
 def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
@@ -49,15 +54,48 @@ def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
         path: The compiled file.
         is_own: Whether a source is the design's.
     """
-    with open(path, "rb") as stream:
-        text = stream.read()
-    files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
+    text, files = _read(path)
     found = _Compiled(text, [is_own(os.path.realpath(name)) for name in files])
     faults = []
     for scope, reason in found.faults:
         number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))
         faults.append(f"{short(files[number])}:{line}: {reason}: that is a signal of the hidden testbench")
     return list(dict.fromkeys(found.unclear + faults))
+
+
+def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
+    """Digests of compiled files in which only the hidden testbench uses files, so it may open what it likes.
+
+    The design in the others opens files, or could use those that the testbench has opened.
+    """
+    found = []
+    for path in filter(os.path.isfile, dict.fromkeys(paths)):
+        text, files = _read(path)
+        own = [is_own(os.path.realpath(name)) for name in files]
+        numbers = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if USES_FILES.match(call["name"])]
+        if not any(number >= len(own) or own[number] for number in numbers):
+            found.append(digest(path))
+    return found
+
+
+def digest(path: str) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
+    """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
+    names = [match[1].decode("utf-8", errors="replace") for line in warnings if (match := DRIVEN.search(line))]
+    return [
+        f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
+    ]
+
+
+def _read(path: str) -> tuple[bytes, list[str]]:
+    with open(path, "rb") as stream:
+        text = stream.read()
+    return text, [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
 
 
 class _Compiled:

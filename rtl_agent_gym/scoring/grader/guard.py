@@ -38,16 +38,19 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
     if design is not None and line.settings["simulation"]:
         violations, refusals, silent = check_vvp(design)
         arguments = [*arguments, "-none"] if silent else arguments
-        env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
-        # The compiled file may contain a hidden testbench, which a design must not read.
-        env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall(line.named)])
+        if line.named:
+            from .connections import digest
+        if not line.named or digest(design) not in line.named:
+            env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
+            # The compiled file may contain a hidden testbench, which a design must not read.
+            env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall(line.named)])
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 
 
 def run_iverilog(line: Line, arguments: list[str]) -> None:
     """Compile, and check which files the compiler read."""
-    from . import sources
+    from . import connections, sources
     from .sources import OwnFolder, run, without_output
 
     checked = line.settings["includes"] and not any(word.startswith("-M") for word in arguments)
@@ -64,11 +67,11 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
                 text = text or piece
                 os.write(2, piece)
             stream.seek(0)
-            driven = sources.driven_inputs(stream)
+            driven = connections.driven_inputs(stream)
         lines = sources.read_lines(listing)
     violations: list[str] = []
     refusals: list[str] = []
-    judged = not checked
+    judged, apart = not checked, False
     try:
         if checked:
             violations += sources.include_faults(lines)
@@ -77,24 +80,25 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
             refusals += written_signals(arguments) if reach.mixed else []
+            apart = reach.mixed
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged:
             for path in filter(os.path.isfile, sources.outputs(arguments)):
                 os.unlink(path)
     named = sources.named_files(arguments, lines) if checked else []
+    named += connections.benches_with_files(sources.outputs(arguments), sources.is_own) if apart else []
     end_compiler(line, code, text, violations, refusals, arguments, named)
 
 
 def written_signals(arguments: list[str]) -> list[str]:
     """Where the design that was just compiled writes signals of the testbench that it was compiled with."""
-    from . import sources
-    from .connections import reached_signals
+    from . import connections, sources
 
     written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
     if not written and not any(word == "-E" or word.startswith("-t") for word in arguments):
         return ["?: the compiled design is in no file, so it cannot be judged beside the hidden testbench"]
-    return [fault for path in written for fault in reached_signals(path, sources.is_own)]
+    return [fault for path in written for fault in connections.reached_signals(path, sources.is_own)]
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

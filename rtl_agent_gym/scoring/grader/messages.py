@@ -29,7 +29,7 @@ class Greeting(TypedDict):
     seed: int
     """Of the random stimuli of the next simulation."""
     named: list[str]
-    """Files that the harness has named to designs in parameters."""
+    """Files that the harness has named to designs in parameters, and digests of compiled files without a wall."""
 
 
 class Checked(TypedDict):
@@ -62,7 +62,7 @@ class Compiled(Checked):
     build: Build | None
     """None in a report if it is known from an earlier call, or is too long."""
     named: NotRequired[list[str]]
-    """Files that the harness names in parameters; not in a report."""
+    """For the next `Greeting`; not in a report."""
 
 
 class Simulated(Checked):

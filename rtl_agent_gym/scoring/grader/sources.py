@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections import namedtuple
-from collections.abc import Iterable
 
 from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
@@ -19,7 +18,6 @@ APART = "?: the texts of the hidden testbench and of the design cannot be separa
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 
 
 Reach = namedtuple("Reach", "violations refusals mixed")
@@ -257,11 +255,3 @@ def mixed(lines: list[str]) -> bool:
     """Whether files of the candidate are compiled together with others, from the compiler's list."""
     own = [below(os.path.realpath(line[2:]), READABLE) for line in lines if not _is_dump(line[2:])]
     return any(own) and not all(own)
-
-
-def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
-    """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
-    names = [match[1].decode("utf-8", errors="replace") for line in warnings if (match := DRIVEN.search(line))]
-    return [
-        f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
-    ]

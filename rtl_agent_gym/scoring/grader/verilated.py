@@ -7,7 +7,7 @@ What is not in there is not in the program either, so the search of that decides
 the compiler reads it. The JSON is searched as text, since a design determines how deep it is nested; a quotation mark
 in a name is escaped, so no name looks like a node.
 
-Nothing watches the program while it runs, so file names must be literals, and a design that writes files is not built.
+Nothing watches the program while it runs, so file names must be constants, and a design that writes files is not built.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ import subprocess
 from collections import namedtuple
 
 from .compiled import HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
-from .sources import APART, Reach, beyond_ports
+from .sources import APART, Reach, beyond_ports, named_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONSTRUCTS = {
     b'"dpiImport":true': "import of a foreign function reaches out of the simulation",
@@ -37,10 +41,11 @@ OUTSIDE = re.compile(
 )
 FILE = re.compile(
     rb'"type":"(?P<task>FOPEN|FOPENMCD|READMEM|WRITEMEM|DUMPCTL)"[^\n]*(?:\n\s*"(?:filenamep|exprp)": \[\s*'
-    rb"""\{"type":"(?:CONST","name":"\d+'(?P<sign>s?)h(?P<name>[\da-f]+)"|(?P<computed>))[^\n]*"""
+    rb"""\{"type":"(?:CONST","name":"(?:\d+'(?P<sign>s?)h(?P<name>[\da-f]+)|\\\\\\"(?P<plain>[\w./-]+)\\\\\\")\""""
+    rb"""|(?P<computed>))[^\n]*"""
     rb"""(?:\n\s*\],\s*"modep": \[\s*\{"type":"CONST","name":"\d+'h(?P<mode>[\da-f]+)")?)?"""
 )
-"""A task that opens a file, and what it is given. Verilator prints texts as numbers."""
+"""A task that opens a file, and what it is given. Verilator prints texts as numbers, but not those of type string."""
 TASKS = {
     "FOPEN": "$fopen",
     "FOPENMCD": "$fopen",
@@ -56,6 +61,8 @@ INPUT = re.compile(
 """An input of a module, whose declarations have this indentation; those of tasks and functions are deeper."""
 WRITTEN = re.compile(rb'"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"')
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
+RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
+"""Tasks whose nodes `check_tree` always finds, with the names of their files."""
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 READ_MODES = (b"r", b"rb")
 
@@ -88,19 +95,28 @@ def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tupl
     return b"", Elaborated(tree, files, read)
 
 
-def check_tree(design: Elaborated) -> tuple[list[str], list[str]]:
-    """What an elaborated design would do: (violations, why it is not built)."""
+def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """What an elaborated design would do: (violations, why it is not built).
+
+    Args:
+        design: The elaborated design.
+        named: Files that it may read wherever they are.
+    """
     violations = [f"{_place(design, node.start())}: {CONSTRUCTS[node[0]]}" for node in OUTSIDE.finditer(design.tree)]
     refused: list[str] = []
     for node in FILE.finditer(design.tree):
         task, place = TASKS[node["task"].decode()], _place(design, node.start())
-        if node["computed"] is not None:
+        if task == "$dumpfile" and (node["sign"] or node["name"] is node["plain"] is node["computed"]):
+            continue  # other $dump tasks have signed numbers, or nothing
+        if node["name"] is node["plain"]:  # both are None
             refused.append(f"{place}: {task} has a computed argument; a file that it opens cannot be watched")
-        elif node["name"] is not None and not node["sign"]:  # other $dump tasks have signed numbers, or nothing
-            digits = node["name"].decode()
-            path = os.fsdecode(bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
-            mode = bytes.fromhex(node["mode"].decode()) if node["mode"] and not len(node["mode"]) % 2 else b""
-            secret, reason = file_fault(task, path, reads=task == "$readmemh" or mode in READ_MODES)
+            continue
+        digits = (node["name"] or b"").decode()
+        path = os.fsdecode(node["plain"] or bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
+        mode = bytes.fromhex(node["mode"].decode()) if node["mode"] and not len(node["mode"]) % 2 else b""
+        reads = task == "$readmemh" or mode in READ_MODES
+        if not (reads and path in named):
+            secret, reason = file_fault(task, path, reads=reads)
             (violations if secret else refused).extend([f"{place}: {reason}"] if reason else [])
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
 
@@ -239,7 +255,8 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         return done.returncode or 1, done.stderr + failed, [], [reason]
     text = done.stdout.decode("utf-8", errors="surrogateescape")
     violations, refusals = check_preprocessed(text, arguments)
-    certain, refused = check_tree(design)
+    read = [f"M {path}" for path in design.read if not path.startswith("/usr/")]
+    certain, refused = check_tree(design, named_files(arguments, read))
     # The text names places better, and the elaborated design hides nothing.
     violations, refusals = violations or certain, refusals or refused
     refusals += looked_up(done.stdout, design, kept, folder)
@@ -329,6 +346,8 @@ def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
         return False, None
     open_ = re.compile(r"\s*\(").match(text, at)
     first = ARGUMENT.match(text, open_.end()) if open_ else None
+    if name in RESOLVED and (first is None or "\\" in first[1]):
+        return False, None  # such as a parameter: the elaborated design has the name, or its argument is computed
     if first is None or "\\" in first[1]:
         return False, f"{name} opens a file whose name is no plain literal text; that cannot be watched"
     return file_fault(name, first[1], reads=name in READS or (name == "$fopen" and bool(MODE.match(text, first.end()))))
