@@ -71,7 +71,7 @@ def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> l
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
         text, files = _read(path)
-        own = [is_own(os.path.realpath(name)) for name in files]
+        own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
         numbers = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if USES_FILES.match(call["name"])]
         if not any(number >= len(own) or own[number] for number in numbers):
             found.append(digest(path))
