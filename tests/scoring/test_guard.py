@@ -274,6 +274,8 @@ module tb;
 endmodule
 """
 """A hidden testbench that reads vectors with the expected sums, and writes its verdict into a file."""
+FORGING = EMPTY.replace("endmodule", 'initial #1 $fwrite(32\'h8000_0003, "PASS");\nendmodule')
+"""It writes into the testbench's log, which is open under this number."""
 WITH_BENCH = {
     "src/tb.sv": BENCH,
     "src/rows.hex": "0030102\n1feffff\n0ff00ff\n1008080\n",
@@ -294,16 +296,37 @@ WITH_BENCH = {
             False,
             "$readmemh reads '/src/rows.hex'",
         ),
-        # The testbench's log, which is open under this number.
-        (EMPTY.replace("endmodule", 'initial #1 $fwrite(32\'h8000_0003, "PASS");\nendmodule'), False, "/src/rows.hex"),
+        (FORGING, False, ""),
+        (
+            FORGING.replace("$fwrite", "`PASTED(fwrite)").replace("module", "`define PASTED(x) $``x\nmodule", 1),
+            False,
+            "",
+        ),
+        (
+            EMPTY.replace("endmodule", 'reg PASS;\ninitial begin $dumpfile("result.log"); $dumpvars; end\nendmodule'),
+            False,
+            "",
+        ),
+        (FORGING.replace('$fwrite(32\'h8000_0003, "PASS")', "$fgetc(32'h8000_0003)"), False, "/src/rows.hex"),
+        (FORGING.replace("initial", '`line 1 "/src/tb.sv" 0\ninitial'), False, ""),
     ],
 )
-async def test_a_hidden_testbench_uses_files_unless_the_design_does(
+async def test_a_hidden_testbench_uses_files_that_the_design_does_not(
     scorer: Scorer, design: str, passes: bool, violation: str
 ) -> None:
     score = await scorer.score(make_problem(harness=WITH_BENCH), {TARGET: design})
     assert score.passed == passes, score.reason
     assert (violation in str(score.violations)) if violation else not score.violations
+
+
+@pytest.mark.docker
+async def test_a_design_that_records_waveforms_hinders_no_testbench_that_reads(scorer: Scorer) -> None:
+    harness = dict(WITH_BENCH) | {"src/tb.sv": BENCH.replace("$fclose(log);", "if (!right) $fatal;")}
+    harness["docker-compose.yml"] = harness["docker-compose.yml"].replace("; grep -q PASS result.log", "")
+    waves = 'initial begin $dumpfile("waves.vcd"); $dumpvars; $fdisplay(1, "begun"); end\nendmodule'
+    for design, passes in ((GOLDEN, True), (GOLDEN.replace("a + b", "a - b"), False)):
+        score = await scorer.score(make_problem(harness=harness), {TARGET: design.replace("endmodule", waves)})
+        assert (score.passed, score.violations) == (passes, []), score.reason
 
 
 VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}

@@ -36,12 +36,15 @@ LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load modules of code: the image's own, and the harness's."""
 
 
-def wall(named: Sequence[str] = ()) -> str:
+def wall(named: Sequence[str] = (), bench: bool = False) -> str:
     """The policy for `wall.c`, which decides when a file is opened.
 
     Args:
         named: Files that the design may read wherever they are: the harness names them in its parameters.
+        bench: Whether only a hidden testbench reads files.
     """
+    if bench:
+        return f"|{':'.join((*WORK, *SECRET))}|{':'.join(LOADED)}"
     named = [name for name in map(os.path.realpath, named) if os.path.isfile(name) and not _SEPARATORS & set(name)]
     secret = [entry for folder in SECRET for entry in _others(folder, named)]
     return f"{':'.join(secret)}|{':'.join((*WORK, *named))}|{':'.join(LOADED)}"

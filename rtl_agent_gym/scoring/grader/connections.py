@@ -43,8 +43,12 @@ READERS = re.compile(
 )
 """Tasks and functions of the simulator that write none of their arguments."""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
-USES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|s?readmem|writemem|sdf_|rewind|ungetc|ivlh_)")
-"""Names of those that open a file, or use one that is open."""
+READS_FILES = re.compile(
+    rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
+)
+"""Names of tasks that open a file, for reading as far as is known, or read from one that is open."""
+WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|writemem)")
+"""Names of those that write files, some of the others included."""
 
 
 def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
@@ -64,24 +68,31 @@ def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
 
 
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
-    """Digests of compiled files in which only the hidden testbench uses files, so it may open what it likes.
+    """What the hidden testbenches in compiled files may do with files, for `benches_files`.
 
-    The design in the others opens files, or could use those that the testbench has opened.
+    Anything if the design does nothing with them; read them if it only writes. Otherwise it could open the
+    testbench's files itself, or use those that are open.
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
         text, files = _read(path)
         own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
-        numbers = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if USES_FILES.match(call["name"])]
-        if not any(number >= len(own) or own[number] for number in numbers):
-            found.append(digest(path))
+        calls = [(int(call["file"]), call["name"]) for call in SYSTEM_CALL.finditer(text)]
+        names = [name for number, name in calls if number >= len(own) or own[number]]
+        if not any(map(READS_FILES.match, names)):
+            found.append(f"{'read' if any(map(WRITES_FILES.match, names)) else 'all'} {_digest(text)}")
     return found
 
 
-def digest(path: str) -> str:
-    """The SHA-256 of a file."""
+def benches_files(path: str, found: Sequence[str]) -> str:
+    """Which files the hidden testbench in a compiled file may use: ``all``, or only ``read``, or none."""
     with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        digest = _digest(stream.read())
+    return next((may for may in ("read", "all") if f"{may} {digest}" in found), "")
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def driven_inputs(warnings: Iterable[bytes]) -> list[str]:

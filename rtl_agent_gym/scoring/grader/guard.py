@@ -38,12 +38,16 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
     if design is not None and line.settings["simulation"]:
         violations, refusals, silent = check_vvp(design)
         arguments = [*arguments, "-none"] if silent else arguments
+        bench = ""
         if line.named:
-            from .connections import digest
-        if not line.named or digest(design) not in line.named:
+            from .connections import benches_files
+
+            bench = benches_files(design, line.named)
+        if bench != "all":
             env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
             # The compiled file may contain a hidden testbench, which a design must not read.
-            env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), wall(line.named)])
+            policy = wall(line.named, bench == "read")
+            env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), policy])
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
 

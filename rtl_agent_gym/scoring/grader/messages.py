@@ -29,7 +29,7 @@ class Greeting(TypedDict):
     seed: int
     """Of the random stimuli of the next simulation."""
     named: list[str]
-    """Files that the harness has named to designs in parameters, and digests of compiled files without a wall."""
+    """Files that the harness has named to designs in parameters, and what `connections.benches_with_files` found."""
 
 
 class Checked(TypedDict):
