@@ -59,13 +59,13 @@ def view_command(
 
 def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
     console, unreadable = Console(), list[str]()
-    transcripts = list(each_readable(transcript_files(source), unreadable))
-    print_left_out(unreadable)
+    transcripts = each_readable(transcript_files(source), unreadable)
     if source.is_file():
         for transcript in transcripts:
             print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
     else:
         print_list(console, transcripts)
+    print_left_out(unreadable)
 
 
 def _write(source: Path, out: Path) -> None:

@@ -245,6 +245,7 @@ def summarise(
     *,
     episodes: int | None = None,
     spent: Spent | None = None,
+    same_policy: bool = True,
 ) -> Summary:
     """Sum up results.
 
@@ -252,6 +253,7 @@ def summarise(
         results: One for each episode.
         episodes: The number of requested episodes; None for the number of results.
         spent: What was spent in all; None for the sum over `results`.
+        same_policy: Whether one policy played them all; otherwise pass@k has no meaning, and is left out.
     """
     of_fair = [result.model_copy(update={"fair": None}) for result in results if result.fair]
     scored = sorted((result for result in results if result.score is not None), key=lambda result: result.key)
@@ -264,7 +266,7 @@ def summarise(
         passed=sum(result.passed for result in scored),
         faults=len(results) - len(scored),
         retries=sum(result.retries + (result.score.retries if result.score else 0) for result in results),
-        pass_at=pass_curve(verdicts(scored)),
+        pass_at=pass_curve(verdicts(scored)) if same_policy else {},
         overall=_rates(scored) if scored else None,
         by_category=_by(scored, lambda result: f"cid{result.category:03d}"),
         by_difficulty=_by(scored, lambda result: result.difficulty, DIFFICULTIES),
@@ -273,7 +275,7 @@ def summarise(
         oom_kills=sum(result.oom_kills or 0 for result in scored),
         spent=spent if spent.known else None,
         noted=len({result.problem_id for result in scored if result.fair is not None}),
-        fair=summarise(of_fair) if any(result.score is not None for result in of_fair) else None,
+        fair=summarise(of_fair, same_policy=same_policy) if any(result.score for result in of_fair) else None,
     )
 
 

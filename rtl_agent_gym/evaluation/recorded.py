@@ -105,7 +105,7 @@ def short_name(problem_id: str) -> str:
 
 
 def outcome(transcript: Transcript) -> str:
-    """``passed``, ``failed``, ``machine`` (a machine fault, no score) or ``cut off`` (the transcript is incomplete)."""
+    """``passed``, ``failed``, ``machine`` (a machine fault, no score) or ``cut off`` (`Transcript.complete`)."""
     if transcript.score is not None:
         return "passed" if transcript.score.score.get("passed") else "failed"
     return "machine" if transcript.complete else "cut off"

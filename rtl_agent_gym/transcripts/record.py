@@ -242,8 +242,8 @@ class Transcript:
 
     @property
     def complete(self) -> bool:
-        """Whether the end was recorded; after a crash it was not."""
-        return self.end is not None
+        """Whether the episode came to an end; not if a crash, Ctrl-C or a limit on money or tokens cut it off."""
+        return self.end is not None and not (self.end.error or "").startswith(("CancelledError:", "LimitReached:"))
 
 
 def read_events(path: Path) -> Iterator[Event]:

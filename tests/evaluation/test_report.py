@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from typer.testing import CliRunner
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.evaluation.recorded import each_readable, summary
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
 from rtl_agent_gym.evaluation.report.page import training_curves
 from rtl_agent_gym.evaluation.report.run import changes, compare_runs, flips, parts, read_run, telling_failures
 from rtl_agent_gym.scoring.score import Score
+from rtl_agent_gym.transcripts import End, Transcript, read_transcript
 
 from .recording import command_turn, final_turn, record, score
 
@@ -290,6 +294,33 @@ def test_a_run_without_a_verdict(tmp_path: Path) -> None:
 def test_scores_of_transcripts_are_scores(tmp_path: Path) -> None:
     record(tmp_path / "transcripts", [final_turn(1, "x")], graded=score(True), category=16)
     record(tmp_path / "transcripts", [final_turn(1, "x")])  # cut off: no result
+    for error in ("CancelledError: ", "LimitReached: --max-cost is reached"):  # nor of these
+        end = End(stop_reason="error", turns=1, seconds=1.0, error=error)
+        stopped = record(tmp_path / "transcripts", [final_turn(1, "x")], end=end)
+        assert summary(read_transcript(stopped))["outcome"] == "cut off"
     [result] = read_run(tmp_path).results
     assert isinstance(result.score, Score)
     assert (result.category, result.difficulty, result.passed) == (16, "easy", True)
+
+
+def test_a_training_run_is_read_one_episode_at_a_time_and_has_no_pass_at_k(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long run has gigabytes of transcripts, and thousands of episodes of a problem, each of which is a k."""
+    run = training_run(tmp_path / "run")
+    for _ in range(4):
+        record(run / "transcripts", [final_turn(1, "x")], graded=score(True))
+    read, kept = list[weakref.ref[Transcript]](), list[int]()
+
+    def noted(files: Iterable[Path], unreadable: list[str]) -> Iterator[Transcript]:
+        for transcript in each_readable(files, unreadable):
+            read.append(weakref.ref(transcript))
+            yield transcript
+            del transcript
+            kept.append(sum(reference() is not None for reference in read))
+
+    monkeypatch.setattr("rtl_agent_gym.evaluation.report.run.each_readable", noted)
+    found = read_run(run)
+    assert kept == [1] * 4
+    assert [result.sample for result in found.results] == [0, 1, 2, 3]
+    assert found.summary.pass_at == {}

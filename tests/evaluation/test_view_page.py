@@ -73,6 +73,8 @@ def hostile_episode(folder: Path) -> Path:
         token_ids=list(range(len(tokens))),
         logprobs=[-0.5] * len(tokens),
         teacher_logprobs=[-2.0] * len(tokens),
+        stream=1,
+        stream_reason=HOSTILE,
     )
     malformed = TurnRecord(turn=2, completion=HOSTILE, action="malformed", observation=HOSTILE)
     odd = TurnRecord(
@@ -84,7 +86,8 @@ def hostile_episode(folder: Path) -> Path:
         files={f"rtl/{line}.sv": None},
     )
     graded = score(False, reason=HOSTILE, violations=[HOSTILE])
-    graded = graded.model_copy(update={"tests": [test.model_copy(update={"name": HOSTILE}) for test in graded.tests]})
+    odd_tests = [test.model_copy(update={"name": HOSTILE, "outcome": HOSTILE}) for test in graded.tests]
+    graded = graded.model_copy(update={"tests": odd_tests})
     return record(
         folder,
         [thought, malformed, odd, final_turn(4, HOSTILE)],
@@ -376,9 +379,12 @@ def test_a_served_page_shows_what_came_since(browser: webdriver.Chrome, tmp_path
             thread.join()
 
 
-@pytest.mark.parametrize(("kind", "word"), [("cut", "cut off"), ("machine", "The machine failed")])
-def test_episodes_without_a_score(browser: webdriver.Chrome, tmp_path: Path, kind: str, word: str) -> None:
-    end = End(stop_reason="error", turns=1, seconds=1.0, error="SandboxLost: gone") if kind == "machine" else None
+@pytest.mark.parametrize(
+    ("error", "word"),
+    [(None, "cut off"), ("CancelledError: ", "cut off"), ("SandboxLost: gone", "The machine failed")],
+)
+def test_episodes_without_a_score(browser: webdriver.Chrome, tmp_path: Path, error: str | None, word: str) -> None:
+    end = End(stop_reason="error", turns=1, seconds=1.0, error=error) if error is not None else None
     page = write_page([record(tmp_path, [command_turn(1, "ls", "x")], end=end)], tmp_path / "page.html")
     open_page(browser, page)
     assert word in find(browser, ".talk > .note")[0].text

@@ -110,9 +110,8 @@ def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
 
 def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m[red]markup[/red]\ud800"
-    path = record(
-        tmp_path, [command_turn(1, f"echo '{evil}'", evil)], problem="p\x1b[2J", user=evil, graded=score(True)
-    )
+    turn = command_turn(1, f"echo '{evil}'", evil, stream=1, stream_reason=f"{evil}[/x]")
+    path = record(tmp_path, [turn], problem="p\x1b[2J", user=evil, graded=score(True))
     text = printed(path)
     assert not set("\x1b\x07\u202e\x9b\ud800") & set(text)
     assert "⟨U+001B⟩" in text

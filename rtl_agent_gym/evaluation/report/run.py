@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, TypeGuard
@@ -108,7 +109,7 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     checkpoints = _json_objects(_text(folder / "checkpoints.jsonl").split("\n"))
     best = next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.get("best")), None)
     spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
-    summary = summarise(results, spent=spent)
+    summary = summarise(results, spent=spent, same_policy=not metrics)
     return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
 
 
@@ -141,16 +142,16 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
         files = transcript_files(folder, evaluations=False)
     except UsageError:
         return []
+    timed: list[tuple[float, EpisodeResult]] = []
+    for transcript in each_readable(files, unreadable):  # one at a time: a long run has gigabytes
+        if transcript.complete:  # otherwise the episode is still running, or was cut off
+            path = str(transcript.path.relative_to(folder))
+            timed.append((transcript.header.time, EpisodeResult.of_transcript(transcript, transcript=path)))
     seen: Counter[str] = Counter()
     found = []
-    transcripts = sorted(each_readable(files, unreadable), key=lambda transcript: transcript.header.time)
-    for transcript in transcripts:
-        if transcript.end is None:
-            continue  # the episode is still running, or the file was cut off
-        sample = seen[transcript.header.problem_id]
-        seen[transcript.header.problem_id] += 1
-        path = str(transcript.path.relative_to(folder))
-        found.append(EpisodeResult.of_transcript(transcript, sample=sample, transcript=path))
+    for _, result in sorted(timed, key=itemgetter(0)):
+        found.append(result.model_copy(update={"sample": seen[result.problem_id]}))
+        seen[result.problem_id] += 1
     return found
 
 
@@ -274,7 +275,7 @@ def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
             row = prefix + label
             rows[row], forms[row] = [getattr(summary and summary.overall, name, None) for summary in found], form
             if name == "episodes":
-                rows |= _pass_rows(prefix, runs, found)
+                rows |= _pass_rows(prefix, found)
     for name, (label, form) in COSTS.items():
         rows[label], forms[label] = [getattr(summary.cost, name, None) for summary in summaries], form
     rows["machine faults"] = [summary.faults or None for summary in summaries]
@@ -291,12 +292,9 @@ def _unknown(value: object) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
 
 
-def _pass_rows(prefix: str, runs: Sequence[Run], found: Sequence[Summary | None]) -> dict[str, list[object]]:
-    """The rows of pass@k. It has a meaning only for a policy that does not change."""
-    passes = [
-        summary.pass_at if summary is not None and run.kind == "evaluation" else {}
-        for run, summary in zip(runs, found, strict=True)
-    ]
+def _pass_rows(prefix: str, found: Sequence[Summary | None]) -> dict[str, list[object]]:
+    """The rows of pass@k."""
+    passes = [summary.pass_at if summary is not None else {} for summary in found]
     ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(rates, default=0) for rates in passes)]
     return {f"{prefix}pass@{k}": [rates.get(k) for rates in passes] for k in ks}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -36,11 +36,11 @@ _OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off":
 _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
 
 
-def print_list(console: Console, transcripts: Sequence[Transcript]) -> None:
+def print_list(console: Console, transcripts: Iterable[Transcript]) -> None:
     """Print a table of episodes."""
     rows = [summary(transcript) for transcript in transcripts]
     table = Table(
-        title=plural(len(transcripts), "episode"),
+        title=plural(len(rows), "episode"),
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
@@ -88,7 +88,7 @@ def print_episode(
     changes = changed_paths(states)
     renderer = renderer_of(transcript)
     for place, turn in enumerate(transcript.turns):
-        console.rule(_turn_title(turn), style="dim")
+        console.rule(plain(_turn_title(turn)), style="dim")
         action = read_action(turn, renderer)
         if heat and token_kl(turn) is not None:
             console.print(_heat(turn))

@@ -116,7 +116,7 @@ class EpisodeView {
   paintTalk() {
     const { data } = this;
     this.talk.replaceChildren(this.scoreCard(), this.taskCard(), ...data.turns.map((turn, offset) => this.turnCard(turn, offset + 1)));
-    if (!data.end) this.talk.append(el("div", "note", "The transcript ends here: the run was cut off."));
+    if (!data.end || this.summary.outcome === "cut off") this.talk.append(el("div", "note", "The transcript ends here: the run was cut off."));
     else if (data.end.error) this.talk.append(el("div", "note", el("b", "", "The machine failed: "), text(data.end.error)));
   }
 
@@ -132,7 +132,7 @@ class EpisodeView {
     const kl = turn.kl ? mean(turn.kl) : null;
     const facts = [turn.stream, turn.count === null ? "" : `${thousands(turn.count)} tokens`, kl === null ? "" : `KL ${number(kl, 3)}`, seconds(turn.seconds), turn.cutOff ? "cut off by the token limit" : ""];
     const head = el("div", "turn-head", button("turn-name", `turn ${turn.turn}`, () => this.goTo(offset, { scroll: false })),
-      el("span", "state " + turnState(turn), stateWord(turn)), el("span", "facts", facts.filter(Boolean).join(" · ")));
+      el("span", "state " + turnState(turn), stateWord(turn)), el("span", "facts", text(facts.filter(Boolean).join(" · "))));
     const card = el("article", "card turn", head);
     card.dataset.turn = offset;
     if (this.heat !== "off" && turn.logprobs) card.append(heatMap(turn, this.heat));
@@ -177,7 +177,7 @@ class EpisodeView {
     const card = el("article", "card score", el("h2", "", "Score"), stages, el("p", "reason", text(score.reason || "")));
     for (const violation of score.violations || []) card.append(el("p", "violation", text("violation: " + violation)));
     if ((score.tests || []).length) card.append(details(`${score.tests.length} tests`, () => el("ul", "tests", ...score.tests.map((test) =>
-      el("li", test.outcome === "passed" ? "good" : test.outcome === "skipped" ? "" : "bad", el("span", "mark", test.outcome), text(test.name))))));
+      el("li", test.outcome === "passed" ? "good" : test.outcome === "skipped" ? "" : "bad", el("span", "mark", text(test.outcome)), text(test.name))))));
     card.append(el("p", "facts", `graded in ${seconds(score.seconds)}${score.cached ? ", from the cache" : ""}`));
     return card;
   }
