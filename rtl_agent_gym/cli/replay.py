@@ -100,7 +100,7 @@ async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -
 async def _open_shell(transcript: Transcript, problem: Problem, turn: int, console: Console) -> None:
     async with (
         make_provider() as provider,
-        Scorer(provider) as scorer,
+        Scorer(provider, weights=recorded_weights(transcript)) as scorer,
         replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
     ):
         _print_differences(report, console)

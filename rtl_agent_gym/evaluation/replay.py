@@ -159,10 +159,10 @@ async def replayed_to(
         for record in transcript.turns[: turn - 1]:
             if episode.over:
                 break
-            if record is not transcript.turns[-1] or transcript.end is None:
+            if record is not transcript.turns[-1]:
                 await _step(episode, record, report, _ignored(transcript, grader))
                 continue
-            # The last turn would end the episode and grade the files; here only its commands are needed.
+            # The last turn may end the episode and grade the files; here only its commands are needed.
             if record.outside:
                 await restore(sandbox, record)
             for command in [] if record.outside else record.commands:
@@ -192,9 +192,9 @@ async def _started(
         )
     if any(record.outside for record in transcript.turns):
         note("an agent's own program ran its tools in the sandbox: their files are restored, and the tools do not run")
-    if end is None:
-        note(f"the file was cut off after turn {len(transcript.turns)}, for example by a crash; the rest is compared")
-    elif end.error:
+    if not transcript.complete:
+        note(f"the episode was cut off after turn {len(transcript.turns)}, such as by a crash; the rest is compared")
+    elif end is not None and end.error:
         note(f"the recorded episode ended with a machine fault and has no score: {end.error}")
     async with Episode(
         problem, provider=provider, grader=grader, renderer=renderer, config=rules, seed=header.seed
@@ -313,10 +313,9 @@ class RecordedJudge:
 def recorded_judge(transcript: Transcript) -> RecordedJudge | None:
     """The judge that a transcript's score names; None if none rated it."""
     score = transcript.score.score if transcript.score is not None else {}
-    name = score.get("judge")
-    if not isinstance(name, str) or not name:
+    name, rating, reason = score.get("judge"), score.get("rating", 0.0), str(score.get("reason", ""))
+    if not (isinstance(name, str) and name and isinstance(rating, int | float)):
         return None
-    rating, reason = score.get("rating", 0.0), str(score.get("reason", ""))
     # The reason is the judge's name and its words, to which the episode may have added notes.
     words = reason.removeprefix(f"rated {rating:g} by {name}").removeprefix(": ")
     return RecordedJudge(name, float(rating), words)
@@ -393,6 +392,7 @@ VOLATILE: tuple[Volatile, ...] = (
         r"|^tmp\.(?=\w*[A-Z0-9])(?=\w{10}$))\w+",
         "/tmp/tmp.Qx3vK2a8Zd",
     ),
+    Volatile("sandbox", r"\brtl-gym-agent-\d+-[0-9a-f]{8}\b", "nothing was left to grade: rtl-gym-agent-812-1f0a9c3e"),
 )
 """All kinds, in the order in which they are replaced."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.policies import heredoc
+from rtl_agent_gym.problems import load_problems
 from tests.cli.in_process import call as run
 from tests.cli.terminal import terminal
 
@@ -56,6 +58,20 @@ def test_the_shell_before_a_turn_is_handed_over(recorded: Path) -> None:
         child.expect_exact("/code/rtl $ ")
         child.sendline('greet you; echo "${LIST[1]}-$(cat made)"; env | grep KEPT')
         child.expect_exact("hello you\r\nb c-2.5\r\nKEPT=1")
+        child.sendline("exit")
+
+
+@pytest.mark.docker
+def test_submissions_before_the_shell_are_graded_by_the_recorded_weights(tmp_path: Path) -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    design = [heredoc(*file) for file in (problem.golden or {}).items()]
+    (tmp_path / "script.yaml").write_text(json.dumps([{"run": [*design, "submit"]}, {"run": "true"}]))
+    played = ["--policy", f"scripted {tmp_path}/script.yaml", "--weights", "proxy", "--harness-feedback", "1"]
+    assert run("run", "--problem", ARBITER, *played, "--transcript-dir", str(tmp_path / "out")).returncode == 1
+    (path,) = (tmp_path / "out").iterdir()
+    with terminal("replay", str(path), "--to-turn", "2", "--shell") as child:
+        assert child.expect_exact(["before turn 2", "diverged"]) == 0
+        child.expect_exact("/code $ ")
         child.sendline("exit")
 
 

@@ -269,6 +269,9 @@ async def test_the_sandbox_is_handed_over_before_a_turn(
     with pytest.raises(UsageError, match="give 1 to 5"):
         async with replayed_to(transcript, ARBITER, 6, **parts):  # type: ignore[arg-type]
             pass
+    transcript.score = transcript.end = None  # killed while it was graded
+    async with replayed_to(transcript, ARBITER, 5, **parts) as (_, sandbox):  # type: ignore[arg-type]
+        assert (await sandbox.run('echo "$PWD $N"')).output == "/code/rtl 3\n"
 
 
 async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:

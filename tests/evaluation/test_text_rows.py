@@ -102,6 +102,10 @@ def test_a_model_is_judged_replayed_and_exported(rows: Path, tmp_path: Path) -> 
     again = in_process.call("replay", str(path), "--problems", str(rows))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "was not asked again" in again.stdout
+    damaged = tmp_path / "damaged.jsonl"
+    damaged.write_text(path.read_text(encoding="utf-8").replace('"rating": 0.8', '"rating": "much"'), encoding="utf-8")
+    again = in_process.call("replay", str(damaged), "--problems", str(rows))
+    assert (again.returncode, len(again.stderr.splitlines())) == (2, 1), again.stderr
     with ChatServer(judging) as judge:
         judged = in_process.call("replay", str(path), "--problems", str(rows), "--judge", f"chat:org/judge@{judge.url}")
         assert (judged.returncode, len(judge.requests)) == (0, 1), judged.stdout

@@ -33,6 +33,7 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
         ("as -o /tmp/ccXp2bQ1.o /tmp/ccuMVM5G.s", "as -o /tmp/ccaaaaaa.o /tmp/cc000000.s"),
         ('Icarus 13.0\nUnable to get version from "/usr/local/lib/ivl/ivlpp -V"\n', "Icarus 13.0\n"),
         ("a.log\ntmp.SsxpxsPwLl\nz.log", "a.log\ntmp.YAmjAo5gPK\nz.log"),
+        ("of sandbox rtl-gym-agent-7-00000000 ended it", "of sandbox rtl-gym-agent-1234-deadbeef ended it"),
     ],
 )
 def test_two_runs_are_equal_when_masked(one: str, other: str) -> None:
