@@ -165,7 +165,9 @@ def _reward_name(reward: Reward) -> str:
     dump = getattr(reward, "model_dump_json", None)
     if dump is not None:
         return str(dump())
-    return getattr(reward, "__qualname__", None) or json.dumps(reward, sort_keys=True, default=repr)
+    if callable(reward):  # its repr may hold its address, which is another one in each process
+        return str(getattr(reward, "__qualname__", type(reward).__qualname__))
+    return json.dumps(reward, sort_keys=True, default=repr)
 
 
 def prompts_digest(policy: Policy, renderer: Renderer, problem: Problem, rules: EpisodeConfig) -> str:

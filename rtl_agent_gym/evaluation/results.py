@@ -151,6 +151,10 @@ class ResultsFile:
             raise UsageError(
                 f"{self.folder}: another process is running this evaluation; wait, or choose another --out"
             ) from error
+        except OSError as error:  # such as of Lustre without its option flock
+            raise UsageError(
+                f"{self.folder}: its file system cannot lock files ({error.strerror}); choose another --out"
+            ) from error
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
         """The record in the folder, or None. Raises `UsageError` if it is not of the same evaluation, or is missing
@@ -187,7 +191,7 @@ class ResultsFile:
         path = self.folder / "config.json"
         kept = record if known is None else known.model_copy(update={"samples": record.samples})
         try:
-            replace_file(path, kept.model_dump_json(indent=2) + "\n")
+            replace_file(path, kept.model_dump_json(indent=2) + "\n", durable=True)
         except OSError as error:
             raise cannot_write("--out", path, error) from error
         return kept

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
-from rtl_agent_gym.evaluation.config import EvaluationRecord
+from rtl_agent_gym.evaluation.config import EvaluationRecord, _reward_name
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed, summarise
 from rtl_agent_gym.evaluation.results import (
     ResultsFile,
@@ -95,6 +97,14 @@ def test_a_broken_line_in_the_middle_is_said(tmp_path: Path) -> None:
         read_results(tmp_path)
 
 
+def test_a_power_failure_costs_no_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one would refuse all results of the folder."""
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    with ResultsFile(tmp_path, CONFIG):
+        assert synced
+
+
 def test_another_evaluation_is_refused(tmp_path: Path) -> None:
     with ResultsFile(tmp_path, CONFIG):
         pass
@@ -102,6 +112,16 @@ def test_another_evaluation_is_refused(tmp_path: Path) -> None:
     refused = pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)")
     with refused, ResultsFile(tmp_path, other):
         pass
+
+
+def test_a_reward_that_is_an_object_has_one_name() -> None:
+    """Otherwise another process could not continue its evaluation."""
+
+    class Reward:
+        def __call__(self, score: Score) -> float:
+            return 0.0
+
+    assert _reward_name(Reward()) == _reward_name(Reward())
 
 
 def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
@@ -174,6 +194,15 @@ def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:
             pass
         other.kill()
     with ResultsFile(tmp_path, CONFIG):  # the lock ends with the process
+        pass
+
+
+def test_a_file_system_without_locks_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(UsageError, match="cannot lock files"), ResultsFile(tmp_path, CONFIG):
         pass
 
 
