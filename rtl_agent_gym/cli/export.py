@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -43,7 +44,7 @@ def export_command(
     keep_violations: Annotated[
         bool, typer.Option("--keep-violations", help="Include episodes with attempts on the grader.")
     ] = False,
-    pairs: Annotated[int, typer.Option(min=1, help="With dpo: upper bound on the pairs of one problem.")] = 4,
+    pairs: Annotated[int, typer.Option(min=1, help="With dpo: upper bound on the pairs of one prompt.")] = 4,
 ) -> None:
     """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions.
 
@@ -87,7 +88,7 @@ def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
     if out.exists() and not out.is_file():  # such as /dev/stdout
         with out.open("w", encoding="utf-8") as file:
             return _write(rows, file)
-    new = out.with_name(f".{out.name}.new")
+    new = out.with_name(f".{out.name}.{secrets.token_hex(4)}.new")
     try:
         with new.open("w", encoding="utf-8") as file:
             written = _write(rows, file)

@@ -217,6 +217,7 @@ def _exported(
             lack: lack,
             "violations": not config.keep_violations and score.get("violations"),
             "malformed turns": format != "tokens" and malformed,
+            "tools of an agent's own": format != "tokens" and any(turn.outside for turn in turns),
             "no tokens recorded": format == "tokens" and not any(turn.token_ids for turn in turns),
         }
         reason = next((reason for reason, applies in reasons.items() if applies), None)

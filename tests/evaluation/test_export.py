@@ -97,6 +97,19 @@ def test_a_turn_of_a_chat_service_is_exported_with_its_calls(tmp_path: Path) -> 
     assert (action.commands, action.text, action.thinking) == (("ls",), "I look.", "hm")
 
 
+def test_calls_of_tools_that_only_an_agent_has_are_no_commands(tmp_path: Path) -> None:
+    call = ToolCall("write", '{"path": "rtl/a.sv"}', "call_1")
+    ran = CommandRecord(command='write {"path": "rtl/a.sv"}', exit_code=None, output="written")
+    turn = TurnRecord(
+        turn=1, completion="", native=ModelTurn(calls=(call,)), outside=True, action="command", commands=[ran]
+    )
+    transcript = read_transcript(record(tmp_path, [turn, final_turn(2, "ok")], graded=score(True)))
+    for format in ("sft", "dpo"):
+        left = LeftOut()
+        assert list(export_rows(format, [transcript], left_out=left)) == []
+        assert left == {"tools of an agent's own": 1}
+
+
 def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> None:
     malformed = TurnRecord(turn=1, completion="<tool_call>", action="malformed", observation="wrong")
     episodes = [
@@ -204,6 +217,18 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path: Path, mon
     assert done.exit_code != 0
     assert out.read_text() == "before\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "sft.jsonl"]
+
+
+def test_two_exports_to_one_file_do_not_mix(tmp_path: Path) -> None:
+    out = tmp_path / "sft.jsonl"
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield {"of": 1}
+        export._replace_file([{"of": 2}], out)
+        yield {"of": 1}
+
+    assert export._replace_file(rows(), out) == 2
+    assert out.read_text() == '{"of": 1}\n' * 2
 
 
 @pytest.mark.parametrize("format", ["sft", "tokens", "dpo"])
