@@ -34,7 +34,8 @@ def node_file() -> Path:
     """The file with the process that ``cluster up`` started on this machine; each node of a job has its own."""
     if os.environ.get(JOB):
         return job_folder() / f"{os.environ.get(NODE_NAME, 'login')}.pid"
-    folder = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    own = os.environ.get("XDG_RUNTIME_DIR", "")  # after `su` it may name a folder that is not there
+    folder = Path(own if os.path.isdir(own) else tempfile.gettempdir())
     return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
 
 

@@ -119,8 +119,9 @@ def become_part(head: str, first: str, slots: int, progress: Callable[[str], Non
         raise UsageError("this is for the nodes of a Slurm job: `rtl-agent-gym cluster up` starts it there")
     prepare(progress)
     slots = slots or slots_here()  # what is missing here is reported before anything waits for the head
+    folder = job_folder()  # on every node, as Ray would make it for all users
     if os.environ.get(NODE_NAME) == first:
-        where = ["--head", "--port", head.rpartition(":")[2], "--temp-dir", str(job_folder() / "ray")]
+        where = ["--head", "--port", head.rpartition(":")[2], "--temp-dir", str(folder / "ray")]
     else:
         _wait_for(head)
         where = ["--address", head]

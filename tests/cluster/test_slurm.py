@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,7 @@ import pytest
 
 from rtl_agent_gym.cluster import node as node_module
 from rtl_agent_gym.cluster import ray_cluster
+from rtl_agent_gym.cluster import slurm as slurm_module
 from rtl_agent_gym.cluster.node import refuse_without_token, start_apart, start_node, stop_node, wait_for
 from rtl_agent_gym.cluster.slurm import start_job
 from rtl_agent_gym.errors import SandboxError, UsageError
@@ -165,6 +166,34 @@ def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch)
     job.chmod(0o755)
     with pytest.raises(UsageError, match="not a folder of this user alone"):
         ray_cluster.connect("auto")
+
+
+def test_a_runtime_folder_that_is_not_there_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert ray_cluster.node_file().parent == tmp_path
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
+    assert ray_cluster.node_file().parent.is_dir()
+
+
+def test_rays_files_are_this_users_on_every_node(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray makes its folder where the head has its own, for all users."""
+    job.rmdir()
+    started: list[Sequence[str]] = []
+    for name in ("prepare", "_wait_for"):
+        monkeypatch.setattr(slurm_module, name, lambda *_: None)
+    monkeypatch.setattr(slurm_module, "ray_start", lambda where, slots: ["ray", *where])
+    monkeypatch.setenv("SLURMD_NODENAME", "two")
+
+    def execv(program: str, command: Sequence[str]) -> None:
+        started.append(command)
+        raise SystemExit
+
+    monkeypatch.setattr("os.execv", execv)
+    with pytest.raises(SystemExit):
+        slurm_module.become_part("127.0.0.1:1", "one", 1, lambda line: None)
+    assert started[0][:3] == ["ray", "--address", "127.0.0.1:1"]
+    assert job.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.fixture(scope="module")
