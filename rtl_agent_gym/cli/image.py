@@ -63,7 +63,8 @@ def build_command(
 
     if names:
         for name in names:
-            console.print(f"{name} is ready in {install_programs(name, report)}", highlight=False, soft_wrap=True)
+            folder = escape(str(install_programs(name, report)))
+            console.print(f"{name} is ready in {folder}", highlight=False, soft_wrap=True)
         return
     if start_daemon:
         daemon = ensure_daemon(report)
@@ -101,7 +102,7 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
         return
     table = Table(show_header=False)
     for name, value in shown.items():
-        table.add_row(name, str(value))
+        table.add_row(name, escape(str(value)))
     Console().print(table)
 
 

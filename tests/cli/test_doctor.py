@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.cli import doctor
+from rtl_agent_gym.cli import image as image_command
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.daemon import connect, find_daemon
 from rtl_agent_gym.sandboxes.image import image_tag
@@ -155,6 +156,10 @@ class TestImage:
         assert done.returncode == 3
         assert "none.sock does not exist. DOCKER_HOST names it" in done.stderr
         assert "Traceback" not in done.stderr
+
+    def test_a_folder_with_brackets_is_shown_whole(self, capsys: pytest.CaptureFixture[str]) -> None:
+        image_command._print({}, {"folder": "/data/[old]/[/x]"}, as_json=False)
+        assert "/data/[old]/[/x]" in capsys.readouterr().out
 
 
 def test_the_advice_for_smollm_is_its_own() -> None:
