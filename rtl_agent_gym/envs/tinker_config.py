@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines.catalogue import DEFAULT_STUDENT, renderer_for
-from ..episodes.rules import EpisodeConfig
+from ..episodes.rules import EpisodeConfig, Reward, read_reward
 from ..errors import UsageError
 from ..renderers import Renderer, renderer_named
 from ..renderers.vocabularies import harmony_encoding, published_tokenizer
@@ -55,7 +55,7 @@ class TinkerEnvConfig:
         renderer_name: str | None = None,
         episode: EpisodeConfig | None = None,
         overflow_reward: float = 0.0,
-        reward: RewardWeights | None = None,
+        reward: Reward = None,
         score_cache: Path | None = None,
         *,
         single_turn: bool | None = None,
@@ -65,12 +65,15 @@ class TinkerEnvConfig:
             rules["workspace"] = "answer" if single_turn else "shell"
         if not math.isfinite(overflow_reward):
             raise UsageError(f"overflow_reward must be a finite number, got {overflow_reward!r}")
+        weights, function = read_reward(reward)
+        if function is not None:
+            raise UsageError("reward must be RewardWeights, a mapping of them or a preset's name here, not a function")
         self.__dict__.update(
             model_name=model_name,
             renderer_name=renderer_name,
             episode=(episode or EpisodeConfig()).with_options(**rules),
             overflow_reward=overflow_reward,
-            reward=reward,
+            reward=weights,
             score_cache=score_cache,
         )
 

@@ -16,7 +16,7 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Hashable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -59,7 +59,7 @@ class Runtime(ABC):
         """Leases that are not released yet."""
         self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Grader] = {}
         self._judges = NamedJudges()
-        self._budgets: dict[tuple[Hashable, ...], TurnBudget] = {}
+        self._budgets: dict[tuple[float | None, RewardWeights | None, int], tuple[TurnBudget, object]] = {}
 
     @property
     @abstractmethod
@@ -94,10 +94,10 @@ class Runtime(ABC):
                 self._graders[key] = self._grader(weights, cache, waiting, options)
             return self._graders[key]
 
-    def turn_budget(self, share: float | None, *reward: Hashable) -> TurnBudget:
+    def turn_budget(self, share: float | None, weights: RewardWeights | None, function: object = None) -> TurnBudget:
         """What `EpisodeConfig.turn_rewards` may cost the episodes with this share and this reward, all together."""
-        with _lock:
-            return self._budgets.setdefault((share, *reward), TurnBudget(share))
+        with _lock:  # any object may be the function, so it need not be hashable
+            return self._budgets.setdefault((share, weights, id(function)), (TurnBudget(share), function))[0]
 
     @abstractmethod
     def _grader(

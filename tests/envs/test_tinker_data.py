@@ -137,6 +137,10 @@ async def test_bad_options_are_said() -> None:
         await CVDPDatasetBuilder(order="random")()  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no reward preset 'much'"):
         await CVDPDatasetBuilder(reward="much")()
+    with pytest.raises(UsageError, match="no reward preset 'much'"):
+        TinkerEnvConfig(reward="much")
+    with pytest.raises(UsageError, match=r"reward must be .* not a function"):
+        TinkerEnvConfig(reward=lambda score: score.credit)
     with pytest.raises(IndexError):
         made().get_batch(len(PROBLEMS))
     with pytest.raises(UsageError, match="needs a problem"):
@@ -158,7 +162,7 @@ async def test_options_reach_the_environments() -> None:
         9_000,
         4_000,
     )
-    assert config.reward == RewardWeights.preset("dense")
+    assert config.reward == TinkerEnvConfig(reward="dense").reward == RewardWeights.preset("dense")
     assert (config.episode.transcript_dir, config.score_cache) == (Path("/tmp/t"), Path("/tmp/c"))
     assert (config.single_turn, config.renderer_name) == (True, "qwen3_instruct")
     rules = CVDPDatasetBuilder(harness_feedback=3, progress_coef=0.2).env_config().episode
