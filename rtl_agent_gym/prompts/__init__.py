@@ -26,12 +26,16 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from ..errors import UsageError
 from ..problems.model import COMPARED, Problem
+from ..renderers.gpt_oss import GPT_OSS_NAMES
 from ..renderers.protocol import MAX_CALLS
+from ..renderers.qwen import QWEN_NAMES
 
 MOST_LISTED = 150
 """Files that a prompt lists with their sizes; of a larger repository it lists the folders."""
 _SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
+_DIALECTS = {"qwen3": QWEN_NAMES, "gpt_oss": GPT_OSS_NAMES}
+"""The renderers whose way to call `dialect_<family>.md` explains; others' openings show it."""
 _templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
 
 
@@ -96,7 +100,7 @@ def _wanted(problem: Problem) -> Sequence[str]:
 
 
 def _dialect(renderer: str) -> str:
-    family = next((name for name in ("qwen3", "gpt_oss") if renderer.startswith(name)), None)
+    family = next((family for family, names in _DIALECTS.items() if renderer in names), None)
     return _fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else ""
 
 

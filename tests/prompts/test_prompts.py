@@ -10,6 +10,8 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems.model import Problem
 from rtl_agent_gym.prompts import build_prompt, load_prompt, prompt_names
 from rtl_agent_gym.renderers import RENDERER_NAMES, get_renderer
+from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES
+from rtl_agent_gym.renderers.qwen import QWEN_NAMES
 
 FORBIDDEN = re.compile(
     r"hidden|cocotb|py\s?test|harness|\bscor|grad(e|ing)|reward|verdict|judg|evaluat|benchmark|cvdp|\btests?\b|checker",
@@ -88,6 +90,14 @@ def test_each_dialect_has_its_own_words() -> None:
     assert "commentary channel" in parts["gpt_oss"]
     assert len(set(parts.values())) == 3
     assert build_prompt(PROBLEM, renderer="gpt_oss_high_reasoning")[0] == parts["gpt_oss"]
+
+
+@pytest.mark.parametrize("renderer", RENDERER_NAMES)
+def test_only_dialects_with_calls_in_json_are_told_to_write_json(renderer: str) -> None:
+    """Qwen3.5's calls are XML, whose texts have no escapes, whatever its name begins with."""
+    resolved = get_renderer(renderer).name
+    told = "a line break is `\\n`" in build_prompt(PROBLEM, renderer=resolved)[0]
+    assert told == (resolved in (*QWEN_NAMES, *GPT_OSS_NAMES))
 
 
 def test_the_example_of_the_prompt_compiles_as_a_command() -> None:
