@@ -339,8 +339,11 @@ class ToollessRenderer(Renderer):
         """The answer of sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
-    def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
-        return self._dialect.frame(phrase, last=last)
+    def turn_text(self, turn: ModelTurn) -> str:
+        return self._dialect.turn_text(turn)
+
+    def turn_ids(self, turn: ModelTurn) -> list[int]:
+        return self._dialect.turn_ids(turn)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         """Nothing follows an answer."""

@@ -14,6 +14,7 @@ from rtl_agent_gym.renderers.coded import CodedDialect
 from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.library import LIBRARY_NAMES
 from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import Control, qwen3_tokenizer
 
@@ -475,3 +476,14 @@ def test_a_call_that_is_one_object_is_read_whole(name: str, key: str, call: str,
     action = renderer.parse_text(text[:begin] + call % key + text[end:])
     assert action.commands == commands
     assert (action.kind == "command") == bool(commands), action.correction
+
+
+@pytest.mark.parametrize("name", [*OWN, *LIBRARY_NAMES])
+def test_an_answer_without_a_tool_is_written_as_the_dialect_writes_it(name: str) -> None:
+    """So it is not taken for thinking, where the prompt has opened that."""
+    dialect = renderer_of(name)
+    plain, turn = ToollessRenderer(dialect), ModelTurn("why" if dialect.thinks else "", "module x; endmodule")
+    assert plain.turn_ids(turn) == dialect.turn_ids(turn)
+    for written in (turn, ModelTurn("", turn.text)):
+        assert plain.parse_ids(plain.turn_ids(written)).text == turn.text
+        assert plain.parse_text(plain.turn_text(written), truncated=True).text == turn.text
