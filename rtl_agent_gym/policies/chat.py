@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import re
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.actions import read_call
 from ..renderers.protocol import TOOL, reply_texts
+from ..renderers.vocabularies import printable
 from ..retries import CHAT
 from .chat_answers import ChatAnswer, Failure, Received, collect, read_answer, read_failure
 from .protocol import Charge, Completion, ModelOptions, Priced, Usage
@@ -71,13 +73,17 @@ def _litellm() -> Any:
     try:
         import litellm
         from litellm.litellm_core_utils import core_helpers
+        from litellm.litellm_core_utils.llm_response_utils import convert_dict_to_response as conversion
     except ImportError as error:
         raise UsageError('chat policies need litellm: pip install "rtl-agent-gym[chat]"') from error
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True
+    litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # a model may repeat itself, which is no fault of its service
     # litellm would report a turn that Anthropic cut off at the end of the context as complete.
     core_helpers._FINISH_REASON_MAP.setdefault("model_context_window_exceeded", "length")
+    # It would rewrite calls of a tool of its own knowledge, and fail at a long number in any.
+    conversion.handle_invalid_parallel_tool_calls = lambda calls: calls
     return litellm
 
 
@@ -267,7 +273,8 @@ class ChatPolicy:
         options = self.options
         request: dict[str, Any] = {
             "model": self.model,
-            "messages": list(messages),
+            # Services repeat what models write, lone surrogates too, and those cannot be sent.
+            "messages": json.loads(printable(json.dumps(list(messages), ensure_ascii=False))),
             "temperature": options.temperature,
             self._limit: max_tokens,
             "timeout": options.request_timeout,
@@ -283,7 +290,8 @@ class ChatPolicy:
         for name in self._left_out:
             request.pop(name, None)
         if _THINKING in self._left_out:
-            request["messages"] = [{key: message[key] for key in message if key != _THINKING} for message in messages]
+            for message in request["messages"]:
+                message.pop(_THINKING, None)
         if options.tools:
             # litellm would silently leave out tools where it knows of none.
             request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}

@@ -113,9 +113,10 @@ class Received:
             if call is None or (piece.id and call.id and piece.id != call.id):
                 call = self._latest[piece.index] = _Call(None, None, "")
                 self.calls.append(call)
+            name, arguments = _function(piece)
             call.id = call.id or piece.id
-            call.name = call.name or piece.function.name
-            call.arguments = (call.arguments or "") + (piece.function.arguments or "")
+            call.name = call.name or name
+            call.arguments = (call.arguments or "") + (arguments or "")
 
     async def watch(self, stream: Any) -> AsyncIterator[Any]:
         """The same stream, noting what litellm drops from it: the words of a refusal, reasons to stop that it does not
@@ -188,8 +189,9 @@ def read_answer(response: Any, received: Received) -> ChatAnswer:
     received.thinking = getattr(message, "reasoning_content", None) or ""
     received.refusal = _refusal(message)
     calls = message.tool_calls or []
-    received.calls = [_Call(call.id, call.function.name, call.function.arguments) for call in calls]
-    received.finish = extra.get("native_finish_reason") or choice.finish_reason or ""
+    received.calls = [_Call(call.id, *_function(call)) for call in calls]
+    native = str(extra.get("native_finish_reason"))
+    received.finish = native if native in _CUT_OFF | _FILTERED | _BROKEN else choice.finish_reason or ""
     return received.answer()
 
 
@@ -204,6 +206,8 @@ async def collect(stream: Any, received: Received) -> ChatAnswer:
         Failure: It ends without the service's reason to stop, or the service failed during the answer.
         OpenAIError: The connection was lost, or the service reports an error in the stream.
     """
+    from litellm.litellm_core_utils.prompt_templates.common_utils import parse_content_for_reasoning
+
     if stream.completion_stream is None:
         await stream.fetch_stream()
     stream.completion_stream = received.watch(stream.completion_stream)
@@ -219,7 +223,17 @@ async def collect(stream: Any, received: Received) -> ChatAnswer:
     received.finish = received.finish or stream.received_finish_reason or ""
     if not received.finish:
         raise Failure("busy", "the stream ended before the answer was complete")
+    if not received.thinking:  # of answers that are not streamed, litellm has split the text already
+        thinking, text = parse_content_for_reasoning(received.text)
+        received.thinking, received.text = thinking or "", text or ""
     return received.answer()
+
+
+def _function(call: Any) -> tuple[str | None, str | None]:
+    """Name and arguments of a call; a custom tool, of which none is declared, has an input instead."""
+    function = getattr(call, "function", None) or getattr(call, "custom", None)
+    arguments = getattr(function, "arguments", None) or getattr(function, "input", None)
+    return getattr(function, "name", None), arguments
 
 
 def _refusal(message: Any) -> str:
@@ -379,7 +393,7 @@ def _message_in(text: str) -> str:
         return text
     try:
         found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-    except ValueError:
+    except (RecursionError, ValueError):
         return text
     while isinstance(found, dict):
         inner = found.get("error") or found.get("message") or found.get("detail")

@@ -15,7 +15,7 @@ from rtl_agent_gym.policies.chat_answers import WITHHELD
 from rtl_agent_gym.policies.protocol import Usage
 from tests.policies.chatting import MakePolicy, native, next_turn, opened, replied
 from tests.policies.service_messages import FILTERS
-from tests.policies.stub_server import USAGE, ChatServer, call
+from tests.policies.stub_server import USAGE, ChatServer, call, head
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 
@@ -109,7 +109,7 @@ async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> No
 
 
 async def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids(policies: MakePolicy) -> None:
-    from tests.policies.stub_server import events, head
+    from tests.policies.stub_server import events
 
     pieces = [
         event.replace(b'"index": 1, "id"', b'"index": 0, "id"') for event in events("m", call("ls"), usage=True)[:-3]
@@ -314,3 +314,102 @@ async def test_a_firewall_that_dislikes_one_conversation_does_not_end_the_run(po
         await replied(player, "root:x")
         with pytest.raises(ModelError, match="request blocked"):
             await next_turn(player)
+
+
+# ---- what litellm or a service would make of an answer
+
+
+async def test_a_model_that_repeats_itself_in_a_stream_is_cut_off_and_no_fault(policies: MakePolicy) -> None:
+    """litellm ends a stream with the same piece 100 times as a failure of the service."""
+    with ChatServer([{"content": "1234567" * 300, "finish": "length"}]) as server:
+        completion = await next_turn(opened(policies(server, stream=True, attempts=1)))
+    assert completion.cut_off
+    assert completion.text == "1234567" * 300
+
+
+@both
+@pytest.mark.parametrize("text", ["<think>\nHm.\n</think>\n\n", "<think>Hm.</think>Done."])
+async def test_thinking_in_the_text_is_thinking(policies: MakePolicy, stream: bool, text: str) -> None:
+    with ChatServer([{"content": text}]) as server:
+        action = native(await next_turn(opened(policies(server, stream=stream))))
+    assert action.thinking == "Hm."
+    assert (action.kind, action.text) == (("final", "Done.") if "Done" in text else ("malformed", ""))
+
+
+@both
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("execute_bash", '{"command": "ls", "n": ' + "1" * 5000 + "}"), ("multi_tool_use.parallel", "{}")],
+    ids=["long number", "parallel"],
+)
+async def test_a_call_that_litellm_cannot_read_is_answered(
+    policies: MakePolicy, stream: bool, name: str, arguments: str
+) -> None:
+    with ChatServer([{"content": "", "calls": [(name, arguments)]}, {"content": "Done."}]) as server:
+        player = opened(policies(server, stream=stream, attempts=1))
+        action = native(await next_turn(player))
+        assert action.kind == "malformed"
+        player.answered(action, [])
+        assert native(await next_turn(player)).kind == "final"
+
+
+@both
+async def test_a_call_of_a_custom_tool_is_answered(policies: MakePolicy, stream: bool) -> None:
+    custom = {"id": "a", "type": "custom", "custom": {"name": "execute_bash", "input": "ls"}}
+    if stream:
+        base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        parts = [({"role": "assistant", "tool_calls": [{"index": 0, **custom}]}, None), ({}, "tool_calls")]
+        chunks = [base | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in parts]
+        pieces = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
+        first: dict[str, Any] = {"raw": [head(content_type="text/event-stream"), *pieces, b"data: [DONE]\n\n"]}
+    else:
+        message = {"role": "assistant", "content": None, "tool_calls": [custom]}
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+        first = {"status": 200, "body": body}
+    with ChatServer([first, {"content": "Done."}]) as server:
+        player = opened(policies(server, stream=stream, attempts=1))
+        action = native(await next_turn(player))
+        assert (action.kind, action.commands) == ("malformed", ())
+        player.answered(action, [])
+        assert native(await next_turn(player)).kind == "final"
+
+
+async def test_lone_surrogates_are_sent_back_as_what_can_be_sent(policies: MakePolicy) -> None:
+    """A server may split a character above U+FFFF between two pieces of a stream."""
+    halves = [{"content": "Look \ud83d"}, {"content": "\ude42 and \ud83d"}]
+    base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    parts: list[tuple[dict[str, Any], str | None]] = [(half, None) for half in halves]
+    chunks = [
+        base | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
+        for delta, end in [*parts, ({}, "stop")]
+    ]
+    pieces = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
+    raw = {"raw": [head(content_type="text/event-stream"), *pieces, b"data: [DONE]\n\n"]}
+    with ChatServer([raw, {"content": "Done."}]) as server:
+        player = opened(policies(server, stream=True, attempts=1))
+        await next_turn(player)
+        player._history.append({"role": "user", "content": "Go on."})
+        assert native(await next_turn(player)).text == "Done."
+    assert server.requests[1]["messages"][-2]["content"] == "Look 🙂 and �"
+
+
+@pytest.mark.parametrize(
+    ("finish", "own", "cut_off", "refused"),
+    [
+        ("length", "max_output_tokens", True, False),  # OpenRouter's answers have the provider's word, too
+        ("content_filter", "PROHIBITED_CONTENT", False, True),
+        ("PROHIBITED_CONTENT", None, False, True),
+        ("stop", "completed", False, False),
+        ("stop", "MAX_TOKENS", True, False),
+    ],
+)
+async def test_a_reason_to_stop_that_is_not_known_hides_none_that_is(
+    policies: MakePolicy, finish: str, own: str | None, cut_off: bool, refused: bool
+) -> None:
+    message = {"role": "assistant", "content": "I will"}
+    choice = {"index": 0, "message": message, "finish_reason": finish, "native_finish_reason": own}
+    body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE}
+    with ChatServer([{"status": 200, "body": body}]) as server:
+        completion = await next_turn(opened(policies(server)))
+    assert (completion.cut_off, completion.refused) == (cut_off, refused)
