@@ -33,6 +33,8 @@ class ScriptedTurn(BaseModel):
     completion: str | None = None
     native: ModelTurn | None = None
     """For a completion of a transcript: the turn as a chat service reported it, used instead of the completion."""
+    cut_off: bool = False
+    """For a completion: whether the token limit ended it."""
 
     def text(self, renderer: Renderer) -> str:
         """The completion."""
@@ -60,12 +62,14 @@ class ScriptedPolicy:
         self.name = f"scripted {self.path.name}"
         if self.path.suffix == ".jsonl":
             recorded = read_transcript(self.path).turns
-            self.turns = [ScriptedTurn(completion=turn.completion, native=turn.native) for turn in recorded]
+            self.turns = [
+                ScriptedTurn(completion=turn.completion, native=turn.native, cut_off=turn.cut_off) for turn in recorded
+            ]
         else:
             self.turns = _read_script(self.path)
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> ScriptedPlayer:
-        completions = [Completion(turn.text(renderer), native=turn.native) for turn in self.turns]
+        completions = [Completion(turn.text(renderer), native=turn.native, cut_off=turn.cut_off) for turn in self.turns]
         return ScriptedPlayer([*completions, Completion(write_turn(renderer, "Done."))])
 
 

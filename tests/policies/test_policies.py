@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtl_agent_gym.episodes.workspaces import read_completion
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import (
@@ -30,6 +31,7 @@ from rtl_agent_gym.policies.human import is_complete
 from rtl_agent_gym.policies.judge import read_judge
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.transcripts import Header, TranscriptWriter, TurnRecord
 
 
 @pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct", "gpt_oss"])
@@ -86,6 +88,16 @@ def test_a_bad_script_is_said(tmp_path: Path, content: str, message: str) -> Non
     path.write_text(content)
     with pytest.raises(UsageError, match=message):
         make_policy(f"scripted {path}")
+
+
+async def test_turns_of_a_transcript_that_were_cut_off_stay_so(tmp_path: Path) -> None:
+    writer = TranscriptWriter.in_folder(tmp_path, "p")
+    writer.write(Header(problem_id="p", problem_digest="d", renderer="qwen3"))
+    writer.write(TurnRecord(turn=1, completion="First I will", cut_off=True, action="malformed"))
+    writer.close()
+    played = await make_policy(f"scripted {writer.path}").player(PROBLEM, get_renderer("qwen3")).act([])
+    assert played is not None
+    assert read_completion(played, get_renderer("qwen3")).kind == "malformed"  # and not the end of the episode
 
 
 @pytest.mark.parametrize("name", ["", "gold", "golden_x"])
