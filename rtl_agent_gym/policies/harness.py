@@ -111,11 +111,18 @@ class HarnessPolicy:
         """What its sandboxes must have; see `SandboxSpec.programs`."""
         self.model, self._dialect = model, dialect
         self._endpoint: ModelEndpoint | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The one that the endpoint and the lock belong to."""
         self._starting = asyncio.Lock()
 
     @property
     def name(self) -> str:
         return f"harness:{self.agent} {self.model.name}"
+
+    @property
+    def base_model(self) -> str:
+        """The published model whose dialect an evaluation checks; see `TokenSamplerPolicy`."""
+        return "" if self._dialect else self.model.base_model
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer | InsidePlayer:
         if problem.asks_text:
@@ -129,7 +136,9 @@ class HarnessPolicy:
         return program_of(self.agent, address, task) if self._program is None else self._program.filled(address, task)
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
-        """The endpoint of all episodes, started with the first."""
+        """The endpoint of all episodes on this event loop, started with the first."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop, self._starting, self._endpoint = loop, asyncio.Lock(), None
         async with self._starting:
             if self._endpoint is None:
                 endpoint = ModelEndpoint(self.model, dialect)
@@ -138,8 +147,9 @@ class HarnessPolicy:
         return self._endpoint
 
     async def close(self) -> None:
-        if self._endpoint is not None:
-            await self._endpoint.close()
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None and self._loop is asyncio.get_running_loop():
+            await endpoint.close()
         await self.model.close()
 
 
@@ -161,9 +171,9 @@ class HarnessPlayer(AgentPlayer):
         """The episode begins: nothing to do, as `act` gets the messages."""
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """Hand the output of the agent's command to it."""
-        if self._wire is not None and outputs:
-            self._wire.outputs.put(outputs[0])
+        """Hand the output of the agent's command to it, or why the episode did not run it."""
+        if self._wire is not None:  # the last line of a correction shows a tool that the agent does not have
+            self._wire.outputs.put(outputs[0] if outputs else (action.correction or "").partition("\n")[0])
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
         """The agent's next command, or its end.
@@ -213,7 +223,8 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
             wire.put(_Command(command))
             return wire.outputs.get()
 
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None) as client:
+        here = openai.DefaultHttpxClient(trust_env=False)  # no proxy leads to it
+        with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None, http_client=here) as client:
             ask = partial(client.chat.completions.create, model="policy")
             found = mini_swe_agent(ask, run).run(task)
         wire.put(_Ended(str(found.get("submission") or found.get("exit_status") or "")))

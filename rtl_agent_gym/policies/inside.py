@@ -209,13 +209,14 @@ class InsidePlayer(AgentPlayer):
     async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
         """Wait until the episode wants a turn. The last one is complete now."""
         self._stop_clock()
-        if (answer := self._pending) is not None:
-            self._pending = None
-            self._events.put_nowait(_completion(answer, _outputs(messages)))
-        await self._wanted.wait()
-        if self._seconds < 0:
-            raise UsageError("the episode is over")
         try:
+            if (answer := self._pending) is not None:
+                completed = _completion(answer, _outputs(messages))  # may refuse the request: another says it
+                self._pending = None
+                self._events.put_nowait(completed)
+            await self._wanted.wait()
+            if self._seconds < 0:
+                raise UsageError("the episode is over")
             yield self._take
         finally:
             self._run_clock()

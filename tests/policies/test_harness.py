@@ -23,7 +23,8 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
 from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc, make_policy
-from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
+from rtl_agent_gym.policies.endpoint import ModelEndpoint
+from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy, _run_mini, _Wire
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.transcripts import read_transcript
@@ -168,6 +169,44 @@ async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem
     assert result.stop_reason == "max_tokens"
     assert result.score is not None
     assert result.score.passed
+
+
+@pytest.mark.parametrize("command", ["", "  \n", "echo \0"])
+async def test_a_command_that_is_none_is_answered(problem: Problem, tmp_path: Path, command: str) -> None:
+    texts = [in_json(command), in_json(solution(problem)), in_json(SUBMIT)]
+    result, [player] = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
+    assert result.score is not None
+    assert result.score.passed
+    assert result.malformed == 1
+    seen = vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens, skip_special_tokens=False)
+    assert "Nothing was run." in seen
+    assert "execute_bash" not in seen  # its own tool is called bash
+
+
+async def test_it_reaches_its_model_where_a_proxy_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    sampler: Any = Scripted(vocabulary("qwen3"), ["I have no call.<|im_end|>"] * 3)
+    async with ModelEndpoint(TokenSamplerPolicy(sampler, name="scripted"), "qwen3") as endpoint:
+        wire = _Wire()
+        await asyncio.to_thread(_run_mini, wire, endpoint.open().url, "Write an adder.")
+        assert (await wire.wants.get()).text == "RepeatedFormatError"
+
+
+def test_one_policy_serves_several_loops(problem: Problem, tmp_path: Path) -> None:
+    agent = policy([in_json(SUBMIT), in_json(SUBMIT), in_json(SUBMIT)])
+    for number in range(3):
+        config = EvaluationConfig(problems=[problem], folder=tmp_path / str(number), attempts=1)
+        found = asyncio.run(asyncio.wait_for(evaluate(config, agent), 120))
+        assert found.results[0].score is not None
+    asyncio.run(agent.close())
+
+
+async def test_a_dialect_that_the_model_was_not_trained_on_is_refused(problem: Problem) -> None:
+    agent = policy([])
+    agent.model.base_model = "Qwen/Qwen3.5-9B"
+    with pytest.raises(UsageError, match=r"^renderer: qwen3 does not fit Qwen/Qwen3\.5-9B"):
+        await evaluate(EvaluationConfig(problems=[problem], keep=False), agent)
 
 
 def test_names() -> None:

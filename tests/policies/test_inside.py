@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from io import StringIO
@@ -171,6 +172,32 @@ async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> 
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     for part in ("turn 1 · command · stream 1", "echo x > rtl/more.sv", "(status unknown)", "+ rtl/more.sv", "Done."):
         assert part in shown
+
+
+async def test_a_result_that_is_refused_can_be_sent_again(problem: Problem, tmp_path: Path) -> None:
+    odd = "result = messages[-1]\n    if result['role'] == 'tool' and isinstance(result['content'], str): " + (
+        "refused(messages[:-1] + [{**result, 'content': [{'type': 'image_url'}]}])\n    body = json.dumps("
+    )
+    helper = """
+def refused(messages):
+    try:
+        ask(json.dumps({"model": "m", "messages": messages, "tools": [TOOL]}).encode())
+    except urllib.error.HTTPError as error:
+        assert error.code == 400 and b"image_url" in error.read()
+def ask(body):
+    return urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/chat/completions", body), timeout=60)
+"""
+    source = AGENT.replace("body = json.dumps(", odd, 1).replace("messages = [", helper + "messages = [", 1)
+    agent = {**PROGRAM, "files": {"/home/agent/agent.py": source}}
+    texts = [in_json("echo 1"), in_json(solution(problem)), "Done.<|im_end|>"]
+    played = play(problem, policy(list(texts), agent), tmp_path)
+    result, [player], lines = await asyncio.wait_for(played, 120)
+    assert result.score is not None
+    assert result.score.passed
+    turns = [line for line in lines if line["event"] == "turn"]
+    assert [turn["action"] for turn in turns] == ["command", "command", "final"]
+    assert turns[0]["commands"][0]["output"] == "1\n"
+    assert player.streams.numbers()["tokens/breaks"] == 0
 
 
 async def test_a_silent_program_is_ended(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
