@@ -112,7 +112,8 @@ class ModelEndpoint:
             app.router.add_post(f"/{{secret}}{api.path}", partial(self._serve, api, self._complete))
         app.router.add_post("/{secret}/v1/messages/count_tokens", partial(self._serve, APIS[1], self._count))
         app.router.add_get("/{secret}/v1/models", partial(self._serve, APIS[0], self._models))
-        self._runner = web.AppRunner(app, access_log=None)
+        # Episodes have ended by then: nobody waits for an answer that is still sampled.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -205,9 +206,10 @@ class ModelEndpoint:
         if not asked.stream:
             return web.json_response(found)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        await response.prepare(request)
-        for event in api.events(found, asked):
-            await response.write(event.encode())
+        with contextlib.suppress(ConnectionError):  # the agent has not waited
+            await response.prepare(request)
+            for event in api.events(found, asked):
+                await response.write(event.encode())
         return response
 
 

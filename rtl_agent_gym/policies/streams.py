@@ -192,9 +192,10 @@ class TokenStreams:
             new = messages[len(known) :]
             if not stream.sampled:
                 return stream, self.dialect.opening(messages, tools), None  # its first request failed
-            if not stream.turn and not new:
+            answered = stream.transcript.segments[-1].sampled
+            if not answered and not new:
                 return stream, "", None  # its last request failed
-            if not new or any(message["role"] == "assistant" for message in new):
+            if not (answered and new) or any(message["role"] == "assistant" for message in new):
                 continue
             extension = self.dialect.extension(stream.prompt, stream.turn, new, tools, messages[: len(known)])
             if extension is None:

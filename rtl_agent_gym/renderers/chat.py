@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UsageError
 from .coded import CharacterTokenizer, id_list, library_engine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
-from .vocabularies import Codec
+from .vocabularies import Codec, printable
 
 if TYPE_CHECKING:
     from renderers.base import Renderer as Engine
@@ -101,7 +101,7 @@ class ChatDialect:
             found = self._engine.render_ids(
                 self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
             )
-        except (LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise UsageError(f"messages: the dialect {self.name} cannot write them: {error}") from error
         return "".join(map(chr, found))
 
@@ -141,20 +141,24 @@ class ChatDialect:
     def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> ChatTurn:
         """A sampled turn. Nothing that a model writes raises an exception."""
         end = next((place for place, char in enumerate(turn) if char in self._stops), None)
-        written = self._characters.written
+
+        def written(coded: str) -> str:
+            return printable(self._characters.written(coded))  # agents cannot send lone surrogates back
+
         try:
             found = self._engine.parse_response(
                 id_list(turn[:end]), tools=self._protected(list(tools)) or None, prompt_ids=id_list(prompt)
             )
+            calls, texts = [], [written(found.content)]
+            for call in found.tool_calls:
+                arguments = self._unprotected(call.arguments)
+                if str(call.status) == "ok" and call.name and isinstance(arguments, dict):
+                    shown = printable(json.dumps(arguments, ensure_ascii=False))
+                    calls.append(ChatCall(written(call.name), shown))
+                else:
+                    texts.append(written(call.raw))
         except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
             return ChatTurn(written(turn[:end]), "", (), end is not None)
-        calls, texts = [], [written(found.content)]
-        for call in found.tool_calls:
-            arguments = self._unprotected(call.arguments)
-            if str(call.status) == "ok" and call.name and isinstance(arguments, dict):
-                calls.append(ChatCall(written(call.name), json.dumps(arguments, ensure_ascii=False)))
-            else:
-                texts.append(written(call.raw))
         text = "\n".join(filter(None, texts))
         return ChatTurn(text, written(found.reasoning_content or ""), tuple(calls), end is not None)
 

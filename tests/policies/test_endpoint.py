@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -127,3 +130,49 @@ async def test_episodes_do_not_share_tokens() -> None:
             await second.chat.completions.create(model="any", messages=[TASK])
         assert [len(one.streams.transcripts()) for one in (line, other)] == [1, 1]
         assert other.streams.numbers()["tokens/breaks"] == 0
+
+
+async def test_a_client_that_has_not_waited_leaves_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    answering, gone = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def _answer(self, prompt: Any, most: int) -> Any:
+            answering.set()
+            await gone.wait()
+            return await super()._answer(prompt, most)
+
+    policy = TokenSamplerPolicy(Slow(vocabulary("qwen3"), ["Done.<|im_end|>"] * 2), name="slow")  # type: ignore[arg-type]
+    async with ModelEndpoint(policy, "qwen3") as endpoint, httpx.AsyncClient(timeout=None) as http:
+        line = endpoint.open()
+        asked = {"messages": [TASK], "stream": True}
+        asking = asyncio.ensure_future(http.post(f"{line.url}/chat/completions", json=asked))
+        await answering.wait()
+        asking.cancel()
+        await asyncio.wait([asking])
+        await asyncio.sleep(0.2)
+        gone.set()
+        while not line.streams.transcripts():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert (await http.post(f"{line.url}/chat/completions", json=asked)).status_code == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_it_does_not_wait_for_an_answer_when_it_is_closed() -> None:
+    answering = asyncio.Event()
+
+    class Silent(Scripted):
+        async def _answer(self, prompt: Any, most: int) -> Any:
+            answering.set()
+            await asyncio.sleep(3600)
+
+    policy = TokenSamplerPolicy(Silent(vocabulary("qwen3"), []), name="silent")  # type: ignore[arg-type]
+    async with httpx.AsyncClient(timeout=None) as http:
+        async with ModelEndpoint(policy, "qwen3") as endpoint:
+            asked = http.post(f"{endpoint.open().url}/chat/completions", json={"messages": [TASK]})
+            asking = asyncio.ensure_future(asked)
+            await answering.wait()
+            begun = time.monotonic()
+        assert time.monotonic() - begun < 10
+        with pytest.raises(httpx.HTTPError):
+            await asking

@@ -317,3 +317,44 @@ async def test_a_full_context_and_wrong_messages_are_refused() -> None:
         await episode.answer([image])
     with pytest.raises(UsageError, match="cannot hold conversations"):
         ChatDialect("gpt_oss", qwen3_tokenizer())
+
+
+async def test_a_character_that_the_limit_cut_can_be_sent_back() -> None:
+    """A lone surrogate, which stands for such bytes elsewhere, is nothing that agents can encode."""
+    for most in range(4, 12):
+        episode, _ = streams("qwen3", ["So 𓀀𓀁𓀂𓀃𓀄", "Done.<|im_end|>"], max_tokens=most)
+        answer = await episode.answer([SYSTEM, TASK], [BASH])
+        answer.message["content"].encode()
+        await episode.answer([SYSTEM, TASK, answer.message, {"role": "user", "content": "Go on."}], [BASH])
+        assert episode.numbers()["tokens/breaks"] == 0
+
+
+async def test_a_lone_surrogate_in_a_call_can_be_sent_back() -> None:
+    episode, _ = streams("qwen3", [in_json("echo \ud83d")])
+    answer = await episode.answer([SYSTEM, TASK], [BASH])
+    json.dumps(answer.message, ensure_ascii=False).encode()
+    assert answer.finish == "tool_calls"
+
+
+@pytest.mark.parametrize("depth", [100, 400, 700, 1000, 100_000])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_arguments_that_are_nested_deeply_are_an_answer(dialect: str, depth: int) -> None:
+    nested = "[" * depth + "]" * depth
+    text = call(dialect, nested).replace(json.dumps(nested), nested)
+    episode, _ = streams(dialect, [text], max_tokens=300_000, max_context=400_000)
+    assert (await episode.answer([SYSTEM, TASK], [BASH])).output_tokens > 50
+
+
+async def test_after_a_later_request_that_failed_more_is_another_stream() -> None:
+    """The prompt that failed is followed by no answer, so nothing can follow it in its stream."""
+    episode, sampler = streams("qwen3", [in_json("ls"), ModelError("busy"), "Done.<|im_end|>", "Yes.<|im_end|>"])
+    answer = await episode.answer([SYSTEM, TASK], [BASH])
+    messages = [SYSTEM, TASK, answer.message, *result(answer.message, "rtl\n")]
+    with pytest.raises(ModelError, match="busy"):
+        await episode.answer(messages, [BASH])
+    messages.append({"role": "user", "content": "Are you there?"})
+    answer = await episode.answer(messages, [BASH])
+    assert answer.message["content"] == "Done."
+    await episode.answer([*messages, answer.message, {"role": "user", "content": "Really?"}], [BASH])
+    assert episode.numbers() == {"tokens/streams": 2.0, "tokens/breaks": 1.0, "tokens/breaks/answer": 1.0}
+    assert_exact(episode, sampler)
