@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import math
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -258,7 +259,7 @@ def command_record(command: str, result: CommandResult, output: str) -> CommandR
 async def room_on_disk(folder: Path) -> None:
     """Wait until the disk of a folder, which need not exist yet, has `MIN_FREE` bytes free."""
     place = folder.absolute()
-    while not place.exists():
+    while not os.path.exists(place):
         place = place.parent
     waited = False
     while (free := shutil.disk_usage(place).free) < MIN_FREE:

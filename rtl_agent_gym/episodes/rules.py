@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +17,7 @@ from ..options import EpisodeRules
 from ..policies.judge import read_judge
 from ..policies.protocol import smallest_turn
 from ..problems import Problem
+from ..problems.paths import expand_home
 from ..sandboxes import SandboxSpec
 from ..sandboxes.choice import AnySpec
 from ..scoring import PRESETS, RewardWeights
@@ -83,7 +83,7 @@ class EpisodeConfig(EpisodeRules):
     def _check_folder(cls, folder: object) -> object:
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise UsageError(f"transcript_dir must be a folder's path or None, got {folder!r}")
-        if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
+        if folder is not None and os.path.exists(folder := expand_home(folder)) and not os.path.isdir(folder):
             raise UsageError(f"transcript_dir must be a folder, and {folder} is a file")
         return folder
 
@@ -100,21 +100,17 @@ class EpisodeConfig(EpisodeRules):
         harness = HarnessOptions.read(self.harness_images, self.harness_env, self.harness_network)
         return GradingOptions(self.judge, harness)
 
-    @property
-    def min_turn_tokens(self) -> int:
-        """Tokens that must be left for a turn to be started."""
-        return smallest_turn(self.max_tokens)
-
     def has_room(self, tokens: int) -> bool:
         """Whether another turn can be started after this many tokens."""
-        return self.max_trajectory_tokens is None or tokens + self.min_turn_tokens <= self.max_trajectory_tokens
+        most = self.max_trajectory_tokens
+        return most is None or tokens + smallest_turn(self.max_tokens) <= most
 
     @property
     def prompt_limit(self) -> int | None:
         """Tokens that the prompt may have; None for no limit."""
         limits = [] if self.max_prompt_tokens is None else [self.max_prompt_tokens]
         if self.max_trajectory_tokens is not None:
-            limits.append(max(1, self.max_trajectory_tokens - self.min_turn_tokens))
+            limits.append(max(1, self.max_trajectory_tokens - smallest_turn(self.max_tokens)))
         return min(limits, default=None)
 
     def recorded(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,22 @@ def test_numbers_are_checked_at_make(option: str, value: Any, message: str) -> N
 def test_numbers_of_numpys_are_numbers() -> None:
     rules = EpisodeConfig(max_turns=np.int64(3), command_timeout=np.float32(2.0))  # type: ignore[arg-type]
     assert (type(rules.max_turns), type(rules.command_timeout)) == (int, float)
+
+
+@pytest.mark.docker
+def test_the_folder_of_transcripts_may_be_anywhere(
+    arbiter: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path))
+        assert EpisodeConfig().with_options(transcript_dir="~/runs").transcript_dir == tmp_path / "runs"
+    with pytest.raises(UsageError, match="there is no home folder for ~nosuchuser"):
+        gym.make(SINGLE, transcript_dir="~nosuchuser/runs")
+    monkeypatch.chdir(tmp_path)
+    env = gym.make(SINGLE, problems=[arbiter], transcript_dir=300 * "x")
+    with pytest.raises(UsageError, match=r"transcripts: x+ cannot be written: File name too long"):
+        env.reset(seed=0)
+    env.close()
 
 
 def test_a_problem_alone_is_no_list(arbiter: Problem) -> None:
@@ -233,6 +250,16 @@ async def test_a_function_may_return_any_kind_of_number(arbiter: Problem) -> Non
         assert type(score.reward) is float
 
 
+@dataclass
+class Share:
+    """A reward that cannot be hashed."""
+
+    of: float
+
+    def __call__(self, score: Score) -> float:
+        return self.of * score.tests_passed / score.tests_total
+
+
 def dense_share(score: Score) -> int:
     """Of four tests each."""
     return 10 * score.tests_passed
@@ -245,6 +272,7 @@ def dense_share(score: Score) -> int:
         (AGENTIC, {"format": 0.0, "syntax": 0.0, "tests": 3.0, "partial_tests": True}, 3.0),
         (AGENTIC, dense_share, 70.0),
         (SINGLE, dense_share, 70.0),
+        (SINGLE, Share(5.0), 5.0),
     ],
 )
 def test_each_kind_of_reward_is_paid(name: str, reward: Any, earned: float, arbiter: Problem, tmp_path: Path) -> None:
