@@ -25,8 +25,6 @@ from .turns import StopReason, Turn
 
 BROKEN = CommandResult("", None, restarted="the commands have ended the machine")
 """The result of a command that broke the agent's sandbox, and of the commands after it."""
-_MOST_NAMED = 5
-"""Left-out files that a score's reason names, at most."""
 
 
 @dataclass
@@ -46,6 +44,8 @@ class ShellWorkspace:
     on_output: OutputSink | None = None
     """Called with the output of commands while they run."""
     sandbox: Sandbox | None = field(default=None, init=False)
+    _loop: asyncio.AbstractEventLoop = field(init=False, repr=False, compare=False)
+    """The sandbox's."""
     _broken: bool = field(default=False, init=False)
     _text: str = field(default="", init=False)
     """The last message, which is the answer if the problem asks for text."""
@@ -67,7 +67,7 @@ class ShellWorkspace:
                     if isinstance(error, SandboxBroken):  # no agent has run a command yet
                         raise SandboxLost(str(error)) from error
                     raise
-                self.sandbox = sandbox
+                self.sandbox, self._loop = sandbox, asyncio.get_running_loop()
 
     async def _prepare(self, sandbox: Sandbox) -> None:
         folders = ["rundir"] if self.problem.checkout else [*FOLDERS, "rundir"]
@@ -144,7 +144,7 @@ class ShellWorkspace:
             found = await self.sandbox.read_files(graded_folders(self.problem), first=[*self.problem.targets, *given])
         except SandboxBroken as error:
             return {}, f"nothing was left to grade: {error}"
-        lines = found.left_out_lines(_MOST_NAMED) if isinstance(found, FoundFiles) else []
+        lines = found.left_out_lines(most=5) if isinstance(found, FoundFiles) else []
         return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     async def oom_kills(self) -> int | None:
@@ -161,6 +161,12 @@ class ShellWorkspace:
         if sandbox is not None:
             await sandbox.close()
 
+    def __del__(self) -> None:
+        """End the sandbox of an episode that was dropped without `close`."""
+        if (sandbox := self.sandbox) is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and `acquire` ends its sandboxes
+                self._loop.call_soon_threadsafe(lambda loop: loop.create_task(sandbox.close()), self._loop)
+
 
 class AnswerWorkspace:
     """The files in one answer, without a sandbox. It has the methods of `ShellWorkspace`."""
@@ -168,8 +174,7 @@ class AnswerWorkspace:
     sandbox = None
 
     def __init__(self, problem: Problem, renderer: Renderer) -> None:
-        self._problem, self._renderer = problem, renderer
-        self._answer = Answer()
+        self._problem, self._renderer, self._answer = problem, renderer, Answer()
 
     async def open(self) -> None:
         """There is nothing to prepare."""
@@ -221,7 +226,5 @@ def describe(result: CommandResult, timeout: float) -> str:
         )
     if not remarks and not result.output.strip():
         remarks.append("no output, exit code 0")
-    text = result.output
-    if remarks and text and not text.endswith("\n"):
-        text += "\n"
-    return text + "\n".join(f"[{remark}]" for remark in remarks)
+    end = "\n" if remarks and result.output and not result.output.endswith("\n") else ""
+    return result.output + end + "\n".join(f"[{remark}]" for remark in remarks)

@@ -146,7 +146,7 @@ class ToolSession:
                 seed=self._seed,
                 turn_budget=runtime.turn_budget(self.config.turn_grading_time, self._weights, self._function),
             )
-            await self._episode.start()
+            await self._in_turn(self._episode.start)
         except BaseException:
             await self.close()
             raise

@@ -58,8 +58,8 @@ def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
 
 
 class RTLEnvironment:
-    """An episode as `GRPOTrainer` drives it. It opens nothing until `reset`; its sandbox ends with the grading, or with
-    the process.
+    """An episode as `GRPOTrainer` drives it. It opens nothing until `reset`; its sandbox ends with the grading, at the
+    latest with this object or the process.
 
     Args:
         problems: As for `load_problems`.
@@ -151,7 +151,8 @@ class RTLEnvironment:
         session, self._session = self._session, None
         _open.discard(self)
         if session is not None:
-            await asyncio.shield(asyncio.ensure_future(_close(session, self._started)))  # also if this is cancelled
+            self._started.cancel()  # it may still wait for memory
+            await asyncio.shield(asyncio.ensure_future(session.close()))  # also if this is cancelled
 
     async def _wait(self) -> None:
         """Wait for the sandbox to start, which goes on if the caller is cancelled."""
@@ -173,12 +174,6 @@ async def _sandboxes_at_once(config: EpisodeConfig) -> float:
         finally:
             await lease.release()
     return usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], config.sandbox.memory)
-
-
-async def _close(session: ToolSession, started: Future[ToolOpening]) -> None:
-    with contextlib.suppress(SandboxError):  # close() during start() would race with it
-        await asyncio.wrap_future(started)
-    await session.close()
 
 
 def _answer(completion: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import threading
@@ -17,11 +18,13 @@ import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.envs.gym_env import SingleCaller
+from rtl_agent_gym.episodes.runtime import run_sync
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import channel
+from tests.sandboxes.providers import containers
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
@@ -127,6 +130,21 @@ def test_a_forked_child_keeps_no_sandboxs_socket(env: gym.Env[str, str], arbiter
         return f"{len(found & kept)} of {len(kept)}"
 
     assert in_a_fork(work) == f"0 of {len(kept)}"
+
+
+@pytest.mark.docker
+def test_an_environment_that_is_dropped_leaves_no_sandbox(arbiter: Problem) -> None:
+    made: Any = gym.make("CVDPAgentic-v0", problems=[arbiter])
+    made.reset(seed=0)
+    sandbox, lease = made.unwrapped.episode.sandbox.id, made.unwrapped._lease
+    assert containers(sandbox)
+    del made
+    gc.collect()
+    deadline = time.monotonic() + 60
+    while containers(sandbox):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    run_sync(lease.release())
 
 
 def test_whoever_is_copied_is_used_by_nobody() -> None:

@@ -13,6 +13,7 @@ import pytest
 from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import ProblemError, SandboxError, UsageError
 from rtl_agent_gym.integrations.session import (
     OVER,
@@ -105,6 +106,17 @@ class TestSession:
         ended = await asyncio.gather(*runs, return_exceptions=True)
         assert all(isinstance(error, asyncio.CancelledError) for error in ended)
         assert asyncio.get_running_loop().time() - begun < 10
+
+    async def test_closing_ends_a_start(self) -> None:
+        other, session = acquire(), ToolSession(gray())  # with the lease, the loop's provider stays open
+        starting = asyncio.create_task(session.start())
+        await asyncio.sleep(0)
+        await session.close()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        with pytest.raises(UsageError, match="has a sandbox"):
+            _ = session.episode.sandbox
+        await other.release()
 
     @pytest.mark.slow
     async def test_markup_in_an_answer_is_not_run(self, session: ToolSession) -> None:

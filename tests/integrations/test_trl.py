@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop, run_sync
@@ -194,6 +195,16 @@ class TestEpisodes:
         await asyncio.to_thread(environment.reset, problem_id=gray().id)
         assert "rtl" in await asyncio.to_thread(call_tool, environment, ToolCall.of("ls"))
         await asyncio.to_thread(run_sync, environment._end())
+
+    async def test_a_start_that_waits_for_memory_is_given_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def wait(self: Episode) -> None:
+            await asyncio.sleep(3600)
+
+        monkeypatch.setattr(Episode, "start", wait)
+        environment = RTLEnvironment([gray()])
+        await asyncio.to_thread(environment.reset, problem_id=gray().id)
+        ending = asyncio.run_coroutine_threadsafe(environment._end(), background_loop())
+        await asyncio.wait_for(asyncio.wrap_future(ending), 60)
 
     def test_wrong_rows_end_training(self) -> None:
         with pytest.raises(UsageError, match="no problem 'nosuch'"):
