@@ -36,6 +36,7 @@ def main() -> None:
     from nemo_rl.distributed.virtual_cluster import init_ray
     from nemo_rl.models.generation import configure_generation_config
 
+    from rtl_agent_gym import EpisodeConfig
     from rtl_agent_gym.integrations.nemo_rl import NAME, RTLDataset, RTLEnvironment
 
     config = read_config(*sys.argv[1:])
@@ -45,8 +46,10 @@ def main() -> None:
     config.policy["generation"] = configure_generation_config(config.policy["generation"], tokenizer)
 
     options = config.env["rtl"]
-    train = RTLDataset(tokenizer, "cvdp", keep="fair", renderer=options["renderer"])
-    validation = RTLDataset(tokenizer, "bundled", renderer=options["renderer"])
+    stated = {
+        name: value for name, value in options.items() if name == "renderer" or name in EpisodeConfig.model_fields
+    }
+    train, validation = RTLDataset(tokenizer, "cvdp", keep="fair", **stated), RTLDataset(tokenizer, "bundled", **stated)
     actor = ray.remote(RTLEnvironment).options(num_gpus=0, max_concurrency=256).remote(options)
     environments = {NAME: actor}
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,7 @@ import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
 from ..episodes.prompt import open_prompt
+from ..errors import SandboxError
 from ..problems.notes import Rows
 from ..renderers import get_renderer
 from ..renderers.vocabularies import written_out
@@ -62,9 +63,9 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
         """Play the last message of each log.
 
         Raises:
-            SandboxError: The machine failed in each attempt of an episode.
+            SandboxError: The machine failed in each attempt of an episode, or an episode had ended since it was idle.
         """
-        self._end_idle()
+        self._end_idle(spared={row.get("episode") for row in metadata})
         texts = [log[-1]["content"] for log in message_log_batch]
         turns = list(self._threads.map(self._turn, texts, metadata))
         observations, after, rewards, over = (list(column) for column in zip(*turns, strict=True))
@@ -83,13 +84,12 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
         with self._lock:
             env, _ = self._episodes.pop(number, (None, 0.0))
         if env is None:
+            if number == metadata.get("episode"):  # its files are lost, so a new sandbox would give a wrong reward
+                problem = rest["problem_id"]
+                raise SandboxError(f"an episode of {problem} is lost: idle for {self._idle:g} s, or of another actor")
             env = ReplayedEnv(rest["problem_id"], self._options | {"problems": rest["problems"]})
             env.begin()
-        try:
-            observation, reward, over, _ = env.step(text)
-        except BaseException:
-            env.close()
-            raise
+        observation, reward, over, _ = env.step(text)
         if over:
             env.close()
             return "", rest, reward, True
@@ -98,11 +98,11 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
         framed = written_out(self._renderer.turn_pieces([observation]))
         return framed, {**rest, "episode": number}, reward, False
 
-    def _end_idle(self) -> None:
+    def _end_idle(self, spared: Set[str | None] = frozenset()) -> None:
         oldest = time.monotonic() - self._idle
         with self._lock:
-            ended = [number for number, (_, last) in self._episodes.items() if last < oldest]
-            envs = [self._episodes.pop(number)[0] for number in ended]
+            idle = {number for number, (_, last) in self._episodes.items() if last < oldest}
+            envs = [self._episodes.pop(number)[0] for number in idle - spared]
         for env in envs:
             env.close()
 

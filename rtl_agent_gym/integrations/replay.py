@@ -61,7 +61,7 @@ class ReplayedEnv:
         over, and its information.
 
         Raises:
-            SandboxError: The machine failed in each attempt. The sandbox has ended.
+            SandboxError: The machine failed in each attempt. The sandbox has ended, as after any other exception.
         """
         observation, reward, terminated, truncated, info = self._attempt(lambda: self._step(action))
         self._played.append((action, _evidence(info)))
@@ -89,6 +89,9 @@ class ReplayedEnv:
                 if not left:
                     raise
                 _log.warning("the episode is played again up to turn %d: %s", len(self._played) + 1, fault)
+            except BaseException:
+                self.close()  # no framework does so after an error
+                raise
         raise AssertionError("unreachable")
 
     def _begin(self) -> dict[str, Any]:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from typing import Any
+import sys
+import time
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import pytest
 import yaml
 
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations.replay import ReplayedEnv
+from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ToolCall, get_renderer
-from tests.integrations.conformance import Script, solution
-from tests.integrations.ecosystem import ROOT, call_in
+from tests.integrations.conformance import Script, gray, solution
+from tests.integrations.ecosystem import ROOT, call_in, importable
 
 SOLVED = Script("solved", ((ToolCall.of("ls"),), solution(), "Done."))
 
@@ -58,3 +66,65 @@ async def test_its_rollout_plays_a_real_episode_and_trains_what_was_sampled() ->
     assert "rtl" in found["told"][0]
     for before, sampled, after in zip(found["prompts"], found["sampled"], found["prompts"][1:], strict=False):
         assert after[: len(before) + len(sampled)] == before + sampled
+
+
+T = TypeVar("T")
+
+
+class Interface(Generic[T]):
+    """In the place of NeMo RL's `EnvironmentInterface`, which has no code of its own."""
+
+
+class Return(NamedTuple):
+    """In the place of its `EnvironmentReturn`."""
+
+    observations: list[dict[str, str]]
+    metadata: list[Any]
+    next_stop_strings: list[None]
+    rewards: Any
+    terminateds: Any
+    answers: None
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Our adapter, without NeMo RL."""
+    importable("torch")
+    interfaces: Any = ModuleType("nemo_rl.environments.interfaces")
+    interfaces.EnvironmentInterface, interfaces.EnvironmentReturn = Interface, Return
+    for name in ("nemo_rl", "nemo_rl.environments"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, interfaces.__name__, interfaces)
+    try:
+        yield importlib.import_module("rtl_agent_gym.integrations.nemo_rl")
+    finally:
+        sys.modules.pop("rtl_agent_gym.integrations.nemo_rl", None)
+
+
+@pytest.mark.docker
+def test_an_episode_that_was_ended_does_not_go_on_in_an_empty_sandbox(module: Any) -> None:
+    environment = module.RTLEnvironment({"idle_seconds": 0.05, "workers": 1})
+
+    def turn(command: str, row: dict[str, Any]) -> Any:
+        time.sleep(0.1)
+        text = write_turn(get_renderer("qwen3"), "", [command])
+        return environment.step([[{"role": "assistant", "content": text}]], [row])
+
+    try:
+        first = turn("touch docs/mine", {"problem_id": gray().id, "problems": "bundled"})
+        second = turn("ls docs", first.metadata[0])
+        assert "mine" in second.observations[0]["content"]
+        turn("true", {"problem_id": gray().id, "problems": "bundled"})  # which ends the other
+        with pytest.raises(SandboxError, match=f"an episode of {gray().id} is lost: idle for 0.05 s"):
+            turn("ls docs", second.metadata[0])
+    finally:
+        environment.shutdown()
+
+
+@pytest.mark.docker
+def test_after_any_exception_the_sandbox_has_ended() -> None:
+    env, action = ReplayedEnv(gray().id, {}), object()
+    env.begin()
+    with pytest.raises(UsageError, match="an action is the completion's text"):
+        env.step(action)  # type: ignore[arg-type]
+    assert env.episode is None
