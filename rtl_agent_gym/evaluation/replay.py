@@ -374,7 +374,16 @@ VOLATILE: tuple[Volatile, ...] = (
     Volatile(
         "duration", r"(?P<keep>\b(?:elab|cvt|bld)=)\d+\.\d+", "Walltime 0.010 s (elab=0.000, cvt=0.006, bld=0.000)"
     ),
-    Volatile("memory", r"(?P<keep>\balloced )\d+(?:\.\d+)? [KMG]?B\b", "cpu 0.010 s on 1 threads; alloced 11.234 MB"),
+    Volatile(
+        "duration",
+        r"(?P<keep>^Time spent:) \d+% \d+x .*",
+        "Time spent: 36% 1x abc (0 sec), 14% 15x opt_expr (0 sec), ...",
+    ),
+    Volatile(
+        "memory",
+        r"(?P<keep>\b(?:alloced|MEM:) )\d+(?:\.\d+)? [KMG]?B\b",
+        "cpu 0.010 s on 1 threads; alloced 11.234 MB",
+    ),
     Volatile(
         "address",
         r"(?<![0-9A-Fa-f])0x(?:7[ef]|5[56]|ffff|aaaa)[0-9a-f]{8,10}(?![0-9A-Fa-f])",
@@ -392,6 +401,12 @@ VOLATILE: tuple[Volatile, ...] = (
         r"|^tmp\.(?=\w*[A-Z0-9])(?=\w{10}$))\w+",
         "/tmp/tmp.Qx3vK2a8Zd",
     ),
+    Volatile(
+        "user id",
+        r"(?P<keep>\b(?:[ug]id=|groups=|[UG]id: \( *))\d+(?=\(agent\)|/ +agent\))",
+        "uid=1349435664(agent) gid=1349435664(agent) groups=1349435664(agent)",
+    ),
+    Volatile("device", r"(?P<keep>^Device: )\S+(?= +Inode: )", "Device: 0,662  Inode: 2           Links: 2"),
     Volatile("sandbox", r"\brtl-gym-agent-\d+-[0-9a-f]{8}\b", "nothing was left to grade: rtl-gym-agent-812-1f0a9c3e"),
 )
 """All kinds, in the order in which they are replaced."""

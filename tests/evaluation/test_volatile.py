@@ -23,6 +23,10 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
         ("===== 3 passed in 0.12s =====", "===== 3 passed in 11.02s ====="),
         ("** t.a  PASS  120.00  0.01  12000.00  **", "** t.a  PASS  120.00  0.00  -.--  **"),
         ("- Verilator: cpu 0.010 s; alloced 11.234 MB", "- Verilator: cpu 0.020 s; alloced 9.1 MB"),
+        (
+            "user 0.22s system 0.02s, MEM: 16.53 MB peak\nTime spent: 36% 1x abc (0 sec), 9% 2x opt (0 sec), ...",
+            "user 0.31s system 0.01s, MEM: 16.67 MB peak\nTime spent: 32% 1x abc (1 sec), 9% 7x opt_expr (0 sec), ...",
+        ),
         ("<object at 0x7f3a5c0d1e90>", "<object at 0x7fffa0b1c2d0>"),
         ("[1] 4711", "[1] 12"),
         ("bash: line 3:   812 Killed   sleep 9", "bash: line 3: 90 Killed   sleep 9"),
@@ -33,6 +37,11 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
         ("as -o /tmp/ccXp2bQ1.o /tmp/ccuMVM5G.s", "as -o /tmp/ccaaaaaa.o /tmp/cc000000.s"),
         ('Icarus 13.0\nUnable to get version from "/usr/local/lib/ivl/ivlpp -V"\n', "Icarus 13.0\n"),
         ("a.log\ntmp.SsxpxsPwLl\nz.log", "a.log\ntmp.YAmjAo5gPK\nz.log"),
+        ("uid=1349435664(agent) gid=1349435664(agent)", "uid=1783573428(agent) gid=1783573428(agent)"),
+        (
+            "Device: 0,662  Inode: 2\nAccess: (0755/drwxr-xr-x)  Uid: (1134476964/   agent)",
+            "Device: 0,78  Inode: 2\nAccess: (0755/drwxr-xr-x)  Uid: (1246325496/   agent)",
+        ),
         ("of sandbox rtl-gym-agent-7-00000000 ended it", "of sandbox rtl-gym-agent-1234-deadbeef ended it"),
     ],
 )
