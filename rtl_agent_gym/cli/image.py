@@ -100,7 +100,8 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    table = Table(show_header=False)
+    table = Table("", "", show_header=False)
+    table.columns[1].overflow = "fold"  # a digest that is cut is none
     for name, value in shown.items():
         table.add_row(name, escape(str(value)))
     Console().print(table)

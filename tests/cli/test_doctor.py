@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from contextlib import closing
 from pathlib import Path
@@ -157,9 +158,12 @@ class TestImage:
         assert "none.sock does not exist. DOCKER_HOST names it" in done.stderr
         assert "Traceback" not in done.stderr
 
-    def test_a_folder_with_brackets_is_shown_whole(self, capsys: pytest.CaptureFixture[str]) -> None:
-        image_command._print({}, {"folder": "/data/[old]/[/x]"}, as_json=False)
-        assert "/data/[old]/[/x]" in capsys.readouterr().out
+    def test_folders_and_digests_are_shown_whole(self, capsys: pytest.CaptureFixture[str]) -> None:
+        digest = f"sha256:{'0123456789abcdef' * 4}"
+        image_command._print({}, {"folder": "/data/[old]/[/x]", "digest": digest}, as_json=False)
+        shown = re.sub(r"[\s│]", "", capsys.readouterr().out)
+        assert "/data/[old]/[/x]" in shown
+        assert digest in shown
 
 
 def test_the_advice_for_smollm_is_its_own() -> None:
