@@ -102,9 +102,11 @@ class Engine:
         client = await self._create(purpose, create, again=False)
         if state is not None and not optimizer:  # given by the user, not saved by this run
             with self.requests.translating(purpose):
-                known = (await in_thread(client.get_info)).model_name
-            if known is not None and _comparable(known) != _comparable(model):
+                info = await in_thread(client.get_info)
+            if (known := info.model_name) is not None and _comparable(known) != _comparable(model):
                 raise UsageError(f"load_checkpoint_path: {state} is of the model {known}, but student_model is {model}")
+            if self.kind == "local" and info.lora_rank != rank:
+                raise UsageError(f"lora_rank: {rank} is not that of {state}; give lora_rank={info.lora_rank}")
         return GuardedTrainer(client, self.requests, self._context(client, model))
 
     async def sampler(self, path: str) -> Sampler:

@@ -50,7 +50,12 @@ def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
             if file.name not in (METADATA, OPTIMIZER, MASTERS):
                 shutil.copy2(file, out / file.name)
         return "model"
-    AutoTokenizer.from_pretrained(base).save_pretrained(out)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(base)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UsageError(f"the model that was trained, {base}, is needed and cannot be loaded: {reason}") from error
+    tokenizer.save_pretrained(out)
     if merge:
         with without_progress_bars():
             _merged(checkpoint).save_pretrained(out)

@@ -119,6 +119,11 @@ class LocalTrainingClient:
         """A copy of the accumulated gradient by parameter name. Only the local engine offers this."""
         return self._submit(lambda: {name: grad.clone() for name, grad in self._training.gradients().items()})
 
+    @property
+    def context(self) -> int:
+        """See `LocalSamplingClient.context`."""
+        return self._training.base.context
+
     def get_info(self) -> types.GetInfoResponse:
         base, rank = self._training.base, self._training.rank
         arch = str(base.module.config.model_type)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
@@ -144,7 +145,7 @@ class ModelStore:
                 module: Any = AutoModelForCausalLM.from_pretrained(
                     path, dtype=self._device.dtype, attn_implementation=ATTENTION
                 )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, SafetensorError) as error:  # the last of a pointer of Git LFS, for one
             raise UsageError(
                 f"no causal language model can be read from {path!r}: {error}\n"
                 "Give a folder in the format of transformers, or a name on the Hugging Face hub."

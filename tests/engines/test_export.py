@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,15 @@ def test_all_weights(tmp_path: Path, model_path: Path) -> None:
     assert export_checkpoint(path, tmp_path / "out") == "model"
     assert logprobs(load(tmp_path / "out")) == pytest.approx(expected, abs=1e-4)
     assert {"engine.json", "optimizer.pt"}.isdisjoint(file.name for file in (tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_an_adapter_without_its_base_model_says_so(tmp_path: Path, merge: bool) -> None:
+    base = make_model(tmp_path / "base")
+    path, _ = trained(tmp_path, base, rank=4)
+    shutil.rmtree(base)
+    with pytest.raises(UsageError, match=f"the model that was trained, {base}, is needed and cannot be loaded"):
+        export_checkpoint(path, tmp_path / "out", merge=merge)
 
 
 def test_what_cannot_be_exported(tmp_path: Path, model_path: Path) -> None:

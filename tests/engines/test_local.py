@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
-from rtl_agent_gym.engines.requests import Purpose, translate
+from rtl_agent_gym.engines.requests import Purpose, context_length, translate
 from rtl_agent_gym.engines.sampling import SlotTable
 from rtl_agent_gym.errors import UsageError
 
@@ -711,7 +712,7 @@ def test_too_little_memory_names_the_options_that_need_less() -> None:
     assert "local_batch, local_batch_tokens: sampling: the device has too little memory" in str(error)
 
 
-async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, model_path: Path) -> None:
+async def test_a_checkpoint_of_another_model_or_rank_is_refused(tmp_path: Path, model_path: Path) -> None:
     other = make_model(tmp_path / "other")
     engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints"))
     trainer = await engine.trainer(str(model_path), 0, 0, None, optimizer=False)
@@ -720,6 +721,28 @@ async def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path, model_pa
     assert again is not None
     with pytest.raises(UsageError, match=r"^load_checkpoint_path: .*student_model"):
         await engine.trainer(str(other), 0, 0, state, optimizer=False)
+    with pytest.raises(UsageError, match=r"^lora_rank: 4 is not that of .*; give lora_rank=0$"):
+        await engine.trainer(str(model_path), 4, 0, state, optimizer=False)
+    await engine.close("success")
+
+
+@pytest.mark.parametrize("content", [b"version https://git-lfs.github.com/spec/v1\n", None])
+def test_weights_that_were_not_copied_whole_are_one_clear_error(
+    tmp_path: Path, model_path: Path, content: bytes | None
+) -> None:
+    shutil.copytree(model_path, tmp_path / "model")
+    weights = tmp_path / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1000] if content is None else content)
+    with LocalServiceClient() as made, pytest.raises(UsageError, match="no causal language model can be read from"):
+        made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
+
+
+async def test_a_trainer_knows_the_context_of_its_model(tmp_path: Path, model_path: Path) -> None:
+    """A run shortens its prompts by it, or refuses them before the first step."""
+    engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path))
+    trainer = await engine.trainer(str(model_path), 4, 0, None, optimizer=False)
+    found = context_length(await engine.published("student_model", str(model_path)))
+    assert context_length(trainer) == found is not None
     await engine.close("success")
 
 
