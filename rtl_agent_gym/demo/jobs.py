@@ -156,7 +156,7 @@ def main(arguments: Sequence[str]) -> int:
 
     code = launch.main(arguments[1:], recipes=RECIPES, defaults=options, clusters=runtime_at)
     try:
-        lines = job.closing(run[0].path) if code == 0 and run else []
+        lines = job.closing(run[0].path) if code == 0 and run and "--dry-run" not in arguments else []
     except TranscriptError as error:  # the run itself is complete
         lines = [f"warning: {error}"]
     for line in lines:

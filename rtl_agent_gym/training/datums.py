@@ -223,8 +223,9 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
     metrics = {
         "rollouts/not_finite": float(unknown),
         "advantage/abs_reward": mean([abs(value) for example in examples for value in example.centred]),
-        "advantage/abs_token": sum(sizes) / sampled,
     }
+    if sizes:  # with targets, tokens have no advantages
+        metrics["advantage/abs_token"] = sum(sizes) / sampled
     if not judged:
         return metrics
     kl, covered = defaultdict[str, float](float), defaultdict[str, float](float)

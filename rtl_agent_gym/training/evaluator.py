@@ -64,7 +64,7 @@ class Evaluator:
             first, _, extra = kind.partition("/")
             if not problems or (extra and 0 < version < self.options.num_steps):
                 continue
-            samples = max(1, round(self.options.eval_episodes / len(problems))) if self._temperature else 1
+            samples = self.options.evaluated_episodes(len(problems))
             self.progress.begin(max(0, version - 1), "evaluating", samples * len(problems))
             folder = f"{version:06d}-{kind.replace('/', '-')}"
             results = await self.play(problems, sampler, samples, self.folder / folder)
@@ -87,11 +87,6 @@ class Evaluator:
             f"{name}/reward": reward,
         }
 
-    @property
-    def _temperature(self) -> float:
-        o = self.options
-        return o.temperature if o.eval_temperature is None else o.eval_temperature
-
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
@@ -108,7 +103,7 @@ class Evaluator:
             concurrency=o.max_concurrent,
             attempts=o.rollout_retries + 1,
         )
-        student = student_policy(sampler, o, temperature=self._temperature)
+        student = student_policy(sampler, o, temperature=o.evaluation_temperature)
         policy = student if o.agent == "none" else HarnessPolicy(o.agent, student)
         observer = Observer(finished=lambda _: self.progress.episode_done())
         await asyncio.to_thread(_set_aside, folder)

@@ -164,8 +164,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Factor on that weight in rows of CVDP whose tests do not see what the task is mainly about; 0 leaves only the
     teacher."""
     baseline: BaselineName = "group"
-    """What is subtracted from the reward: the mean of the problem's episodes in this step (group), of all its episodes
-    (batch), of the problem's earlier episodes (running), or nothing (none)."""
+    """What is subtracted from the reward: the mean of the episode's group (group), of all episodes of the step (batch),
+    of the problem's episodes in earlier steps (running), or nothing (none)."""
 
     # Steps
     num_steps: int = Field(default=100, ge=1)
@@ -320,6 +320,15 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     def evaluates_after(self, step: int) -> bool:
         """Whether the weights after a step, counted from 0, are evaluated."""
         return (done := step + 1) == self.num_steps or (self.eval_every > 0 and done % self.eval_every == 0)
+
+    @property
+    def evaluation_temperature(self) -> float:
+        """The sampling temperature of evaluations."""
+        return self.temperature if self.eval_temperature is None else self.eval_temperature
+
+    def evaluated_episodes(self, problems: int) -> int:
+        """The episodes of each of so many problems in an evaluation; one at temperature 0, where they are all alike."""
+        return max(1, round(self.eval_episodes / problems)) if self.evaluation_temperature else 1
 
     def local_config(self, checkpoints: Path) -> LocalEngineConfig:
         """The configuration of the local engine, with its checkpoints in a folder."""

@@ -137,6 +137,7 @@ class Plan:
         ids = [problem.id for problem in self.held_out]
         given = o.held_out or ""
         own = _is_share(given) or not {name.strip() for name in given.split(",")}.isdisjoint(ids)
+        named = own or bool(o.categories or o.difficulties)  # which the command does not have
         values = {
             "policy": model if o.agent == "none" else f"harness:{o.agent} {model}",
             "renderer": self.renderer,
@@ -149,13 +150,13 @@ class Plan:
             "harness-feedback": o.harness_feedback,
             "max-tokens": o.max_tokens,
             "max-context": o.max_trajectory_tokens,
-            "temperature": o.temperature if o.eval_temperature is None else o.eval_temperature,
+            "temperature": o.evaluation_temperature,
         }
         kinds = (EvaluationOptions, EpisodeOptions, PolicyOptions)
         usual = {name.replace("_", "-"): field.default for kind in kinds for name, field in kind.model_fields.items()}
         usual |= {"problems": "bundled", "env": "agentic", "policy": None}
         words = [(f"--{name}", str(value)) for name, value in values.items() if value != usual[name]]
-        words += [("--problem", id_) for id_ in ids if own]
+        words += [("--problem", id_) for id_ in ids if named]
         return shlex.join(["rtl-agent-gym", "eval", *itertools.chain(*words)])
 
     def record(self) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
 
     Args:
         given: Options by name, with values as text or with their type.
-        rl: Reinforcement learning: no teacher, unless the options name a teacher.
+        rl: Reinforcement learning: no teacher, unless the options name one and a ``kl_penalty_coef``.
         recipes: Models that can be built on this machine; without a service, the first is the default.
 
     Raises:
@@ -433,6 +434,9 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
         )
     if not o.distils and o.kl_penalty_coef > 0 and "kl_penalty_coef" in given:
         warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
+    for name in ("teacher_model", "teachers") if o.kl_penalty_coef == 0 else ():
+        if name in given and getattr(o, name):
+            warnings.append(f"{name}: has no effect with kl_penalty_coef=0; give that, too")
     if o.temperature != 1:
         logprobs = (
             "are of that temperature"

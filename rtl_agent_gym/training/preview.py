@@ -225,8 +225,7 @@ def _evaluated(plan: Plan) -> int:
     times = 1 + sum(o.evaluates_after(step) for step in range(o.num_steps))
     for kind, problems in plan.evaluated().items():
         if problems:
-            repeats = max(1, round(o.eval_episodes / len(problems)))
-            played += (2 if "/" in kind else times) * repeats * len(problems)
+            played += (2 if "/" in kind else times) * o.evaluated_episodes(len(problems)) * len(problems)
     return played
 
 

@@ -19,9 +19,11 @@ import json
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -330,10 +332,13 @@ class Batch:
         agents = [rollout.numbers for group in self.groups for rollout in group.rollouts if rollout.through_agent]
         for name in sorted({name for numbers in agents for name in numbers if name.startswith("tokens/")}):
             found[name] = mean([numbers.get(name, 0.0) for numbers in agents])
-        if tested:
-            found["pass_rate"] = mean([passed for group in self.groups for passed in group.passed])
-        if tested and len({problem.id for problem in problems}) > 1:
-            found |= {f"pass_rate/{group.problem.id}": mean(group.passed) for group in self.groups}
+        passed = defaultdict[str, list[float]](list)
+        for group in self.groups if tested else ():  # several may be of one problem
+            passed[group.problem.id] += group.passed
+        if passed:
+            found["pass_rate"] = mean([*chain(*passed.values())])
+        if len(passed) > 1:
+            found |= {f"pass_rate/{name}": mean(verdicts) for name, verdicts in passed.items()}
         return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,16 @@ def test_a_wrong_job_or_option_is_told(capsys: pytest.CaptureFixture[str]) -> No
     assert main([]) == main(["all"]) == 2
     assert main(["family", "seed=x"]) == 2
     assert "error: seed must be " in capsys.readouterr().err
+
+
+def test_a_dry_run_tells_nothing_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(JOBS, "family", replace(JOBS["family"], closing=lambda run: ["what it came to"]))
+    assert main(["family", "--dry-run", f"log_path={tmp_path / 'run'}"]) == 0
+    found = capsys.readouterr()
+    assert f"folder {tmp_path / 'run'}" in found.out
+    assert "what it came to" not in found.err
 
 
 @pytest.mark.parametrize("model", ["student", "teacher"])

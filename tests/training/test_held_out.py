@@ -168,6 +168,14 @@ def test_the_command_of_a_run_names_its_own_problems_that_it_holds_out() -> None
     assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == ids(plan)[1]
 
 
+def test_the_command_of_a_run_leaves_out_what_its_filters_leave_out() -> None:
+    source = "bundled"
+    plan = planned(cvdp_jsonl_path="family:timers?count=2", problem_ids="", held_out=source, difficulties="easy")
+    assert 0 < len(plan.held_out) < len(load_problems(source))
+    said = shlex.split(plan.evaluation_command("runs/final"))
+    assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == ids(plan)[1]
+
+
 class GivesUp(Scripted):
     """Follows the scripts in training, and gives up at once in all other episodes."""
 

@@ -80,6 +80,7 @@ async def test_distillation_brings_the_kl_down(toy: Any, home: Path, learning: s
     ran = await toy.run(home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", learning)
     rows = ran.folder.metrics()
     assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-4 for row in rows), "the trained tokens are the sampled ones"
+    assert ("advantage/abs_token" in rows[0]) == (learning == "kl_clip=1.0")  # with targets, there are no advantages
     kl = [row["teacher_kl"] for row in rows]
     assert sum(kl[-5:]) / 5 < 0.4 * sum(kl[:3]) / 3, kl
 

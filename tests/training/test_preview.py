@@ -78,6 +78,13 @@ def test_evaluations_count_for_the_student_only() -> None:
     assert tested[STUDENT, "train"] == 30 * 2000
 
 
+def test_at_temperature_0_an_evaluation_has_one_episode_of_each_problem() -> None:
+    options = {"held_out": "family:timers?count=7", "eval_episodes": 28, "eval_every": 0}
+    for temperature, episodes in (("none", 28 + 28), ("0", 7 + 4)):
+        tested = usage(plan(**options, eval_temperature=temperature), at_most=True)
+        assert tested[STUDENT, "sample"] == (30 + 2 * episodes) * 600
+
+
 def test_without_a_teacher_only_the_student_is_used() -> None:
     assert {model for model, _ in usage(plan(teacher_model="none", baseline="running"), at_most=True)} == {STUDENT}
 

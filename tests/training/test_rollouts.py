@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ import pytest
 pytest.importorskip("tinker_cookbook")
 
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.training.rollouts import Rollout, RolloutStore, rollout_name
+from rtl_agent_gym.training.rollouts import Batch, PlayedGroup, Rollout, RolloutStore, rollout_name
+from tests.evaluation.recording import score
 
 FIRST, SECOND = load_problems("bundled")[:2]
 NAME = rollout_name(3, 0, 1)
@@ -25,6 +27,25 @@ def episode(token: int, problem: object = FIRST) -> Rollout:
     tokens.add_action([8], [float("-inf")])
     result = EpisodeResult.of(problem, 7, stop_reason="completed")  # type: ignore[arg-type]
     return Rollout(result, (tokens,), 1.1, {"turns": 2.0}, {"rtl/a.sv": "module a;"})
+
+
+def test_the_pass_rate_of_a_problem_is_that_of_all_its_groups() -> None:
+    """A step with more places than there are problems, or at the end of an epoch, has several."""
+
+    def group(problem: Problem, *passed: bool) -> PlayedGroup:
+        results = [episode(5, problem).result.model_copy(update={"score": score(verdict)}) for verdict in passed]
+        return PlayedGroup(problem, [replace(episode(5, problem), result=result) for result in results])
+
+    metrics = Batch([group(FIRST, True, True), group(SECOND, True), group(FIRST, False)]).metrics(tested=True)
+    rates = {name: value for name, value in metrics.items() if name.startswith("pass_rate")}
+    assert rates == {
+        "pass_rate": 0.75,
+        f"pass_rate/{FIRST.id}": pytest.approx(2 / 3),
+        f"pass_rate/{SECOND.id}": 1.0,
+    }
+    alone = Batch([group(FIRST, True), group(FIRST, False)])
+    assert [name for name in alone.metrics(tested=True) if name.startswith("pass_rate")] == ["pass_rate"]
+    assert not any(name.startswith("pass_rate") for name in alone.metrics(tested=False))
 
 
 def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: Path) -> None:
