@@ -23,7 +23,7 @@ from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, check_prompts, plan_run
 from .preview import describe_run
 from .progress import Progress
-from .run_folder import RunFolder
+from .run_folder import WEIGHTS, RunFolder
 
 if TYPE_CHECKING:
     from ..engines.connect import Engine, Status
@@ -242,7 +242,10 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
 
     if plan.engine == "tinker":
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
-    return local_engine(plan.options.local_config(folder.path / "checkpoints"))
+    try:
+        return local_engine(plan.options.local_config(folder.path / WEIGHTS))
+    except UsageError as error:  # it begins with the name that the engine's configuration has for the option
+        raise UsageError(f"local_{error}") from error
 
 
 async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engine, runtime: Runtime) -> None:
@@ -271,12 +274,17 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     if (context := checkpointer.context) is not None and context < o.max_trajectory_tokens:
         config = plan.env_config(folder.transcripts, context)
         await asyncio.to_thread(check_prompts, plan, config)
+        if plan.supervised is not None and (longest := plan.supervised.longest) > context:
+            raise UsageError(
+                f"max_trajectory_tokens: an episode has {longest} tokens, and the student's context is {context}; "
+                f"max_trajectory_tokens={context} leaves such episodes out"
+            )
     teachers = await make_teachers(plan, engine, config)
     renderer = await asyncio.to_thread(load_renderer, config)
     engine.requests.run_begins(RUNNING_PATIENCE * o.service_wait_seconds)
     evaluator = Evaluator(o, plan.evaluated(), config, folder.path / "evaluations", progress)
     with _weights_and_biases(plan, folder) as on_metrics:
-        if folder.replaces and plan.supervised is None:
+        if folder.replaces and (plan.supervised is None or any(plan.evaluated().values())):
             async with runtime.provider.grading():  # fails if no sandbox can be made here
                 pass
         folder.begin()

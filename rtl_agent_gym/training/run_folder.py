@@ -44,7 +44,7 @@ CHANGEABLE = {
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
 
-LOCK, WANDB = ".lock", "wandb"
+LOCK, WANDB, WEIGHTS = ".lock", "wandb", "checkpoints"
 _NO_RESULTS = {CONFIG, DIFF, LOGS, LOCK, WANDB, "report.html", "report.md", "report_curves.svg"}
 """What a start leaves in the folder that failed before its first episode."""
 
@@ -73,6 +73,8 @@ class RunFolder:
             reason = getattr(error, "strerror", None) or error
             raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
         deleting = exists and self._check_existing(behavior) == "delete"
+        if deleting:
+            self._check_inputs(config)
         self._lock()
         try:
             self._config, self._old_log = config, None
@@ -138,7 +140,17 @@ class RunFolder:
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage."""
-        return _read(self.path / CHECKPOINTS, "batch") if not self.replaces else []
+        return [self._here(record) for record in _read(self.path / CHECKPOINTS, "batch")] if not self.replaces else []
+
+    def _here(self, record: dict[str, Any]) -> dict[str, Any]:
+        """A checkpoint with the paths of this folder, which may have been moved, or be a copy of another run's."""
+        weights, here = f"/{WEIGHTS}/local-", str(self.path.absolute())
+        before, found, inside = str(record.get("state_path")).rpartition(weights)
+        if not found or before == here or not Path(f"{here}{weights}{inside}").exists():
+            return record
+        old, new = (json.dumps(f"{folder}{weights}")[1:-1] for folder in (before, here))
+        moved: dict[str, Any] = json.loads(json.dumps(record).replace(old, new))
+        return moved
 
     def best_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
@@ -192,6 +204,17 @@ class RunFolder:
             )
         return behavior
 
+    def _check_inputs(self, config: Mapping[str, Any]) -> None:
+        """Raise `UsageError` if an option of the new run names something in the folder, which is to be deleted."""
+        folder = self.path.resolve()
+        for name, value in config.items():
+            for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
+                if name != "log_path" and _is_inside(text, folder):
+                    raise UsageError(
+                        f"{name}: {text} is in {self.path}, which behavior_if_log_dir_exists=delete deletes; "
+                        "choose another log_path, or move it"
+                    )
+
     def _has_run(self) -> bool:
         """Whether the folder's configuration is a training run's; other folders have a file of that name, too."""
         try:
@@ -244,6 +267,15 @@ def code_state() -> str:
         except (OSError, subprocess.SubprocessError):
             return found or "installed from a package, so there is no commit\n"
     return found
+
+
+def _is_inside(value: object, folder: Path) -> bool:
+    """Whether an option's value is the path of something in a folder, or of the folder."""
+    text = str(value or "").removeprefix("@").removeprefix("hints:")
+    try:
+        return bool(text) and expand_home(text).resolve(strict=True).is_relative_to(folder)
+    except (OSError, ValueError):  # it is no path, or nothing is there
+        return False
 
 
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:

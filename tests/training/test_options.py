@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -316,6 +317,10 @@ def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: 
     assert warning.startswith("temperature: tokens are sampled at 0.7, and their log-probabilities are of that")
     [warning] = plan_run({"kl_penalty_coef": "0.5"}, rl=True).warnings
     assert warning.startswith("kl_penalty_coef: has no effect without a teacher")
+    [warning] = plan_run({"teacher_model": "small"}, rl=True).warnings
+    assert warning == "teacher_model: has no effect with kl_penalty_coef=0; give that, too"
+    assert plan_run({"teacher_model": "none"}, rl=True).warnings == ()
+    assert plan_run({"teacher_model": "small", "kl_penalty_coef": "0.5"}, rl=True).warnings == ()
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")
     assert any("the service does not document" in one for one in plan_run({"temperature": "0.7"}).warnings)
 
@@ -448,6 +453,57 @@ def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool)
     assert line.endswith("of the new run")
     assert (elsewhere / "x").exists()
     assert path.is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("option", "form"),
+    [
+        ("load_checkpoint_path", "{}/checkpoints/x"),
+        ("episodes", ["/nowhere", "{}"]),
+        ("system_prompt", "@{}/prompt.md"),
+        ("teacher_context", "hints:{}/prompt.md"),
+        ("extra_held_out", {"other": "{}/prompt.md"}),
+    ],
+)
+def test_a_run_is_not_deleted_that_the_next_one_reads(tmp_path: Path, option: str, form: Any) -> None:
+    begun = TrainOptions.build({}).model_dump(mode="json")
+    folder = RunFolder(tmp_path / "run")
+    folder.open(begun, "resume")
+    folder.close()
+    (folder.path / "checkpoints/x").mkdir(parents=True)
+    (folder.path / "prompt.md").touch()
+    value = json.loads(json.dumps(form).replace("{}", str(folder.path)))
+    with pytest.raises(UsageError, match=rf"^{option}: .*{folder.path}.* is in .*delete deletes"):
+        folder.open(begun | {option: value}, "delete")
+    value = json.loads(json.dumps(form).replace("{}", str(tmp_path)))
+    folder.open(begun | {option: value}, "delete")
+    folder.close()
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_run_that_was_moved_or_copied_has_its_weights_with_it(tmp_path: Path, copied: bool) -> None:
+    """A copy that used the weights of the other run would delete those that it needs no more."""
+    old, new = RunFolder(tmp_path / "old"), RunFolder(tmp_path / "ne\u00fc")
+    paths = [old.path / "checkpoints/local-0" / name for name in ("weights/000001", "sampler_weights/behind-000001")]
+    for path in paths:
+        path.mkdir(parents=True)
+    state, behind = map(str, paths)
+    pending = {"problems": [], "version": 1, "weights": behind}
+    loop = {"pending": [pending], "rolling": [[behind], [state, "tinker://x"]]}
+    old.add_checkpoint({"batch": 1, "state_path": state, "loop": loop}, [{"step": 0}])
+    [before] = old.checkpoints()
+    assert before["loop"] == loop
+    (shutil.copytree if copied else shutil.move)(old.path, new.path)
+    found = new.repair()
+    assert json.dumps(found) == json.dumps(before).replace(f"{old.path}/", json.dumps(f"{new.path}/")[1:-1])
+    assert found == new.checkpoints()[0] != before
+
+
+@pytest.mark.parametrize("option", ["local_device", "local_dtype"])
+def test_a_wrong_device_or_type_is_told_by_the_options_name(option: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(UsageError, match=rf"^{option}\b.*nonsense"):
+        launch.train({"log_path": str(tmp_path / "run"), option: "nonsense"}, recipes=[SMALL])
 
 
 @pytest.mark.docker

@@ -8,10 +8,11 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
-from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.errors import UsageError
@@ -19,7 +20,10 @@ from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.training.options import SftOptions
+from rtl_agent_gym.sandboxes.container import DockerSandboxes
+from rtl_agent_gym.sandboxes.namespaces import NamespaceSandboxes
+from rtl_agent_gym.training.launch import launch
+from rtl_agent_gym.training.options import SftOptions, TrainOptions
 from rtl_agent_gym.training.plan import load_data, plan_sft
 from rtl_agent_gym.training.run_folder import METRICS, RunFolder
 from rtl_agent_gym.training.sft.data import (
@@ -360,6 +364,41 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
     with pytest.raises(UsageError, match=r"^episodes_digest: "):
         folder.open(plan_sft(given).record(), "resume")
     folder.close()
+
+
+def earlier_run(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    folder.open(TrainOptions.build({}).model_dump(mode="json"), "resume")
+    folder.close()
+    folder.add_checkpoint({"batch": 7, "state_path": "x"}, [{"step": 6}])
+    return folder
+
+
+def test_episodes_longer_than_the_students_context_cost_no_earlier_run(
+    tmp_path: Path, home: Path, qwen: Renderer
+) -> None:
+    recorded(tmp_path / "e", qwen)
+    folder = earlier_run(tmp_path / "run")
+    given = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
+    given |= {"episodes": str(tmp_path / "e"), "log_path": str(folder.path), "behavior_if_log_dir_exists": "delete"}
+    with pytest.raises(UsageError, match=r"^max_trajectory_tokens: an episode has \d+ tokens, and .* context is 64; "):
+        launch(plan_sft(given))
+    assert [record["batch"] for record in folder.checkpoints()] == [7]
+
+
+def test_evaluations_without_a_sandbox_cost_no_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (DockerSandboxes, NamespaceSandboxes):
+        monkeypatch.setattr(kind, "budget", AsyncMock(side_effect=UsageError("no sandbox here")))
+    call = {"function": {"name": "execute_bash", "arguments": json.dumps({"command": "ls"})}}
+    messages = [{"role": "user", "content": "Count."}, {"role": "assistant", "tool_calls": [call]}]
+    messages += [{"role": "tool", "content": "a"}, {"role": "assistant", "content": "Done."}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": messages, "tools": []}) + "\n")
+    folder = earlier_run(tmp_path / "run")
+    given = {"engine": "local", "episodes": str(tmp_path / "rows.jsonl"), "held_out": "family:registers?count=1"}
+    given |= {"log_path": str(folder.path), "behavior_if_log_dir_exists": "delete"}
+    with pytest.raises(UsageError, match="no sandbox here"):
+        launch(plan_sft(given, recipes=[SMALL]))
+    assert [record["batch"] for record in folder.checkpoints()] == [7]
 
 
 def test_no_held_out_problem_is_trained_on(tmp_path: Path) -> None:

@@ -17,12 +17,10 @@ import tinker
 import torch
 
 from ...engines.protocol import Sampler
-from ...errors import UsageError
 from ..checkpointer import Checkpointer
 from ..evaluator import Evaluator
 from ..options import SftOptions
 from ..progress import Progress
-from ..rollouts import token_limit
 from .data import EncodedEpisode, SupervisedData
 
 logger = logging.getLogger(__name__)
@@ -42,23 +40,12 @@ class SupervisedLoop:
     on_metrics: Callable[[dict[str, Any], int], None] | None = None
 
     async def run(self) -> None:
-        """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint.
-
-        Raises:
-            UsageError: An episode is longer than the student's context.
-        """
+        """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint."""
         first, before = self.checkpointer.steps, dict[str, float]()
         if first == 0:
             self.progress.print(self.data.summary())
             logger.info("%s", self.data.summary())
-            sampler = await self.checkpointer.sampler(None)
-            limit = token_limit(sampler, self.options)
-            if self.data.longest > limit:
-                raise UsageError(
-                    f"max_trajectory_tokens: an episode has {self.data.longest} tokens, and the student's context is "
-                    f"{limit}; max_trajectory_tokens={limit} leaves such episodes out"
-                )
-            before = await self._evaluate(sampler, 0, "_before")
+            before = await self._evaluate(await self.checkpointer.sampler(None), 0, "_before")
         for step in range(first, self.options.num_steps):
             await self._step(step, before)
             before = {}
