@@ -13,6 +13,7 @@ training. The files are graded with hidden tests, which are in no row.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +80,8 @@ class RTLVerifyResponse(BaseVerifyResponse):
 @dataclass
 class _Running:
     session: ToolSession
-    used: float
+    used: float = math.inf
+    """When its last call ended; never while one is answered, which may wait for memory or a processor."""
     fault: SandboxError | None = None
 
 
@@ -109,13 +111,15 @@ class RTLResourcesServer(SimpleResourcesServer):
         session = ToolSession(problem, self._rules, reward=self.config.reward, cache=cache)
         name = request.session[SESSION_ID_KEY]
         before = self._running.pop(name, None)
-        self._running[name] = running = _Running(session, time.monotonic())
+        self._running[name] = running = _Running(session)
         if before is not None:
             await before.session.close()
         try:
             await session.start()
         except SandboxError as fault:
             running.fault = fault
+        finally:
+            running.used = time.monotonic()
         return BaseSeedSessionResponse()
 
     async def execute_bash(self, request: Request) -> PlainTextResponse:
@@ -127,11 +131,14 @@ class RTLResourcesServer(SimpleResourcesServer):
         if running.session.over:
             return PlainTextResponse(OVER)
         call = ToolCall(TOOL_NAME, (await request.body()).decode("utf-8", "replace"))
+        running.used = math.inf
         try:
             turn = await running.session.act([call])
         except SandboxError as fault:
             running.fault = fault
             return PlainTextResponse(FAULT)
+        finally:
+            running.used = time.monotonic()
         return PlainTextResponse(turn.replies()[0])
 
     async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
@@ -140,6 +147,7 @@ class RTLResourcesServer(SimpleResourcesServer):
         last = body.response.output[-1] if body.response.output else None
         answered = getattr(last, "type", None) == "message"
         given = body.model_dump()
+        running.used = math.inf
         try:
             if running.fault is not None:
                 raise running.fault

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, patch
 
 import httpx
 import uvicorn
@@ -17,7 +17,7 @@ from nemo_gym.server_utils import ServerClient
 
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
-from rtl_agent_gym.integrations.session import FAULT
+from rtl_agent_gym.integrations.session import FAULT, ToolSession
 from rtl_agent_gym.renderers import ToolCall
 from tests.integrations.conformance import RULES, Played, Script, gray, in_short, solution
 from tests.sandboxes.providers import kill
@@ -100,3 +100,30 @@ def forgotten() -> dict[str, Any]:
             return {"status": refused.status_code, "said": refused.json()["detail"], "reward": answer["reward"]}
 
     return asyncio.run(served())
+
+
+def waiting() -> int:
+    """The number of episodes when a second one begins while the first waits for its sandbox."""
+    start, room = ToolSession.start, asyncio.Event()
+
+    async def late(session: ToolSession) -> Any:
+        await room.wait()
+        return await start(session)
+
+    async def served() -> int:
+        async with serving({}, idle_seconds=0.01) as (server, url):
+            (row,) = rows(ids=[gray().id])
+            clients = [httpx.AsyncClient(base_url=url, timeout=None) for _ in range(2)]
+            begun = []
+            for client in clients:
+                begun.append(asyncio.ensure_future(client.post("/seed_session", json=row)))
+                await asyncio.sleep(0.5)
+            room.set()
+            await asyncio.gather(*begun)
+            sessions = [running.session for running in server._running.values()]
+            await asyncio.gather(*(session.close() for session in sessions))
+            await asyncio.gather(*(client.aclose() for client in clients))
+            return len(sessions)
+
+    with patch.object(ToolSession, "start", late):
+        return asyncio.run(served())

@@ -24,3 +24,7 @@ async def test_an_episode_that_nobody_ends_is_ended_when_another_begins() -> Non
     told = await call("nemo_gym", "forgotten")
     assert (told["status"], told["reward"]) == (400, 1.4)
     assert "call /seed_session first" in told["said"]
+
+
+async def test_an_episode_is_not_idle_while_it_waits_for_its_sandbox() -> None:
+    assert await call("nemo_gym", "waiting") == 2
