@@ -136,7 +136,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
     )
     logging.getLogger("uvicorn.error").addFilter(is_worth_logging)
     server, loop = _Server(options), asyncio.get_running_loop()
-    lease = acquire()  # scorers stay ready between episodes
+    lease = acquire(sandbox=config.episode.sandbox.kind)  # scorers stay ready between episodes
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, server.handle_exit, number, None)
