@@ -25,7 +25,6 @@ from ..episodes import recording
 from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
 from ..files import replace_file
 from ..policies.protocol import Priced
-from ..problems import DIFFICULTIES
 from ..problems.model import COMPARED
 from .config import EvaluationRecord
 from .outcome import EpisodeResult
@@ -287,7 +286,7 @@ def raw_result(results: Sequence[EpisodeResult]) -> dict[str, Any]:
 
 def report(raw: Mapping[str, Any], config: EvaluationRecord, *, timestamp: str) -> dict[str, Any]:
     """The content of ``report.json``, from that of ``raw_result.json``."""
-    counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: {level: [0, 0] for level in DIFFICULTIES})
+    counted: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     logs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     details: dict[str, list[dict[str, Any]]] = {"failing_tests": [], "passing_tests": []}
     for problem_id, entry in raw.items():

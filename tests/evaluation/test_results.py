@@ -281,6 +281,11 @@ def test_the_official_raw_result() -> None:
     assert raw["a"]["errors"] == 0
 
 
+def test_a_damaged_difficulty_is_in_no_official_count() -> None:
+    content = report(raw_result([result("a"), result("b", difficulty="odd")]), CONFIG, timestamp="")
+    assert [content["cid003"][level]["Total Tests"] for level in ("hard", "medium", "easy")] == [0, 0, 1]
+
+
 def test_the_official_report() -> None:
     raw = raw_result([result("a"), result("b", passed=False), result("c", difficulty="hard", category=16)])
     content = report(raw, CONFIG, timestamp="2026-01-01 00:00:00")
