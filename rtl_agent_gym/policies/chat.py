@@ -7,6 +7,7 @@ message with the call's id: no dialect is written or read. `chat_answers` reads 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import logging
@@ -79,11 +80,12 @@ def _litellm() -> Any:
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True
-    litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # a model may repeat itself, which is no fault of its service
+    # A model may repeat itself, which is no fault of its service.
+    litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # type: ignore[attr-defined]
     # litellm would report a turn that Anthropic cut off at the end of the context as complete.
     core_helpers._FINISH_REASON_MAP.setdefault("model_context_window_exceeded", "length")
     # It would rewrite calls of a tool of its own knowledge, and fail at a long number in any.
-    conversion.handle_invalid_parallel_tool_calls = lambda calls: calls
+    conversion.handle_invalid_parallel_tool_calls = lambda tool_calls: tool_calls
     return litellm
 
 
@@ -117,7 +119,11 @@ def _prices(library: Any, model: str, options: ModelOptions) -> Priced | None:
     name, provider, *_ = library.get_llm_provider(model)
     for key in (model, name, f"{provider}/{name}"):
         if {"input_cost_per_token", "output_cost_per_token"} <= library.model_cost.get(key, {}).keys():
-            return ListedPrices(library, name, provider)
+            for known in (name, key):  # the list has some models by longer names than their providers
+                prices = ListedPrices(library, known, provider)
+                with contextlib.suppress(Exception):
+                    prices.cost(Usage(1, 1))
+                    return prices
     return None
 
 

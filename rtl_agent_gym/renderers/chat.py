@@ -186,7 +186,7 @@ class ChatDialect:
                     }
                     for call in message["tool_calls"]
                 ]
-            if "tool_call_id" in message:
+            if message["role"] == "tool":
                 one |= {"tool_call_id": message["tool_call_id"], "name": names.get(message["tool_call_id"], "tool")}
             found.append(self._protected(one))
         return found

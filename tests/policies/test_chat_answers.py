@@ -237,6 +237,12 @@ def test_prices_of_litellms_list() -> None:
     assert wanted > 0
 
 
+def test_a_model_that_the_list_has_by_a_longer_name_has_a_price() -> None:
+    policy = ChatPolicy("vertex_ai/qwen/qwen3-coder-480b-a35b-instruct-maas", ModelOptions(api_key="k"))
+    assert policy.prices is not None
+    assert policy.prices.cost(Usage(1000, 50)) > 0
+
+
 @pytest.mark.parametrize(
     ("model", "options"),
     [

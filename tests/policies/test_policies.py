@@ -95,8 +95,7 @@ async def test_turns_of_a_transcript_that_were_cut_off_stay_so(tmp_path: Path) -
     writer.write(Header(problem_id="p", problem_digest="d", renderer="qwen3"))
     writer.write(TurnRecord(turn=1, completion="First I will", cut_off=True, action="malformed"))
     writer.close()
-    played = await make_policy(f"scripted {writer.path}").player(PROBLEM, get_renderer("qwen3")).act([])
-    assert played is not None
+    played = await ScriptedPolicy(writer.path).player(PROBLEM, get_renderer("qwen3")).act([])
     assert read_completion(played, get_renderer("qwen3")).kind == "malformed"  # and not the end of the episode
 
 

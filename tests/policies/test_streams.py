@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Sequence
@@ -358,3 +359,11 @@ async def test_after_a_later_request_that_failed_more_is_another_stream() -> Non
     await episode.answer([*messages, answer.message, {"role": "user", "content": "Really?"}], [BASH])
     assert episode.numbers() == {"tokens/streams": 2.0, "tokens/breaks": 1.0, "tokens/breaks/answer": 1.0}
     assert_exact(episode, sampler)
+
+
+@pytest.mark.parametrize("odd", [{"tool_call_id": ["x"]}, {"reasoning_content": ["x"]}, {"name": {}}], ids=str)
+async def test_odd_fields_of_messages_are_ignored_or_refused(odd: dict[str, Any]) -> None:
+    for role in ("user", "assistant"):
+        episode, _ = streams("qwen3", ["Done.<|im_end|>"])
+        with contextlib.suppress(UsageError):
+            await episode.answer([SYSTEM, {"role": role, "content": "x", **odd}, TASK], [BASH])
