@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import random
 from collections.abc import Sequence
@@ -362,8 +361,8 @@ async def test_after_a_later_request_that_failed_more_is_another_stream() -> Non
 
 
 @pytest.mark.parametrize("odd", [{"tool_call_id": ["x"]}, {"reasoning_content": ["x"]}, {"name": {}}], ids=str)
-async def test_odd_fields_of_messages_are_ignored_or_refused(odd: dict[str, Any]) -> None:
-    for role in ("user", "assistant"):
-        episode, _ = streams("qwen3", ["Done.<|im_end|>"])
-        with contextlib.suppress(UsageError):
-            await episode.answer([SYSTEM, {"role": role, "content": "x", **odd}, TASK], [BASH])
+async def test_odd_fields_of_a_later_message_are_ignored(odd: dict[str, Any]) -> None:
+    episode, _ = streams("qwen3", ["Done.<|im_end|>", "Yes.<|im_end|>"])
+    answer = await episode.answer([SYSTEM, TASK], [BASH])
+    await episode.answer([SYSTEM, TASK, answer.message, {"role": "user", "content": "x", **odd}], [BASH])
+    assert episode.numbers()["tokens/breaks"] == 0
