@@ -137,7 +137,8 @@ def _checkpoint(source: str) -> str:
 
     if (Path(source) / CHECKPOINTS).is_file():
         records = RunFolder(source).checkpoints()
-        kept = [record for record in records if record.get("sampler_path")] or records
+        # Weights of rolling checkpoints are deleted as the run goes on.
+        kept = [record for record in records if record.get("sampler_path") and not record.get("rolling")] or records
         if not kept:
             raise UsageError(f"{source}: the run has no checkpoint yet")
         source = str(kept[-1].get("sampler_path") or kept[-1]["state_path"])

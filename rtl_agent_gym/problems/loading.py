@@ -51,9 +51,9 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
     if name == BUNDLED:
         return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = expand_home(name)
-    if path.is_dir():
+    if os.path.isdir(path):  # unlike `Path.is_dir`, False for names that are too long, too
         return _in_folder(path)
-    if path.exists():
+    if os.path.exists(path):
         return [(path, str(path))]
     if _looks_like_path(name) or not isinstance(source, str):
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
@@ -73,7 +73,7 @@ def _looks_like_path(name: str) -> bool:
 
 
 def _sibling(path: Path) -> str:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         return ""
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
     return f"; {near_matches(path.name, names)}" if names else ""

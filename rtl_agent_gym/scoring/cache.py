@@ -18,6 +18,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ..files import cache_folder, replace_file
+from ..problems.paths import expand_home
 from .grading import Grading
 
 
@@ -51,7 +52,7 @@ class ScoreCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, largest: int = LARGEST) -> None:
-        self.folder = Path(folder) if folder is not None else default_cache_dir()
+        self.folder = default_cache_dir() if folder is None else expand_home(folder)
         self._largest, self._puts = largest, 0
 
     @staticmethod

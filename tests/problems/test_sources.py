@@ -237,6 +237,8 @@ def test_a_file_that_is_not_there_names_its_neighbours(write_rows: Write, agenti
         load_problems(path.with_name("row.jsonl"))
     with pytest.raises(UsageError, match="there is no file or folder"):
         load_problems("no/such.jsonl")
+    with pytest.raises(UsageError, match="there is no file or folder"):
+        load_problems(f"./{'long' * 100}.jsonl")
 
 
 def test_a_folder_without_problem_files(tmp_path: Path) -> None:

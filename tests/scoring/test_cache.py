@@ -28,6 +28,7 @@ def test_what_was_put_is_got(tmp_path: Path) -> None:
     cache.put(key, GRADING)
     assert cache.get(key) == GRADING
     assert ScoreCache(tmp_path / "deep" / "er").get(key) == GRADING
+    assert ScoreCache("~/scores").folder == Path.home() / "scores"
 
 
 def test_what_is_held_reaches_the_disk_only_when_it_is_vouched_for(tmp_path: Path) -> None:
