@@ -265,7 +265,7 @@ ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
         (["replay", "folder"], 2, "not a regular file"),
         (["run", "--policy", "scripted binary.jsonl", "--problem", ARBITER], 2, "not a transcript"),
         (["eval", "--policy", "golden", "--out", "unreadable"], 2, "unreadable"),
-        (["problems", "list", "--problems", LONG], 2, "File name too long"),
+        (["problems", "list", "--problems", LONG], 2, "unknown source of problems"),
         (["problems", "show", ARBITER, "--problems", "binary.jsonl"], 2, "binary.jsonl:1: not JSON"),
         (["problems", "show", ARBITER, "--problems", "cut.jsonl.gz"], 2, "cut.jsonl.gz"),
         (["problems", "validate", "--problems", "binary.jsonl"], 2, "binary.jsonl:1: not JSON"),
