@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.demo import smollm
 from rtl_agent_gym.demo.jobs import RECIPES
-from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, fast_bfloat16, make_smollm
+from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, fast_bfloat16, make_smollm, note_of_reset
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import Row
@@ -200,6 +201,24 @@ def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
     for asked, answered in zip(row["messages"][1:-1:2], row["messages"][2:-1:2], strict=True):
         (made,) = asked["tool_calls"]
         yield json.loads(made["function"]["arguments"])["command"], answered["content"]
+
+
+@pytest.mark.parametrize("family", ["registers", "arbiters", "timers"])
+def test_the_comment_before_a_design_is_what_the_specification_says(family: str) -> None:
+    source, kinds = f"family:{family}?count=16", set()
+    for row, problem in zip(demonstrations(source), load_problems(source), strict=True):
+        (comment,) = re.findall(
+            r"^// The reset is (\w+) and active (\w+)\.$", list(commands_and_outputs(row))[1][0], re.M
+        )
+        kinds.add(comment)
+        assert ("asynchronous" in problem.context["docs/specification.md"]) == (comment[0] == "asynchronous")
+        (reset,) = re.findall(r"if \(!?(\w+)\)", "".join((problem.golden or {}).values()))[:1]
+        line = next(
+            text for text in re.split(r"[.\n] ?", problem.context["docs/specification.md"]) if f"`{reset}`" in text
+        )
+        assert bool(re.search("active low|is 0", line)) == (comment[1] == "low"), line
+    assert len(kinds) == 4
+    assert note_of_reset("module a(input x, output y);\n    assign y = x;\nendmodule\n") == ""
 
 
 @pytest.mark.docker

@@ -62,7 +62,7 @@ INPUT = re.compile(
 WRITTEN = re.compile(rb'"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"')
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
-"""Tasks whose nodes `check_tree` always finds, with the names of their files."""
+"""Tasks that `check_tree` judges by the file name that the compiler resolved, or refuses where there is none."""
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 READ_MODES = (b"r", b"rb")
 
@@ -346,8 +346,8 @@ def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
         return False, None
     open_ = re.compile(r"\s*\(").match(text, at)
     first = ARGUMENT.match(text, open_.end()) if open_ else None
-    if name in RESOLVED and (first is None or "\\" in first[1]):
-        return False, None  # such as a parameter: the elaborated design has the name, or its argument is computed
     if first is None or "\\" in first[1]:
+        if name in RESOLVED:  # such as a parameter
+            return False, None
         return False, f"{name} opens a file whose name is no plain literal text; that cannot be watched"
     return file_fault(name, first[1], reads=name in READS or (name == "$fopen" and bool(MODE.match(text, first.end()))))
