@@ -61,12 +61,13 @@ _CONTROL = 3
 
 
 def fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor itself computes in bfloat16.
+    """Whether the processor multiplies matrices in bfloat16 faster than in float32.
 
-    Others emulate it: with AVX2 alone, that takes many times as long as float32.
+    With AVX2 alone it emulates them, which takes many times as long. With ``avx512_bf16`` and without AMX, torch takes
+    1.3 to 1.8 times as long as in float32 for the matrices of this model.
     """
     try:
-        return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(cpuinfo.read_text().split())
+        return not {"amx_bf16", "bf16"}.isdisjoint(cpuinfo.read_text().split())
     except OSError:
         return False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb, hypot, sqrt
 from statistics import NormalDist
 
@@ -121,7 +122,7 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     if single or all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
         low, high = wilson(value * len(verdicts), len(verdicts))
         return Estimate(value, low, high, len(verdicts))
-    means = _resampled(verdicts, k, np.random.default_rng(seed))
+    means = _resampled(verdicts, k, seed)
     low, high = _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
     return Estimate(value, min(low, value), max(high, value), len(verdicts))
 
@@ -133,16 +134,26 @@ def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resampled(verdicts: Sequence[tuple[int, int]], k: int, draw: np.random.Generator) -> NDArray[np.float64]:
+def _resampled(verdicts: Sequence[tuple[int, int]], k: int, seed: int) -> NDArray[np.float64]:
     """`RESAMPLES` means of pass@k, each over newly drawn problems and episodes."""
-    passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
+    total, passed = _draws(tuple(verdicts), seed)
     table = np.zeros((int(total.max()) + 1, int(total.max()) + 1))  # pass@k by total and passed
-    for number in set(total.tolist()):
+    for number in np.unique(total).tolist():
         table[number, : number + 1] = [pass_at_k(number, count, k) for count in range(number + 1)]
-    problems = draw.integers(0, len(verdicts), size=(RESAMPLES, len(verdicts)))
-    episodes = draw.binomial(total[problems], (passed / total)[problems])
-    means: NDArray[np.float64] = table[total[problems], episodes].mean(axis=1)
+    means: NDArray[np.float64] = table[total, passed].mean(axis=1)
     return means
+
+
+@lru_cache(maxsize=1)
+def _draws(verdicts: tuple[tuple[int, int], ...], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The episodes of drawn problems, and how many of as many drawn episodes passed: a row for each of `RESAMPLES`.
+
+    They are the same for each k, and take longer to draw than all else.
+    """
+    draw = np.random.default_rng(seed)
+    passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
+    problems = draw.integers(0, len(verdicts), size=(RESAMPLES, len(verdicts)))
+    return total[problems], draw.binomial(total[problems], (passed / total)[problems])
 
 
 def compare(
