@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import random
 import signal
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
@@ -99,6 +100,23 @@ def _has_image() -> bool:
         return False
 
 
+def mark_samples(items: list[pytest.Item]) -> None:
+    """Mark as slow what `sampled` leaves out: of each function's cases, all but as many as it says.
+
+    Which they are depends on the function's name alone. Cases that are slow by themselves do not count.
+    """
+    functions: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            functions.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for name, cases in functions.items():
+        mark = cases[0].get_closest_marker("sampled")
+        assert mark is not None
+        random.Random(name).shuffle(cases)
+        for case in cases[mark.args[0] :]:
+            case.add_marker("slow")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, and mark the property tests, so that they can be asked for.
 
@@ -106,6 +124,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     names each that passed only then: that is a race to be mended, and the nightly run fails.
     """
     items.sort(key=_place)
+    mark_samples(items)
     without_docker = kind() == "namespaces" and not _has_image()
     for item in items:
         if without_docker and _is_about_docker(item):

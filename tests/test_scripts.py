@@ -11,8 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from tests.conftest import mark_samples
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = [
@@ -31,6 +34,37 @@ def run(checkout: Path, *command: str, **environment: str) -> subprocess.Complet
     return subprocess.run(
         command, cwd=checkout, env=os.environ | environment, capture_output=True, text=True, timeout=1200
     )
+
+
+class Case:
+    """A collected case of a test, as far as its marks are concerned."""
+
+    def __init__(self, nodeid: str, **marks: int) -> None:
+        self.nodeid = nodeid
+        self.marks = dict(marks)
+
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return SimpleNamespace(args=(self.marks[name],)) if name in self.marks else None
+
+    def add_marker(self, name: str) -> None:
+        self.marks[name] = 0
+
+
+@pytest.mark.parametrize("count", [1, 3, 12])
+def test_a_sample_of_cases_is_always_the_same_and_the_others_are_slow(count: int) -> None:
+    def quick(cases: list[Case]) -> list[str]:
+        mark_samples(cases)  # type: ignore[arg-type]
+        return [case.nodeid for case in cases if "slow" not in case.marks]
+
+    def cases(sampled: str) -> list[Case]:
+        others = [Case("a.py::other[0]"), Case("a.py::other[1]", slow=0), Case(f"{sampled}[early]", sampled=3, slow=0)]
+        return [*others, *(Case(f"{sampled}[{number}]", sampled=3) for number in range(count))]
+
+    first, again, others = (quick(cases(name)) for name in ("a.py::many", "a.py::many", "a.py::more"))
+    assert first == again
+    assert first[0] == "a.py::other[0]"
+    assert len(first) == len(others) == 1 + min(count, 3)
+    assert ({name[-2:] for name in first} != {name[-2:] for name in others}) == (count == 12)
 
 
 @pytest.fixture

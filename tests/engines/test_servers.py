@@ -168,6 +168,7 @@ def guarded(service: TokenService) -> GuardedSampler:
     return GuardedSampler(server, Requests(), server.context)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("fault", [status(503), status(500), status(429), killed, text("<html>Bad Gateway</html>")])
 async def test_what_may_pass_is_tried_again(service: TokenService, fault: Fault) -> None:
@@ -281,6 +282,7 @@ def stopped_for_a_fault(body: dict[str, Any]) -> None:
         body["meta_info"]["finish_reason"] = {"type": "stop", "matched": "NaN happened"}
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("change", "match"),

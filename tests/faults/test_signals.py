@@ -106,6 +106,7 @@ DEADLY = (signal.SIGKILL, signal.SIGTERM)
 # Sent by the host.
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
@@ -119,6 +120,7 @@ async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
         assert (await scorer.score(waiting(), {TARGET: GOLDEN})).cached
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_one_that_is_killed_each_time_has_no_score(
@@ -133,6 +135,7 @@ async def test_one_that_is_killed_each_time_has_no_score(
     assert not list(tmp_path.rglob("*.json"))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU])
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_so_is_any_other_signal_of_the_hosts(
@@ -143,6 +146,7 @@ async def test_so_is_any_other_signal_of_the_hosts(
     assert f"got {signal.Signals(number).name} from outside" in why
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("program", ["ivlpp", "ivl", "iverilog"])
 async def test_a_killed_compiler(
@@ -292,6 +296,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", LIMITS)
 async def test_an_endless_design_that_meets_a_limit_of_its_harness(
     provider: DockerSandboxes, tmp_path: Path, name: str

@@ -89,6 +89,7 @@ BUSY += [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", BUSY, ids=lambda fault: str(fault.get("status", "drop")))
 async def test_what_may_pass_is_tried_again_and_said(
     policies: MakePolicy, fault: dict[str, Any], caplog: pytest.LogCaptureFixture

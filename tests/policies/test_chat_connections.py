@@ -62,6 +62,7 @@ async def imported(policies: MakePolicy) -> None:
 _ready: list[bool] = []
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_broken_answer_is_asked_for_again(policies: MakePolicy, name: str) -> None:
     stream, steps = BROKEN[name]
@@ -71,6 +72,7 @@ async def test_a_broken_answer_is_asked_for_again(policies: MakePolicy, name: st
         assert len(server.arrived) == 2
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", BROKEN)
 async def test_one_that_stays_broken_is_a_fault_and_no_answer(policies: MakePolicy, name: str) -> None:
     stream, steps = BROKEN[name]

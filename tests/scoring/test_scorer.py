@@ -50,6 +50,7 @@ async def test_two_runs_say_the_same(scorer: Scorer, adder: Problem) -> None:
         assert first.same_as(second)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("text", "said", "parts"),
     [
@@ -262,6 +263,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("source", WAYS.values(), ids=WAYS)
 async def test_simulations_and_their_results_in_any_order(scorer: Scorer, source: str) -> None:
     false = "import cocotb\n@cocotb.test()\nasync def test_false(dut): assert False\n"

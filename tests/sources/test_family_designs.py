@@ -42,6 +42,7 @@ async def grade_many(
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [2, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_references_pass_and_habits_fail(family: str, count: int, provider: DockerSandboxes) -> None:

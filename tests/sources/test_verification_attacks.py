@@ -88,6 +88,7 @@ async def test_without_the_times_a_checker_counts_changes(provider: DockerSandbo
 CONTROLLED = [attack for attack in ATTACKS if attack.control]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "attack",
     [pytest.param(one, id=one.name, marks=[SLOW] * (one.name not in QUICK)) for one in CONTROLLED],

@@ -64,6 +64,7 @@ def test_there_is_one_for_each_recipe() -> None:
     assert RUNS.keys() == recipes | PAIRS.keys()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_recipe_makes_a_plan(name: str, prices: Path) -> None:
     plan = made(name, prices)

@@ -57,6 +57,7 @@ def lines(text: str) -> list[str]:
     return [line for line in said if not PREVIEW.match(line)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("answers", "code", "says"),
     [

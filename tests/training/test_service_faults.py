@@ -68,6 +68,7 @@ async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path
     assert [row["rollouts/faults"] for row in ran.folder.metrics()] == [0, 0, 0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("method", "carried_out"),
     [
