@@ -107,7 +107,8 @@ def machine_fault(report: Report) -> str:
         )
     # A host kills what has most of its memory, so a design could bring that about.
     if (sent := sent_from_outside(report)) and not _hog(memory):
-        name = signal.Signals(sent[0]["number"]).name if sent[0]["number"] < signal.SIGRTMIN else "a signal"
+        known = {int(number): number.name for number in signal.Signals if number < signal.SIGRTMIN}
+        name = known.get(sent[0]["number"], "a signal")
         return (
             f"{sent[0]['program']!r} got {name} from outside of its container, as an operator or a program that frees "
             "memory sends it"

@@ -80,7 +80,8 @@ class ScoreCache:
             replace_file(path, grading.model_dump_json(), mode=0o600)
         self._puts += 1
         if self._puts % PUTS == 1:
-            threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()
+            with contextlib.suppress(RuntimeError):  # there are too many threads
+                threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()
 
     def evict(self) -> int:
         """Delete the gradings that were not read for longest, if all take more than allowed. Returns their number."""

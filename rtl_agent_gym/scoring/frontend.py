@@ -178,7 +178,10 @@ class Frontend:
         child: asyncio.subprocess.Process | None = None
         try:
             async with asyncio.timeout(self._patience + _GRACE):
-                child = self._idle.pop() if self._idle else await self._start()
+                while self._idle and child is None:  # those that were killed meanwhile are not asked
+                    idle = self._idle.pop()
+                    child = idle if idle.returncode is None else None
+                child = child or await self._start()
                 assert child.stdin is not None
                 assert child.stdout is not None
                 child.stdin.write(request)
@@ -199,16 +202,18 @@ class Frontend:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
             limits = (str(self._processor), str(self._patience))
+            command = (sys.executable, "-I", str(_WORKER), *limits)
             return await asyncio.create_subprocess_exec(
-                sys.executable, "-I", str(_WORKER), *limits, stdin=pipe, stdout=pipe, stderr=null, limit=_LINE
+                *command, stdin=pipe, stdout=pipe, stderr=null, limit=_LINE, start_new_session=True
             )
         except OSError as error:
             raise HarnessError(f"cannot start the SystemVerilog front end: {error}") from error
 
 
 async def _end(child: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        child.kill()
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # with the fork that reads for it
     await child.wait()
     if child.stdin is not None:
         child.stdin.close()

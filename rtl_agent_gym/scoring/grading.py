@@ -33,7 +33,7 @@ class Grading(Measured):
         """The score under some weights, including what was left out of the submission."""
         done, total = share(self.tests)
         stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
-        reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
+        reason = printable("; ".join(part for part in (self.reason, submission.omissions) if part))
         earned = 0.0 if self.violations else self.credit
         coverage = 0.0 if self.violations else float(self.measures.get("coverage", 0.0))
         return Score(

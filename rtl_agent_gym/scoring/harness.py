@@ -37,6 +37,7 @@ _PATIENCE = 20.0
 HIDDEN = ("/src", f"{WORK_DIR}/src")
 """Folders of a harness's hidden files. In heavy rows the second is part of the repository."""
 _LINT_SECONDS = 30
+_LINT_MEMORY = 768 << 20
 _HASH_SEED = "0"
 
 
@@ -239,6 +240,7 @@ def _lint_command(services: Sequence[Service], submission: SubmittedFiles) -> li
     # Without the Perl wrapper, which takes longer to start than the lint itself.
     tool = ["env", "VERILATOR_ROOT=/usr/share/verilator", "/usr/bin/verilator_bin", "--lint-only", "--timing"]
     tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
-    limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10"]
+    # It takes no memory from the tests, whose container it shares.
+    limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10", "prlimit", f"--as={_LINT_MEMORY}"]
     folders = sorted({f"{WORK_DIR}/{path.rpartition('/')[0]}" for path in submission.tree if is_hdl(path)})
     return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *(f"-I{folder}" for folder in folders), *sources]

@@ -109,7 +109,13 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
         found = await _once(judge, question, reference, answer)
         if found is not None:
             return found
-    controls = await asyncio.gather(*(_once(judge, question, reference, reference) for _ in range(TRIES)))
+    asked = [asyncio.ensure_future(_once(judge, question, reference, reference)) for _ in range(TRIES)]
+    try:
+        controls = await asyncio.gather(*asked)
+    finally:  # after an error, nobody wants the other answers
+        for request in asked:
+            request.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
     if all(control is not None for control in controls):
         reason = f"the judge gave no rating for this answer in {TRIES} tries, but rates the reference"
         return Rating(0.0, reason, given=False)

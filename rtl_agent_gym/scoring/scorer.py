@@ -282,7 +282,7 @@ class Scorer:
             await self._images.image(problem, service, sandboxes) for service in services if service.image is None
         }
         for image in images:
-            await sandboxes.prepare(scoring_sandbox(image))
+            await sandboxes.prepare(scoring_sandbox(image, checkout=bool(problem.checkout)))
 
 
 def score_files(

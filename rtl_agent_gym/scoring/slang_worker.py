@@ -17,6 +17,8 @@ Arguments: the seconds of processor time that a fork may use, and the seconds th
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 import os
 import posixpath
@@ -74,13 +76,19 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
 def detours(files: dict[str, str], folders: list[str]) -> dict[str, str]:
     """Other names by which files are included, such as ``rtl/../verif/a.svh``: slang compares names as texts."""
     found: dict[str, str] = {}
-    for path, text in files.items():
-        for name in INCLUDED.findall(text):
-            for folder in (posixpath.dirname(path), *folders):
-                place = posixpath.join(folder, name)
-                plain = posixpath.normpath(place)
-                if place != plain and plain in files and len(found) < MOST_DETOURS:
-                    found[place] = plain
+    named = {(posixpath.dirname(path), name) for path, text in files.items() for name in INCLUDED.findall(text)}
+    names = {name for _, name in named}
+    odd_names, odd_folders = (
+        {path for path in paths if posixpath.normpath(path) != path} for paths in (names, folders)
+    )
+    ways = {*named, *itertools.product(folders, {*odd_names, *(name for name in names if name.startswith("../"))})}
+    for folder, name in sorted({*ways, *itertools.product(odd_folders, names)}):
+        place = posixpath.join(folder, name)
+        plain = posixpath.normpath(place)
+        if place != plain and plain in files:
+            found[place] = plain
+            if len(found) == MOST_DETOURS:
+                break
     return found
 
 
@@ -138,6 +146,7 @@ def _answer(line: bytes, reply: int, processor: int) -> None:
     """In the fork: read, write what was found, and end."""
     code = 1
     try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that asks
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")  # if memory runs out, the kernel kills this first
         os.dup2(reply, 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -63,13 +63,14 @@ class SubmittedFiles:
 
         A target that is part of the problem and was not submitted stays as given.
         """
-        given = {path: text.encode() for path, text in self.problem.context.items()}
-        tree = given | dict(self.files)
-        # A submitted folder replaces a given file of that name, and vice versa.
-        for path in self.files:
-            for other in [other for other in given if other.startswith(path + "/") or path.startswith(other + "/")]:
-                tree.pop(other, None)
-        return tree
+        names, above = set(self.files), _above(self.files)
+        given = {
+            path: text.encode()
+            for path, text in self.problem.context.items()
+            # A submitted folder replaces a given file of that name, and vice versa.
+            if path not in above and names.isdisjoint(_above([path]))
+        }
+        return given | dict(self.files)
 
     @property
     def missing(self) -> list[str]:
@@ -108,11 +109,12 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     violations: list[str] = []
     ignored: dict[str, str] = {}
     programs = _programs(problem)
+    folders = _above(programs)
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
             violations.append(f"{plain}: {reason}; it was left out")
-        elif defended and (reason := _omission(problem, path, content, programs)):
+        elif defended and (reason := _omission(problem, path, content, programs, folders)):
             ignored[path] = f"{plain}: {reason}"
         else:
             kept[path] = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else bytes(content)
@@ -120,6 +122,11 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     return SubmittedFiles(
         problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
     )
+
+
+def _above(paths: Iterable[str]) -> set[str]:
+    """The folders in which these paths are."""
+    return {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
 
 
 def _is_given(problem: Problem, path: str, content: str | bytes) -> bool:
@@ -152,8 +159,8 @@ def _is_program(path: str, content: str | bytes) -> bool:
     return begins or _PROGRAM.fullmatch(posixpath.basename(path)) is not None
 
 
-def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str]) -> str | None:
-    """Why a file is ignored; None if it is graded. `programs` are those of the repository."""
+def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str], folders: Set[str]) -> str | None:
+    """Why a file is ignored; None if it is graded. `programs` are those of the repository, in these `folders`."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; a file with such a name is not copied"
@@ -161,7 +168,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return "not a file that may be changed"
     if problem.checkout and path not in problem.targets and (path in programs or _is_program(path, content)):
         return None if _is_given(problem, path, content) else "programs of the repository are graded as given"
-    if any(used.startswith(f"{path}/") or path.startswith(f"{used}/") for used in programs):
+    if path in folders or not programs.isdisjoint(_above([path])):
         return "it would take the place of programs of the repository, which are graded as given"
     if path in problem.context or path in problem.targets:
         return None
@@ -182,7 +189,7 @@ def _size_fault(files: Mapping[str, bytes]) -> str | None:
             return f"{path} has {len(content)} bytes; at most {MAX_FILE} are graded"
         if (depth := path.count("/")) > MAX_DEPTH:
             return f"{path[:60]}… is {depth} folders deep; at most {MAX_DEPTH} are graded"
-    folders = {path[:at] for path in files for at, letter in enumerate(path) if letter == "/"}
+    folders = _above(files)
     if len(folders) > MAX_FOLDERS:
         return f"the files need {len(folders)} folders; at most {MAX_FOLDERS} are graded"
     total = sum(map(len, files.values()))

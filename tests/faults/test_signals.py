@@ -260,6 +260,21 @@ async def test_where_nothing_can_be_traced_the_end_of_the_service_still_counts(
     assert "got SIGKILL from outside" in why
 
 
+async def test_a_service_that_is_killed_as_it_starts(
+    provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the supervisor can trace it. Nothing of the design has run by then."""
+    path = f"{harness.GRADER}/rtl_gym_grader/tracing.py"
+    files = harness.grader_files()
+    text = files[path].replace(b"        if not execs:\n", b"        os.kill(os.getpid(), 9)\n        if not execs:\n")
+    assert text != files[path]
+    monkeypatch.setattr(harness, "grader_files", lambda: {**files, path: text})
+    async with Scorer(provider, cache=tmp_path, attempts=1) as scorer:
+        with pytest.raises(SandboxError, match="got SIGKILL from outside"):
+            await scorer.score(make_problem(), {TARGET: GOLDEN})
+    assert not list(tmp_path.rglob("*.json"))
+
+
 # Caused by a design or its harness.
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import signal
 import subprocess
 import uuid
@@ -23,6 +24,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admis
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
+from rtl_agent_gym.scoring.grader import measures
 from rtl_agent_gym.scoring.grader.measures import memory
 from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
 from rtl_agent_gym.scoring.harness import scoring_limits
@@ -82,6 +84,16 @@ def test_a_process_that_had_most_of_the_memory_is_to_blame_whoever_ran_out_of_it
     assert memory_use(host) is None
 
 
+def test_without_a_control_group_the_limit_is_that_of_a_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a signal to a process that had most of it is the design's fault there, too."""
+    monkeypatch.setattr(measures.resource, "getrlimit", lambda number: (LIMIT, LIMIT))
+    assert memory(str(tmp_path))["limit"] == LIMIT
+    monkeypatch.setattr(measures.resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
+    assert memory(str(tmp_path))["limit"] == 0
+
+
 KILL, TERM = ({"number": number, "program": "vvp"} for number in (signal.SIGKILL, signal.SIGTERM))
 
 
@@ -116,6 +128,7 @@ def report(**changes: Any) -> Report:
         (report(service={"signals": [KILL]}, memory={"kills": 1, "own": 1}), ""),  # the kernel killed it for memory
         (report(service={"signals": [KILL, TERM]}, memory={"kills": 1, "own": 1}), "SIGTERM"),
         (report(service={"signals": [TERM]}, memory={"peak": LIMIT // 2}), ""),  # it made the host do that
+        (report(service={"signals": [{"number": 33, "program": "vvp"}]}), "'vvp' got a signal"),
         (report(service={"signals": [{"number": 40, "program": "vvp"}]}), "'vvp' got a signal"),
     ],
 )

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -88,6 +89,16 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) 
     cache = ScoreCache(tmp_path / "file")
     cache.put("ab" * 32, GRADING)
     assert cache.get("ab" * 32) is None
+
+
+def test_a_machine_without_another_thread_costs_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    cache = ScoreCache(tmp_path)
+    cache.put("ab" * 32, GRADING)
+    assert cache.get("ab" * 32) == GRADING
 
 
 @pytest.mark.slow  # three processes

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,50 @@ async def test_one_that_is_killed_from_outside_says_nothing_of_its_sources(front
     with pytest.raises(HarnessError, match="ended from outside"):
         await reading
     assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
+
+
+async def test_children_that_were_killed_while_nobody_asked_them_are_replaced(frontend: Frontend) -> None:
+    """As Ctrl-C at a prompt did to all of them."""
+    files = {"a.sv": b"module a; endmodule"}
+    await asyncio.gather(*(frontend.read(files, ["a.sv"]) for _ in range(2)))
+    idle = list(frontend._idle)
+    assert len(idle) == 2
+    for child in idle:
+        assert os.getsid(child.pid) == child.pid != os.getsid(0), "Ctrl-C reaches it"
+        child.kill()
+        await child.wait()
+    assert (await frontend.read(files, ["a.sv"], ["a"])).modules == ("a",)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_reading_that_nobody_waits_for_ends(frontend: Frontend, cancelled: bool) -> None:
+    reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
+    child, fork = await forked(frontend)
+    os.kill(fork, signal.SIGSTOP)  # it does not end by itself now
+    if cancelled:
+        reading.cancel()
+    else:
+        os.kill(child, signal.SIGKILL)
+    with pytest.raises((asyncio.CancelledError, HarnessError)):
+        await reading
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{fork}").exists() and b") Z " not in Path(f"/proc/{fork}/stat").read_bytes():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_other_names_of_files_are_not_looked_for_in_every_folder() -> None:
+    folders = [f"rtl/part{number}" for number in range(500)]
+    files: dict[str, bytes] = {"verif/a.svh": b"", "rtl/a.sv": b'`include "../verif/a.svh"\nmodule a; endmodule\n'}
+    for number, folder in enumerate(folders * 20):
+        files |= {f"{folder}/m{number}.sv": b'`include "m%d.svh"\n' % number, f"{folder}/m{number}.svh": b""}
+    sources = [path for path in files if path.endswith(".sv")]
+    frontend = Frontend(processor=4)  # each name in each folder: 10 s and more
+    try:
+        reading = await frontend.read(files, sources, ["a"], folders=folders)
+        assert (reading.fault, reading.unread, reading.modules) == ("", False, ("a",))
+    finally:
+        await frontend.close()
 
 
 async def test_one_that_is_given_no_processor_says_nothing_of_its_sources() -> None:

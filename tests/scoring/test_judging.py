@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -116,6 +117,27 @@ async def test_a_judge_that_does_not_answer_is_a_machine_fault() -> None:
 
     with pytest.raises(ModelError, match="away"):
         await graded(Judge(away), "It wraps.")
+
+
+async def test_after_an_error_no_other_request_goes_on() -> None:
+    begun, ended = [], []
+
+    class Slow(Judge):
+        async def ask(self, system: str, user: str) -> str | None:
+            begun.append(user)
+            if len(begun) <= TRIES:
+                return None
+            if len(begun) == TRIES + 1:
+                raise ModelError("away")
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.append(user)
+            return None
+
+    with pytest.raises(ModelError, match="away"):
+        await graded(Slow(lambda *_: None), "It wraps.")
+    assert len(ended) == len(begun) - TRIES - 1 == TRIES - 1
 
 
 async def test_a_foreign_error_of_a_judge_is_not_hidden() -> None:

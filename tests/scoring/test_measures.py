@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import selectors
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.scoring.grader import measures
-from rtl_agent_gym.scoring.grader.measures import ProcessorShare
+from rtl_agent_gym.scoring.grader.measures import ProcessorShare, Waits
 from rtl_agent_gym.scoring.grader.supervisor import Supervisor
 
 BUSY = "while :; do :; done"
@@ -47,6 +49,25 @@ def watched(leader: int, seconds: float = 2.0) -> ProcessorShare:
         share.look()
     share.measure()
     return share
+
+
+@pytest.mark.parametrize(
+    ("work", "lost"), [(partial(time.sleep, 1.5), 1.5), (lambda: sum(range(60_000_000)), 0.0), (lambda: None, 0.0)]
+)
+def test_a_standstill_counts_wherever_it_falls_and_work_does_not(work: Callable[[], object], lost: float) -> None:
+    waits, selector = Waits(), selectors.DefaultSelector()
+    waits.select(selector, 0.01)
+    work()
+    waits.select(selector, 0.01)
+    assert waits.lost == pytest.approx(lost, abs=0.4)
+
+
+def test_a_standstill_between_two_services_is_nobodys() -> None:
+    waits = Waits()
+    time.sleep(1.5)
+    waits.begin()
+    waits.select(selectors.DefaultSelector(), 0.01)
+    assert waits.lost == 0
 
 
 def test_a_process_beside_busy_ones_waits_for_most_of_the_time(start: Start) -> None:

@@ -5,6 +5,10 @@ from pydantic import ValidationError
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.scoring import PRESETS, RewardWeights
+from rtl_agent_gym.scoring.grading import Grading
+from rtl_agent_gym.scoring.submission import sift
+
+from .conftest import GOLDEN, TARGET, make_problem
 
 
 def reward(weights: RewardWeights, *, passed: bool = True, tests: float = 1.0) -> float:
@@ -39,3 +43,11 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="default, staged, dense, compile, proxy"):
         RewardWeights.preset("dens")
     assert set(PRESETS) == {"default", "staged", "dense", "compile", "proxy"}
+
+
+def test_a_reason_has_no_characters_that_do_not_print() -> None:
+    """A compiler repeats a design's names, which may hold any character."""
+    grading = Grading(reason="does not compile: rtl/a.sv:1: error: Unknown module type: \x1b[2J\nu")
+    submission = sift(make_problem(), {TARGET: GOLDEN})
+    reason = grading.score(RewardWeights(), submission, seconds=0.0, retries=0).reason
+    assert reason.endswith(r"type: \x1b[2J\nu")

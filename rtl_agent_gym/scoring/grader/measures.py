@@ -29,7 +29,7 @@ NOTABLE = 1.0
 
 
 def memory(root: str = CGROUPS) -> Memory:
-    """The kernel's counters of this container's memory; zeros where they cannot be read.
+    """The kernel's counters of this container's memory; zeros where they cannot be read, with the limit of a process.
 
     In a container, the files of its group are directly in `root` (cgroup 2) or in the folder of each controller
     (cgroup 1), whose highest use cannot be reset: there ``own`` and ``pressed`` count from the container's start.
@@ -43,6 +43,8 @@ def memory(root: str = CGROUPS) -> Memory:
     folder = f"{root}/memory"
     kills = _counts(f"{folder}/memory.oom_control").get("oom_kill", 0)
     limit, most = _number(f"{folder}/memory.limit_in_bytes"), _number(f"{folder}/memory.max_usage_in_bytes")
+    if not limit:  # without a control group, each process has the sandbox's limit for itself
+        limit = max(0, resource.getrlimit(resource.RLIMIT_DATA)[0])
     # On newer kernels the failure counters stay 0; the highest use shows the same.
     failures = _number(f"{folder}/memory.failcnt") + _number(f"{folder}/memory.memsw.failcnt")
     met = max(failures, int(0 < limit - NEAR <= most))
@@ -64,20 +66,27 @@ def _number(path: str) -> int:
 
 
 class Waits:
-    """How far waits of this process exceeded their time-outs: it was frozen, stopped, or starved of a processor.
+    """How far turns of this process exceeded their time-outs: it was frozen, stopped, or starved of a processor.
 
-    A design cannot cause that: it runs in other processes, and the kernel gives none of them more than its share.
+    A turn is a wait and the work after the wait before, without the processor time of that work. A design cannot make
+    one late: it runs in other processes, and the kernel gives none of them more than its share.
     """
 
     def __init__(self) -> None:
         self.lost = 0.0
         """Seconds in all."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin a turn now: what came before may have waited for something else."""
+        self._begun, self._used = time.monotonic(), time.process_time()
 
     def select(self, selector: selectors.BaseSelector, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
-        """``selector.select(timeout)``, measured."""
-        begun = time.monotonic()
+        """``selector.select(timeout)``, which ends the turn."""
+        begun, used = self._begun, self._used
         ready = selector.select(timeout)
-        late = time.monotonic() - begun - timeout
+        self.begin()
+        late = self._begun - begun - timeout - (self._used - used)
         if late > NOTABLE:
             self.lost += late
         return ready

@@ -166,12 +166,14 @@ class Supervisor:
         Time in which the sandbox did not run does not count, nor, up to `MOST_ADDED`, that in which a service waited
         for a processor.
         """
+        self.waits.begin()
         while process.code is None and (left := self.left(process)) > 0:
             self.turn(min(left, POLL_SECONDS))
             process.poll()
             if process.service and process.share and process.code is None:
                 process.share.look()
         process.end(self.spared)
+        self.waits.begin()
         while self.turn(0):  # the last messages
             pass
 

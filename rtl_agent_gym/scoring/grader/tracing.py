@@ -119,6 +119,8 @@ class Tracer:
             return
         _, status = os.waitpid(child.pid, 0)
         if not os.WIFSTOPPED(status):
+            if os.WIFSIGNALED(status):  # nothing that it runs had begun, so the signal was not its own
+                self._note(child.pid, os.WTERMSIG(status))
             self._end(child.pid, os.waitstatus_to_exitcode(status))
             return
         # It stopped before its first instruction. Only what is seized can be stopped and continued as without a tracer.
