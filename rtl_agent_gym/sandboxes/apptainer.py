@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import SandboxError
-from .namespaces import NamespaceHost, NamespaceSandboxes
+from .namespaces import NamespaceHost, NamespaceSandboxes, allow_open_files
 from .root_folder import Root, find_root
 from .zygote import Launch
 
@@ -76,6 +76,7 @@ class ApptainerHost(NamespaceHost):
         with self._lock:
             if self._root is None:
                 apptainer()
+                allow_open_files()
                 self._root = find_root()
 
     @property

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import hashlib
+import time
+from collections.abc import AsyncIterator, Mapping
 from typing import Generic, TypeVar, cast
 
-from ..errors import DaemonError, SandboxError, SandboxLost
+from ..errors import DaemonError, ImageError, SandboxError, SandboxLost
 from ..metrics import STARTS
 from .admission import Budget, Permits
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 from .warden_sandbox import WardenSandbox
+
+BUILDS = 3
+"""Failed builds of an image after which it is not built again for `BUILD_PAUSE` seconds."""
+BUILD_PAUSE = 600.0
 
 MadeT = TypeVar("MadeT", bound=WardenSandbox)
 
@@ -23,6 +29,9 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         self._sandboxes: dict[MadeT, Permits] = {}
         """Where memory is reserved for each of them."""
         self._closed = False
+        self._building = asyncio.Lock()
+        self._unbuildable: dict[str, tuple[int, float, str]] = {}
+        """By content: how often a build failed, when, and why."""
 
     async def budget(self) -> Budget:
         """The budget of the machine. Raises `SandboxError`, such as `SandboxLost` if this provider is closed."""
@@ -102,6 +111,24 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
     async def grading(self) -> AsyncIterator[None]:
         async with (await self.budget()).permits["grading"].held(1):
             yield
+
+    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+        key = hashlib.sha256(repr((dockerfile, sorted(files.items()))).encode()).hexdigest()
+        async with self._building:
+            failures, when, why = self._unbuildable.get(key, (0, 0.0, ""))
+            if failures >= BUILDS and time.monotonic() - when < BUILD_PAUSE:
+                raise ImageError(f"not tried again, since {failures} builds failed, the last one with: {why}")
+            try:
+                image = await self._build_image(files, dockerfile)
+            except ImageError as error:
+                self._unbuildable[key] = (failures + 1, time.monotonic(), str(error))
+                raise
+            self._unbuildable.pop(key, None)
+            return image
+
+    async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
+        """Build it, or find what was built before. Arguments and errors as for `build_image`."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""

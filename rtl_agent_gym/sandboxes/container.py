@@ -23,10 +23,8 @@ In case of doubt the machine is to blame.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime
-import hashlib
 import socket
 import time
 from collections import Counter
@@ -36,7 +34,7 @@ from typing import Any
 
 import docker.errors
 
-from ..errors import ImageError, SandboxError
+from ..errors import SandboxError
 from ..visible import plural
 from .admission import Budget, given_limits, read_limits, require_enforced
 from .budgeted import BudgetedSandboxes
@@ -209,9 +207,6 @@ def _seconds(stamp: str) -> float:
         return 0.0
 
 
-BUILDS = 3
-"""Failed builds of an image after which it is not built again for `BUILD_PAUSE` seconds."""
-BUILD_PAUSE = 600.0
 TIDY = 600.0
 """Seconds between two searches for containers without an owner."""
 MOST_NAMED = 5
@@ -234,9 +229,6 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         super().__init__()
         self._image = image
         self._client = DockerClient()
-        self._building = asyncio.Lock()
-        self._unbuildable: dict[str, tuple[int, float, str]] = {}
-        """By content: how often a build failed, when, and why."""
         self._tidied = time.monotonic()  # a client does so when it connects
 
     async def budget(self) -> Budget:
@@ -269,19 +261,8 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
 
         return await self._client.call(read)
 
-    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        key = hashlib.sha256(repr((dockerfile, sorted(files.items()))).encode()).hexdigest()
-        async with self._building:
-            failures, when, why = self._unbuildable.get(key, (0, 0.0, ""))
-            if failures >= BUILDS and time.monotonic() - when < BUILD_PAUSE:
-                raise ImageError(f"not tried again, since {failures} builds failed, the last one with: {why}")
-            try:
-                image = await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
-            except ImageError as error:
-                self._unbuildable[key] = (failures + 1, time.monotonic(), str(error))
-                raise
-            self._unbuildable.pop(key, None)
-            return image
+    async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
+        return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
 
     async def close(self) -> None:
         """Close every sandbox that is still open. Idempotent."""

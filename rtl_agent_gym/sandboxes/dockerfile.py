@@ -15,6 +15,8 @@ from typing import TypeVar
 
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
+_QUOTED_OR_VARIABLE = re.compile(r"\\.|'[^']*'|\$(?:(\w+)|\{([^}]*)\})", re.DOTALL)
+_MARKED = re.compile("\0(\\w+)\0")
 BuiltT = TypeVar("BuiltT")
 
 
@@ -88,15 +90,34 @@ def _instructions(text: str) -> Iterator[Instruction]:
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     for line in _CONTINUED.sub(" ", "\n".join(lines)).splitlines():
         if line.strip():
-            keyword, _, rest = line.strip().partition(" ")
-            yield Instruction(keyword.upper(), rest.strip())
+            keyword, *rest = line.split(None, 1)
+            yield Instruction(keyword.upper(), "".join(rest).strip())
 
 
-def variables(rest: str) -> dict[str, str]:
-    """The variables of an ENV or ARG instruction."""
-    words = shlex.split(rest)
+def split_words(rest: str, values: Mapping[str, str]) -> list[str]:
+    """The words of an instruction, with the values of variables. These are not split and may have quotes.
+
+    Raises:
+        ValueError: A quote is not closed, or a variable has another form than $NAME and ${NAME}.
+    """
+
+    def mark(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if name is None:
+            return found[0]
+        if not re.fullmatch(r"\w+", name):
+            raise ValueError(f"{found[0]} is not of the form ${{NAME}}")
+        return f"\0{name}\0"
+
+    marked = shlex.split(_QUOTED_OR_VARIABLE.sub(mark, rest))
+    return [_MARKED.sub(lambda found: values.get(found[1], ""), word) for word in marked]
+
+
+def variables(rest: str, values: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables of an ENV or ARG instruction; `values` are those before it. Raises as `split_words`."""
+    words = split_words(rest, values or {})
     if words and "=" not in words[0]:  # the older form, NAME VALUE
-        return {words[0]: rest.partition(" ")[2].strip()}
+        return {words[0]: " ".join(words[1:])}
     return dict(word.split("=", 1) for word in words if "=" in word)
 
 

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 from importlib import resources
 
-from ..errors import SandboxError, SandboxLost
+from ..errors import SandboxBroken, SandboxError, SandboxLost
 from .gateway_inside import HEADER, PIECE
 from .process import Process
 from .protocol import Sandbox
@@ -123,5 +123,6 @@ class Gateway:
 
     async def _answer(self, number: int, data: bytes) -> None:
         """Send a frame into the sandbox; return when its process's pipe has taken it."""
-        with contextlib.suppress(OSError, SandboxError):  # what happened to the sandbox, its own methods tell
+        # What happened to the sandbox, its own methods tell.
+        with contextlib.suppress(OSError, SandboxError, SandboxBroken):
             await self._process.write(HEADER.pack(number, len(data)) + data)

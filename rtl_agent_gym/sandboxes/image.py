@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import docker
+import requests
 from docker.errors import APIError, ImageLoadError, ImageNotFound, NotFound
 from docker.utils.socket import frames_iter
 from pydantic import BaseModel, ValidationError
@@ -252,6 +253,8 @@ def save_image(path: Path) -> str:
                 with gzip.open(packed, "wb", compresslevel=1) as file:
                     file.writelines(client.api.get_image(image_tag()))
                 packed.replace(path)
+        except requests.RequestException:  # also an OSError, but the daemon's
+            raise
         except OSError as error:
             raise cannot_write("the image", path, error) from error
     return digest
@@ -353,21 +356,24 @@ def _accept(client: Any, image: str, before: str | None, digest: str | None, sou
 
     Returns the digest of its content. A refused image is removed, and the one before gets its name back.
     """
-    unwanted = before
     try:
         found = checked_content(client, image).digest
         if digest not in (None, found):
             raise ImageError(f"its content is {found}, not {digest}")
     except ImageError as error:
-        unwanted = image
         if before:
             client.api.tag(before, *_own_name())
+        if before != image:
+            _remove(client, image)
         raise ImageError(f"the image from {source} is refused: {error}") from error
-    finally:
-        if unwanted and before != image:
-            with contextlib.suppress(NotFound):
-                client.api.remove_image(unwanted, force=True)
+    if before and before != image:
+        _remove(client, before)
     return found
+
+
+def _remove(client: Any, image: str) -> None:
+    with contextlib.suppress(NotFound):
+        client.api.remove_image(image, force=True)
 
 
 def _own_name() -> tuple[str, str]:

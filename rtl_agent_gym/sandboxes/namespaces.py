@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import resource
 import secrets
 import socket
 import subprocess
@@ -27,7 +29,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ImageError, SandboxError, SandboxLost
+from ..errors import ImageError, SandboxError
 from .admission import Budget, budget_of
 from .budgeted import BudgetedSandboxes
 from .cgroups import SandboxGroup, machine_info
@@ -47,6 +49,8 @@ HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """Calls that take memory which the warden cannot count: refused where no control group limits the memory."""
+_OPEN_FILES = 1 << 16
+"""Open files that this process may have, as far as it may choose. A sandbox takes three, and 1024 is a usual limit."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
 _ENDING = 10.0
@@ -87,43 +91,58 @@ class NamespaceSandbox(WardenSandbox):
         return self._host.root_of(self.spec).id
 
     async def _connect(self) -> None:
+        try:
+            await self._start_process()
+        except OSError as error:  # such as too many open files
+            raise SandboxError(f"sandbox {self._name} cannot be started: {error}") from error
+
+    async def _start_process(self) -> None:
         zygote = self._host.zygote(self.spec, groups=self._host.grouped and self.budget.groups is not None)
         self.uid = self._host.uids.take()
-        self._group = await asyncio.to_thread(self._make_group)
+        making = asyncio.ensure_future(asyncio.to_thread(self._make_group))
+        try:
+            await asyncio.shield(making)
+        except asyncio.CancelledError:
+            await asyncio.wait([making])  # a thread cannot be cancelled, so `_remove` must find what it makes
+            raise
         near, far = socket.socketpair()
         self._socket = near
-        self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
-            self._started = await asyncio.shield(self._start)
-        finally:
-            far.close()
-            os.close(errors)
+        with far:
+            self._errors, errors = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                self._start = asyncio.ensure_future(zygote.start(self._wanted(), far, errors))
+                self._started = await asyncio.shield(self._start)
+            finally:
+                os.close(errors)
         if self._group is not None:
             await asyncio.to_thread(self._enter, self._group)
-            near.send(b"\n")  # process 1 waits for it
+            with contextlib.suppress(OSError):  # it has ended: the channel tells why
+                near.send(b"\n")  # process 1 waits for it
         self._channel = await Channel.open(near, self._name, self._read_errors)
 
     def _enter(self, group: SandboxGroup) -> None:
         assert self._started is not None
-        if not self._started.pid:  # to the kernel, 0 is the writer
-            raise SandboxLost(f"sandbox {self._name} ended before it started")
+        if not self._started.pid:  # it has ended: the channel tells why; to the kernel, 0 is the writer
+            return
         try:
             for path in group.entries:
                 path.write_text(str(self._started.pid))
+        except ProcessLookupError:  # the same
+            return
         except OSError as error:
             raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
 
-    def _make_group(self) -> SandboxGroup | None:
+    def _make_group(self) -> None:
         groups = self.budget.groups
         if groups is None or not self._host.grouped:
-            return None
-        spec, weight = self.spec, CPU_SHARES[self.spec.role]
+            return
+        spec, name, weight = self.spec, self._name, CPU_SHARES[self.spec.role]
         try:
-            return groups.add(spec.role, self._name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
+            self._group = groups.add(spec.role, name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
         except OSError as error:
+            if getattr(error.__cause__, "errno", None) in (errno.EMFILE, errno.ENFILE):
+                raise
             self.budget.drop_groups(str(error))
-            return None
 
     def _wanted(self) -> dict[str, Any]:
         """What process 1 should be, for `warden/zygote.py`."""
@@ -163,7 +182,7 @@ class NamespaceSandbox(WardenSandbox):
 
     async def _remove(self) -> None:
         if self._start is not None:
-            with contextlib.suppress(SandboxError):
+            with contextlib.suppress(SandboxError, OSError):
                 self._started = await self._start
         if self._started is not None:
             try:
@@ -171,13 +190,21 @@ class NamespaceSandbox(WardenSandbox):
             except TimeoutError:
                 self._started.kill()
                 await self._started.ended.wait()
+        self._close_descriptors()
+        if self._group is not None:
+            self._group.remove()
+        self._host.uids.give_back(self.uid)
+
+    def _close_descriptors(self) -> None:
+        if self._started is not None:
             self._started.close()
         if self._errors >= 0:
             os.close(self._errors)
             self._errors = -1
-        if self._group is not None:
-            self._group.remove()
-        self._host.uids.give_back(self.uid)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._close_descriptors()
 
     async def _cpu_time(self) -> CpuTime | None:
         seconds = self._group.cpu_seconds() if self._group is not None else None
@@ -224,6 +251,7 @@ class NamespaceHost:
         with self._lock:
             if self._root is None:
                 bubblewrap()
+                allow_open_files()
                 root = find_root()
                 self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
                 self.uids = UserIds(self._users.uids)
@@ -296,6 +324,14 @@ class NamespaceHost:
         self.abandon()
 
 
+def allow_open_files() -> None:
+    """Raise this process's limit of open files, as far as it may, so that many sandboxes fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def check_namespaces() -> str:
     """Whether such sandboxes can be made here; describes them in a sentence.
 
@@ -345,7 +381,7 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
     async def image_digest(self) -> str:
         return await asyncio.to_thread(lambda: self._host.root.digest)
 
-    async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
+    async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
         built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
         self._host.built[built.id] = built
         return built.id

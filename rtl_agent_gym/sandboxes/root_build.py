@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,13 @@ from pydantic import ValidationError
 
 from ..errors import ImageError
 from .daemon import silent, tail
-from .dockerfile import Instruction, file_mode, read_stages, variables
-from .root_folder import RECORD, Root, in_scratch, locked, roots_folder
+from .dockerfile import Instruction, file_mode, read_stages, split_words, variables
+from .results import WORK_DIR
+from .root_folder import RECORD, Root, held, in_scratch, locked, roots_folder
 from .userns import UserNamespace, as_builder, bubblewrap
 
+_VERSION = 2
+"""Part of the key of every built root: changes when the same steps make another one."""
 _STEP_SECONDS = 600.0
 _RESOLVER = "/etc/resolv.conf"
 _IGNORED = ("LABEL", "EXPOSE", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "CMD", "ENTRYPOINT")
@@ -46,7 +49,7 @@ def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
     Raises:
         ImageError: It cannot be built; the message says which instruction is the reason.
     """
-    key = hashlib.sha256(repr((base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
+    key = hashlib.sha256(repr((_VERSION, base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
     place = roots_folder() / f"harness-{key[:24]}"
     with locked(silent):
         if (known := find_built(place)) is None:
@@ -58,9 +61,9 @@ def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
 
 
 def find_built(place: Path) -> Root | None:
-    """The root in a folder, if it has been built."""
+    """The root in a folder, if it has been built. No `prune` removes it while this process lives."""
     try:
-        found = Root.model_validate_json((place / RECORD).read_bytes())
+        found = Root.model_validate_json(held(place / RECORD))
     except (OSError, ValidationError):
         return None
     return found.model_copy(update={"folder": place / "root"})
@@ -72,7 +75,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
         found = ", ".join(stage.base for stage in stages) or "none"
         raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {found}")
     with in_scratch(".building-", place) as scratch:
-        steps = RootSteps(scratch / "root", dict(base.environment))
+        steps = RootSteps(scratch / "root", dict(base.environment), folder=WORK_DIR)
         copy = ["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)]
         try:
             subprocess.run(copy, check=True, capture_output=True)
@@ -82,6 +85,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
             steps.take(step, files)
         made = base.model_copy(update={"digest": digest, "environment": steps.environment})
         (scratch / RECORD).write_text(made.model_dump_json(), encoding="utf-8")
+    held(place / RECORD)
     return made.model_copy(update={"folder": place / "root"})
 
 
@@ -111,11 +115,17 @@ class RootSteps:
 
     def take(self, step: Instruction, files: Mapping[str, bytes]) -> None:
         """Run one step, with these files as the build context. Raises `ImageError`, with the end of its output."""
-        keyword, rest = step.keyword, step.rest
+        try:
+            self._take(step, files)
+        except ValueError as error:
+            raise ImageError(f"{step}: {error}") from error
+
+    def _take(self, step: Instruction, files: Mapping[str, bytes]) -> None:
+        keyword, rest, values = step.keyword, step.rest, {**self._declared, **self.environment}
         if keyword == "ENV":
-            self.environment |= variables(rest)
+            self.environment |= variables(rest, values)
         elif keyword == "ARG":
-            self._declared |= variables(rest)
+            self._declared |= variables(rest, values)
         elif keyword == "RUN":
             self._run(rest, self.folder)
         elif keyword == "COPY" and step.source in self._inputs:
@@ -123,9 +133,9 @@ class RootSteps:
             for path in sources:
                 self._runner.link(self._inputs[step.source], path, self.root, posixpath.join(self.folder, target))
         elif keyword in ("COPY", "ADD"):
-            _copy(self.root, rest, files, self.folder)
+            _copy(self.root, rest, split_words(rest, values), files, self.folder)
         elif keyword == "WORKDIR":
-            self.folder = posixpath.join(self.folder, rest)
+            self.folder = posixpath.join(self.folder, " ".join(split_words(rest, values)))
             self._run(f"mkdir -p -- {shlex.quote(self.folder)}", "/")
         elif keyword not in _IGNORED and str(step) != "USER root":
             raise ImageError(f"without Docker, a harness cannot use {keyword}")
@@ -217,9 +227,8 @@ class StepRunner:
             raise ImageError(f"{what}: exit status {process.returncode}{alone}:\n{tail(last)}")
 
 
-def _copy(root: Path, rest: str, files: Mapping[str, bytes], folder: str) -> None:
+def _copy(root: Path, rest: str, words: Sequence[str], files: Mapping[str, bytes], folder: str) -> None:
     """Write files of the context into the root, following no link that leaves it."""
-    words = shlex.split(rest)
     if len(words) < 2 or words[0].startswith(("-", "[")) or any("://" in word or "*" in word for word in words):
         raise ImageError(f"without Docker, a harness copies named files and folders, not: {rest}")
     *sources, target = words

@@ -83,7 +83,7 @@ def find_root() -> Root:
     """
     place = root_place()
     try:
-        root = Root.model_validate_json(_held(place / RECORD))
+        root = Root.model_validate_json(held(place / RECORD))
     except FileNotFoundError as error:
         raise ImageError(
             f"the simulation image {image_tag()} is not in {place}; build it with: rtl-agent-gym image build --sandbox "
@@ -98,7 +98,7 @@ _records: dict[Path, int] = {}
 """Descriptors of the records of roots that this process uses: `prune` leaves what is locked."""
 
 
-def _held(record: Path) -> bytes:
+def held(record: Path) -> bytes:
     """Read a record and lock it, shared, until this process ends."""
     content, known = record.read_bytes(), _records.get(record)
     if known is not None and not os.path.samestat(os.fstat(known), record.stat()):  # it was built again
@@ -215,9 +215,22 @@ def _has_locks(folder: Path) -> bool:
 def remove_leftovers() -> list[str]:
     """Remove what killed processes have left in the folder of roots, which must be `locked`; return what it was."""
     left = [path for prefix in _SCRATCH for path in roots_folder().glob(f"{prefix}*")]
-    for path in left:
-        remove_tree(path)
-    return [str(path) for path in left if not path.exists()]
+    return [str(path) for path in left if remove_unused(path)]
+
+
+def remove_unused(folder: Path) -> bool:
+    """Remove a root, or what is left of one, unless a process uses it; return whether it is gone."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # not complete, or another user's
+            file = stack.enter_context((folder / RECORD).open("rb"))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # it is in use, or the file system has no locks
+                return False
+        if not folder.name.startswith(_SCRATCH):  # what is left if this is killed is a leftover
+            folder = folder.rename(folder.with_name(f"{_SCRATCH[0]}{folder.name}"))
+        remove_tree(folder)
+    return not folder.exists()
 
 
 @contextlib.contextmanager
@@ -239,12 +252,9 @@ def prune() -> list[str]:
     with locked(silent):
         removed = remove_leftovers()
         for path in sorted(roots_folder().glob(f"*/{RECORD}")):
-            with contextlib.suppress(OSError, ValidationError), path.open("rb") as file:
-                if Root.model_validate_json(file.read()).tag == image_tag():
-                    continue
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: it is in use
-                remove_tree(path.parent)
-                removed.append(str(path.parent))
+            with contextlib.suppress(OSError, ValidationError):
+                if Root.model_validate_json(path.read_bytes()).tag != image_tag() and remove_unused(path.parent):
+                    removed.append(str(path.parent))
     return removed
 
 

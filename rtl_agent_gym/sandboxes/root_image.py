@@ -42,6 +42,7 @@ from .root_folder import (
     locked,
     record,
     remove_tree,
+    remove_unused,
     root_place,
     run_in,
 )
@@ -78,8 +79,11 @@ def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
             with in_scratch(".building-", place) as scratch:
                 progress(f"building {image_tag()} in {place.parent}")
                 _build(scratch, progress)
+                earlier = scratch.with_name(f"{scratch.name}-old")
                 if place.exists():
-                    place.rename(scratch.with_name(f"{scratch.name}-old"))  # a leftover, which is removed at the end
+                    place.rename(earlier)
+            find_root()  # so that this process no longer holds the earlier one
+            remove_unused(earlier)  # or it is a leftover
     return find_root()
 
 

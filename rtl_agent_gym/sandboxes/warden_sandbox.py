@@ -129,7 +129,8 @@ class WardenSandbox(Sandbox):
         async with self._starting:  # a start in progress sees that it was closed
             if self._channel is not None:
                 self._channel.close()
-            self.abandon()
+            if self._socket is not None:
+                self._socket.close()
             await self._remove()
             self._on_close(self)
 

@@ -31,6 +31,8 @@ from .warden.zygote import CAPABILITIES
 
 _NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
 _LONGEST_MESSAGE = 256
+_EXIT_SECONDS = 1.0
+"""Seconds to wait for the process's end, which takes milliseconds, where no event loop does."""
 
 
 class Started:
@@ -86,9 +88,10 @@ class Zygote:
         self._loop = asyncio.get_running_loop()
         self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         close_in_children(self._control)
-        self._errors = os.memfd_create("errors")
+        self._errors = self._descriptor = -1
         words = [f"zygote={'single' if launch.single else 'ranged'}", f"filter={compile_filter().hex()}"]
         try:
+            self._errors = os.memfd_create("errors")
             # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
             self._process = subprocess.Popen(
                 [*launch.command, "/usr/bin/python3", "-ISBc", program(), *words],
@@ -98,9 +101,9 @@ class Zygote:
                 pass_fds=tuple(launch.descriptors),
                 env=dict(launch.environment),
             )
+            self._descriptor = os.pidfd_open(self._process.pid)
         except OSError as error:
-            self._control.close()
-            os.close(self._errors)
+            self.abandon()
             raise SandboxError(f"no sandbox can be started: {error}") from error
         finally:
             far.close()
@@ -110,7 +113,6 @@ class Zygote:
         """Whether it has closed its control socket."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._on_message)
-        self._descriptor = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._descriptor, self._on_end)
 
     @property
@@ -159,19 +161,33 @@ class Zygote:
             return
         kind, number, *rest = message.decode(errors="replace").split(" ", 2)
         if kind == "ended":
-            sandbox = self._sandboxes.pop(int(number))
+            sandbox = self._sandboxes.pop(int(number), None)
+            if sandbox is None:  # it came without its descriptor, or the end of this process came first
+                return
             status = int(rest[0])
             sandbox.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             sandbox.ended.set()
         elif kind == "started":
-            sandbox = self._sandboxes[int(number)] = Started(*descriptors)
-            self._starting.pop(int(number)).set_result(sandbox)
+            starting = self._starting.pop(int(number))
+            try:
+                [descriptor] = descriptors  # the kernel leaves it out if there is no room for it
+                sandbox = Started(descriptor)
+            except (OSError, ValueError):
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                starting.set_exception(SandboxError("no sandbox can be started: this process has too many open files"))
+                return
+            self._sandboxes[int(number)] = sandbox
+            if self.ended.is_set():
+                sandbox.ended.set()
+            starting.set_result(sandbox)
         else:
             self._starting.pop(int(number)).set_exception(SandboxError(f"no sandbox can be started: {rest[0]}"))
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self._descriptor)
         os.close(self._descriptor)
+        self._descriptor = -1
         self._process.wait()
         self.ended.set()
         while self._sandboxes:
@@ -187,6 +203,11 @@ class Zygote:
         if self._errors >= 0:
             os.close(self._errors)
             self._errors = -1
+        if self._loop.is_closed() and self._descriptor >= 0:  # nothing will call `_on_end`
+            os.close(self._descriptor)
+            self._descriptor = -1
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_EXIT_SECONDS)
 
     async def close(self) -> None:
         """End it; return when it is gone. Idempotent."""

@@ -56,6 +56,37 @@ def test_a_loop_that_ends_without_a_release_leaves_nothing_to_the_next() -> None
     assert int(words[-1][1]) == 0
 
 
+OPEN = """
+import asyncio, os
+from rtl_agent_gym.episodes import runtime
+
+async def use(release):
+    lease = runtime.acquire(sandbox="namespaces")
+    if release:
+        await lease.release()
+    else:
+        await lease.runtime.provider.create()
+
+def left():
+    asyncio.run(use(False))
+    asyncio.run(use(True))
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return len(os.listdir("/proc/self/fd")), len(file.read().split())
+
+left()
+print(*left(), *left())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.usefixtures("root_folder")
+def test_a_closed_loop_leaves_no_open_files_and_processes() -> None:
+    done = subprocess.run([sys.executable, "-c", OPEN], capture_output=True, text=True, timeout=120)
+    files, children, files_later, children_later = map(int, done.stdout.split())
+    assert (files, children) == (files_later, children_later), done.stderr
+    assert children == 0
+
+
 async def test_users_of_a_loop_share_until_the_last_releases() -> None:
     first, second = runtime.acquire(), runtime.acquire()
     shared = first.runtime

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes.dockerfile import Stage, build_stages, file_mode, read_stages, variables
 from rtl_agent_gym.sandboxes.image import context_files
+from rtl_agent_gym.sandboxes.root_build import RootSteps
 
 TEXT = """\
 # A comment.
@@ -42,6 +45,20 @@ def test_variables_of_both_forms() -> None:
     assert variables('A=1 B="2 3"') == {"A": "1", "B": "2 3"}
     assert variables("NAME several words") == {"NAME": "several words"}
     assert (file_mode(b"#!/bin/sh\n"), file_mode(b"text")) == (0o755, 0o644)
+
+
+def test_variables_have_their_values_and_keywords_end_at_any_space() -> None:
+    values = {"A": "1 2", "B": 'x"'}
+    assert variables("C=$A D=\"${A}:$B$Z\" E='$A' F=\\$A", values) == {"C": "1 2", "D": '1 2:x"', "E": "$A", "F": "$A"}
+    assert variables("C $A", values) == {"C": "1 2"}
+    assert str(read_stages("FROM x\nRUN\ttrue")[0].steps[0]) == "RUN true"
+
+
+@pytest.mark.parametrize("step", ['ENV A="b', "COPY 'a b", "WORKDIR ${A:-b}"])
+def test_what_cannot_be_read_is_an_error_of_the_image(step: str, tmp_path: Path) -> None:
+    [found] = read_stages(f"FROM x\n{step}")[0].steps
+    with pytest.raises(ImageError, match=re.escape(step)):
+        RootSteps(tmp_path, {}).take(found, {})
 
 
 def test_the_images_own_compiles_while_packages_are_installed() -> None:

@@ -152,6 +152,26 @@ def test_long_paths_take_little_memory(
     assert most < 16 << 20
 
 
+def test_files_in_many_folders_are_read_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = 0
+
+    class Counted(set[str]):
+        def __or__(self, other: Any) -> Any:
+            nonlocal copied
+            copied += len(other)
+            return Counted(set(self) | other)
+
+    for number in range(100):
+        (tmp_path / f"rtl/{number}").mkdir(parents=True)
+        (tmp_path / f"rtl/{number}/a.sv").touch()
+    monkeypatch.setattr(files, "set", Counted, raising=False)
+    request = {"root": str(tmp_path), "paths": ["rtl"], "first": [], "max_file": 1, "max_total": 1}
+    assert len(files.read_files(request, lambda data: None)["files"]) == 100
+    assert copied < 1000
+    monkeypatch.setattr(files, "MOST_FILES", 100)
+    assert len(files.read_files(request, lambda data: None)["files"]) == 99, "rtl is a folder, too"
+
+
 @pytest.mark.docker
 @pytest.mark.daemon  # runs a warden inside, for which a sandbox without a control group has too few system calls
 async def test_a_command_that_leaves_nothing_running_needs_no_look_at_all_processes(sandbox: DockerSandbox) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from rtl_agent_gym.errors import SandboxBroken
 from rtl_agent_gym.sandboxes import Sandbox
 from rtl_agent_gym.sandboxes.gateway import CONNECTIONS, PORT, Gateway
 from rtl_agent_gym.sandboxes.gateway_inside import HEADER
@@ -207,6 +208,19 @@ async def test_frames_that_no_program_of_ours_sends(server: tuple[Upper, str, in
             await asyncio.sleep(0.02)
     answered = [number for number, data in process.sent if data]
     assert answered in ([4_000_000_000], [9, 4_000_000_000])  # the end of 9 may come before its answer
+
+
+async def test_an_answer_to_a_broken_sandbox_is_dropped(server: tuple[Upper, str, int]) -> None:
+    _, host, port = server
+
+    async def write(data: bytes) -> None:
+        raise SandboxBroken("its commands ended it")
+
+    process: Any = _Frames()
+    process.write = write
+    box: Any = _Box(process)
+    async with gateway_of(box, host, port) as gateway:
+        await gateway._answer(7, b"hello")
 
 
 async def test_a_frame_of_any_size_ends_it(server: tuple[Upper, str, int]) -> None:

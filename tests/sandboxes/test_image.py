@@ -8,16 +8,17 @@ import py_compile
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import docker
 import pytest
+import requests
 
-from rtl_agent_gym.errors import ImageError, UsageError
+from rtl_agent_gym.errors import DaemonError, ImageError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, image, image_build
-from rtl_agent_gym.sandboxes.daemon import connect
+from rtl_agent_gym.sandboxes.daemon import connect, docker_errors
 from rtl_agent_gym.sandboxes.image import (
     CONTENT_LABEL,
     LOCK,
@@ -136,6 +137,48 @@ def derived(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
     yield make
     for name in made:
         client.api.remove_image(name, force=True)
+
+
+class Api:
+    """A daemon that breaks off, and what it is told to remove."""
+
+    def __init__(self) -> None:
+        self.api, self.removed = self, list[str]()
+
+    def get_image(self, name: str) -> Iterator[bytes]:
+        yield b"a part"
+        raise requests.ConnectionError("the daemon was killed")
+
+    def remove_image(self, name: str, **_: object) -> None:
+        self.removed.append(name)
+
+
+def test_a_daemon_that_breaks_off_is_not_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def connected() -> Iterator[Api]:
+        with docker_errors():
+            yield Api()
+
+    monkeypatch.setattr(image, "connected", connected)
+    monkeypatch.setattr(image, "find_image", lambda client: "new")
+    monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
+    with pytest.raises(DaemonError, match="the daemon was killed"):
+        save_image(tmp_path / "image.tar.gz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_image_stays_until_the_next_one_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> Content:
+        raise DaemonError("it does not answer")
+
+    client = Api()
+    monkeypatch.setattr(image, "checked_content", away)
+    with pytest.raises(DaemonError):
+        image._accept(client, "new", "earlier", None, "a file")
+    assert client.removed == []
+    monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
+    image._accept(client, "new", "earlier", None, "a file")
+    assert client.removed == ["earlier"]
 
 
 @pytest.mark.docker

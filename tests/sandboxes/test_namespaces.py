@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, SandboxSpec, root_folder, userns
 from rtl_agent_gym.sandboxes.client import MAX_INODES, UIDS
+from rtl_agent_gym.sandboxes.zygote import Zygote
 from tests.sandboxes.ordinary_user import RANGED, SINGLE, run_as
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("root_folder")]
@@ -155,6 +159,98 @@ async def test_when_what_starts_sandboxes_is_killed_they_are_lost_and_others_can
     assert (await (await provider.create()).run("echo there")).output == "there\n"
 
 
+async def test_a_start_that_is_reported_after_the_starters_end_is_over(
+    provider: NamespaceSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await provider.create()
+    [zygote] = provider._host._zygotes.values()
+    take, late = zygote._on_message, list[int]()
+    monkeypatch.setattr(Zygote, "_on_message", lambda self: late.append(1))
+    zygote._loop.add_reader(zygote._control, zygote._on_message)  # messages wait
+    start = asyncio.ensure_future(provider.create())
+    assert await until(lambda: late)
+    os.kill(max(above(first.pid) - {first.pid}), signal.SIGKILL)
+    assert await until(zygote.ended.is_set)
+    monkeypatch.undo()
+    zygote._loop.add_reader(zygote._control, take)
+    with pytest.raises(SandboxLost):
+        await asyncio.wait_for(start, 30)
+
+
+async def test_without_room_for_open_files_a_start_fails_and_everything_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    failed = 0
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+        async with NamespaceSandboxes() as provider:
+            monkeypatch.setattr(provider._host, "grouped", False)
+            await (await provider.create()).close()
+            raised = resource.getrlimit(resource.RLIMIT_NOFILE)
+            assert raised[0] == min(hard, 1 << 16)
+            before = len(os.listdir("/proc/self/fd"))
+            for room in range(12):
+                taken = {int(name) for name in os.listdir("/proc/self/fd")}
+                free = [number for number in range(max(taken) + 20) if number not in taken]
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free[room], hard))
+                try:
+                    await asyncio.wait_for(provider.create(), 60)
+                except SandboxError:
+                    failed += 1
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, raised)
+                for sandbox in list(provider._sandboxes):
+                    await sandbox.close()
+                assert len(os.listdir("/proc/self/fd")) == before
+        assert 4 <= failed < 12
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_a_failed_set_up_says_why(provider: NamespaceSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, enter = NamespaceSandbox._wanted, NamespaceSandbox._enter
+
+    def impossible(self: NamespaceSandbox) -> dict[str, Any]:
+        return wanted(self) | {"folders": {"/tmp": "size=nothing"}}
+
+    def late(self: NamespaceSandbox, *group: Any) -> None:
+        while Path(f"/proc/{self.pid}").exists():
+            time.sleep(0.01)
+        enter(self, *group)
+
+    monkeypatch.setattr(NamespaceSandbox, "_wanted", impossible)
+    monkeypatch.setattr(NamespaceSandbox, "_enter", late)
+    with pytest.raises(SandboxLost, match="mounting /tmp"):
+        await provider.create()
+
+
+async def test_a_start_that_is_cancelled_leaves_no_control_group(
+    provider: NamespaceSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = (await provider.budget()).groups
+    if groups is None:
+        pytest.skip("this process may not make control groups")
+    begun, go, made, add = threading.Event(), threading.Event(), list[Any](), groups.add
+
+    def slow(*given: Any, **limits: Any) -> Any:
+        begun.set()
+        go.wait(60)
+        made.append(add(*given, **limits))
+        return made[-1]
+
+    monkeypatch.setattr(groups, "add", slow)
+    start = asyncio.ensure_future(provider.create())
+    assert await until(begun.is_set)
+    start.cancel()
+    await asyncio.sleep(0.1)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    assert await until(lambda: made)
+    assert not any(folder.exists() for folder in made[0].folders.values())
+
+
 OWNER = """
 import asyncio, os
 from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
@@ -268,6 +364,7 @@ import asyncio, json
 from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
 
 HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(1)' & done; wait"
+SHARED = "import mmap, time; m = mmap.mmap(-1, 320 << 20); [m.write(bytes(1 << 20)) for _ in range(320)]; time.sleep(5)"
 
 async def main():
     found = {}
@@ -282,6 +379,7 @@ async def main():
         found["refused"] = await sandbox.oom_kills()
         await run(HOGS)
         found["kills"] = await sandbox.oom_kills()
+        found["shared"] = await run(f"python3 -c '{SHARED}'; echo $?")
         found["uncounted"] = await run("python3 -c 'import os; os.memfd_create(\\"x\\")'")
         other = await provider.create(SandboxSpec(pids=100))
         count = "for n in $(seq 60); do sleep 3 & done 2>/dev/null; jobs -r | wc -l"
@@ -306,6 +404,7 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert "MemoryError" in found["alone"]
     assert found["refused"] is None  # not 0: the warden does not see it
     assert found["kills"] >= 1
+    assert found["shared"].split()[-1] == "137"
     assert found["uncounted"].endswith("PermissionError: [Errno 1] Operation not permitted")
     assert found["processes"] == ["60\n", "60\n"]  # two sandboxes of one user do not share a limit
     assert found["scoring"].startswith("text")

@@ -21,13 +21,14 @@ from docker.errors import APIError
 from rtl_agent_gym.episodes import recording
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
-from rtl_agent_gym.sandboxes import DockerSandboxes, admission, client
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, admission, client
 from rtl_agent_gym.sandboxes.admission import VARIABLE
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.container import other_owners, warning_of_others
 from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.sandboxes.image_build import ensure_image
+from rtl_agent_gym.sandboxes.namespaces import NamespaceHost
 from rtl_agent_gym.training.launch import _shared
 from tests.cli.in_process import call
 
@@ -125,17 +126,20 @@ async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works
     assert not there()
 
 
-@pytest.mark.daemon
-@pytest.mark.docker
-async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [pytest.param("docker", marks=[pytest.mark.daemon, pytest.mark.docker]), "namespaces"])
+async def test_an_image_that_does_not_build_is_not_built_again_and_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     built: list[str] = []
 
-    def build(client: Any, files: Any, dockerfile: str) -> str:
+    def build(base: Any, files: Any, dockerfile: str) -> str:
         built.append(dockerfile)
         raise ImageError("step 2 failed")
 
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.build_from", build)
-    async with DockerSandboxes() as made:
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.namespaces.build_root", build)
+    monkeypatch.setattr(NamespaceHost, "root", None)
+    async with DockerSandboxes() if kind == "docker" else NamespaceSandboxes() as made:
         for _ in range(5):
             with pytest.raises(ImageError, match="step 2 failed"):
                 await made.build_image({"Dockerfile": b"FROM x"})
@@ -143,7 +147,7 @@ async def test_an_image_that_does_not_build_is_not_built_again_and_again(monkeyp
         with pytest.raises(ImageError, match="step 2 failed"):
             await made.build_image({"Dockerfile": b"FROM another"})
         assert len(built) == 4
-        monkeypatch.setattr("rtl_agent_gym.sandboxes.container.BUILD_PAUSE", 0.0)
+        monkeypatch.setattr("rtl_agent_gym.sandboxes.budgeted.BUILD_PAUSE", 0.0)
         with pytest.raises(ImageError, match="step 2 failed"):
             await made.build_image({"Dockerfile": b"FROM x"})
         assert len(built) == 5

@@ -143,8 +143,10 @@ def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
 STEPS = """\
 # A comment.
 FROM {base}
+RUN pwd > /opt/first
 ENV ONE=1 TWO="two words"
-WORKDIR /opt/made
+ENV PATH="/opt/mine:$PATH" BASE=/opt
+WORKDIR ${{BASE}}/made
 RUN mkdir -p /opt/made/below && \\
     echo "$ONE $TWO" > below/a && cp below/a /usr/bin/changed
 COPY src/word more/ ./
@@ -162,7 +164,9 @@ async def test_the_steps_of_a_harness(root_folder: Path, tmp_path: Path) -> None
         assert build_root(base, files, "Dockerfile") == made
         assert made.id != base.id
         assert made.environment["TWO"] == "two words"
+        assert made.environment["PATH"] == f"/opt/mine:{base.environment['PATH']}"
         for path, content in {
+            "opt/first": "/code\n",
             "opt/made/below/a": "1 two words\n", "usr/bin/changed": "1 two words\n", "opt/made/word": "word",
             "all/src/word": "word", "all/more/x/y": "y",
         }.items():  # fmt: skip

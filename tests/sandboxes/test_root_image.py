@@ -14,6 +14,7 @@ import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
 from rtl_agent_gym.sandboxes import image, root_folder, root_image
+from rtl_agent_gym.sandboxes.root_build import find_built
 from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, prune, remove_tree, unpack
 from rtl_agent_gym.sandboxes.userns import why_not_ranged
 from tests.sandboxes.test_root_folder import layer, roots, saved, tree
@@ -127,14 +128,62 @@ def test_what_killed_runs_left_is_removed_by_the_next(root: Root, tmp_path: Path
 
 def test_prune_removes_other_versions_that_nothing_uses(root: Root, roots: Path) -> None:
     for name in ("old", "used", "harness-old"):
-        (roots / name / "root").mkdir(parents=True)
-        made = root.model_copy(update={"tag": "rtl-agent-gym/sim:old"})
-        (roots / name / RECORD).write_text(made.model_dump_json(exclude={"folder"}))
+        other_version(root, roots / name)
     (roots / "notes").mkdir()
     with (roots / "used" / RECORD).open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         assert prune() == [str(roots / name) for name in ("harness-old", "old")]
     assert {path.name for path in roots.iterdir()} == {root.folder.parent.name, "used", "notes", ".lock"}
+
+
+def other_version(root: Root, place: Path) -> None:
+    """Make a root of another version."""
+    (place / "root").mkdir(parents=True)
+    made = root.model_copy(update={"tag": "rtl-agent-gym/sim:old"})
+    (place / RECORD).write_text(made.model_dump_json(exclude={"folder"}))
+
+
+def test_prune_leaves_a_harnesss_root_that_is_used(root: Root, roots: Path) -> None:
+    other_version(root, roots / "harness-old")
+    assert find_built(roots / "harness-old") is not None
+    assert prune() == []
+    assert (roots / "harness-old").exists()
+
+
+def test_a_prune_that_is_killed_leaves_a_leftover(root: Root, roots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(folder: Path) -> None:
+        (folder / RECORD).unlink()
+        raise KeyboardInterrupt
+
+    other_version(root, roots / "old")
+    with monkeypatch.context() as patch:
+        patch.setattr(root_folder, "remove_tree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            prune()
+    assert not (roots / "old").exists()
+    prune()
+    assert {path.name for path in roots.iterdir()} == {root.folder.parent.name, ".lock"}
+
+
+def test_a_root_that_is_built_again_stays_while_it_is_used(
+    root: Root, roots: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(scratch: Path, progress: object) -> None:
+        (scratch / "root").mkdir()
+        (scratch / RECORD).write_text(root.model_dump_json())
+
+    monkeypatch.setattr(root_image, "why_not_ranged", lambda: "")
+    monkeypatch.setattr(root_image, "find_program", lambda name: name)
+    monkeypatch.setattr(root_image, "_build", build)
+    known = {root.folder.parent.name, ".lock"}
+    with (root.folder.parent / RECORD).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        root_image.build_image(rebuild=True)
+        [used] = {path.name for path in roots.iterdir()} - known
+        root_image.build_image(rebuild=True)
+        assert {path.name for path in roots.iterdir()} == known | {used}
+    prune()
+    assert {path.name for path in roots.iterdir()} == known
 
 
 def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -66,6 +66,13 @@ async def test_background_jobs_outlive_another_commands_timeout(sandbox: Sandbox
     assert (await sandbox.run("kill -0 $(cat /tmp/pid) && echo running")).output == "running\n"
 
 
+async def test_a_background_process_outlives_its_parent_and_then_a_timeout(sandbox: Sandbox) -> None:
+    start = "sleep 300 & echo $! > /tmp/pid; until [ -e /tmp/go ]; do sleep 0.05; done"
+    await sandbox.run(f"rm -f /tmp/pid /tmp/go; sh -c '{start}' & until [ -s /tmp/pid ]; do sleep 0.05; done")
+    assert (await timed(sandbox, "touch /tmp/go; wait; sleep 60")).timed_out
+    assert (await sandbox.run("kill -0 $(cat /tmp/pid) && echo running")).output == "running\n"
+
+
 async def test_stdout_and_stderr_keep_their_order(sandbox: Sandbox) -> None:
     result = await sandbox.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done")
     assert result.output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"

@@ -124,17 +124,17 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
     folders: set[str] = set()
     total = 0
     for _, size, path in sorted(_find(header, left_out)):
-        needed = set(itertools.accumulate(path.split("/")[:-1], "{}/{}".format)) | folders
+        new = set(itertools.accumulate(path.split("/")[:-1], "{}/{}".format)) - folders
         if size > header["max_file"]:
             reason = f"{size} bytes; at most {header['max_file']} a file are read"
         elif total + size > header["max_total"]:
             reason = f"{size} bytes; at most {header['max_total']} are read in all"
-        elif max(len(sent) + 1, len(needed)) > MOST_FILES:
+        elif max(len(sent) + 1, len(folders) + len(new)) > MOST_FILES:
             reason = f"at most {MOST_FILES} files and folders are read"
         else:
             try:
                 sent.append((path, _send(header["root"], path, size, send)))
-                folders = needed
+                folders |= new
                 total += sent[-1][1]
                 continue
             except OSError as error:

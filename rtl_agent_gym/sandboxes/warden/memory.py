@@ -1,8 +1,9 @@
 """The memory of a sandbox. Runs inside it; standard library only.
 
 A control group limits it, and the warden only looks at the group's files. Where there is none, the warden adds up what
-the processes and the folders in memory hold, and kills the largest process when that is above the limit. What it cannot
-see there (memory files, System V shared memory), commands may not make; see `confine.refused`.
+the processes and the folders in memory hold, and kills the largest process when that is above the limit. What several
+processes share, or a process has mapped of a file in such a folder, counts more than once. What it cannot see there
+(memory files, System V shared memory), commands may not make; see `confine.refused`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 from .files import read_small
 
@@ -28,6 +28,8 @@ _FILES = (
 _COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 _MACHINE_COUNTER = "/proc/vmstat"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_USUAL_SHARED = 64 << 20
+"""Bytes that all processes together may have of files and shared memory before the warden looks how much is memory."""
 
 
 def _oom_kills(path: str) -> int | None:
@@ -83,7 +85,7 @@ class MemoryWatch:
 
     def _guard(self) -> int:
         """Bytes in use; if they are too many, kill the commands' largest process."""
-        sizes = dict(_process_sizes())
+        sizes = _process_sizes()
         used = sum(sizes.values()) + _bytes_in_folders()
         mine = os.getpid()
         while used > self.limit:
@@ -97,12 +99,20 @@ class MemoryWatch:
         return used
 
 
-def _process_sizes() -> Iterator[tuple[int, int]]:
-    """Bytes of memory of its own that each process has: neither files nor what it shares."""
+def _process_sizes() -> dict[int, int]:
+    """Bytes of memory that each process has: its own and what it shares, but no files."""
+    sizes, shared = dict[int, int](), 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = read_small(f"/proc/{name}/statm").split()
-            yield int(name), (int(words[1]) - int(words[2])) * _PAGE
+            sizes[int(name)] = (int(words[1]) - int(words[2])) * _PAGE
+            shared += int(words[2]) * _PAGE
+    if shared > _USUAL_SHARED:  # files for the most part, such as programs and libraries
+        for pid in sizes:
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                # The last one, since the process chooses its name, which comes first.
+                sizes[pid] += int(read_small(f"/proc/{pid}/status").rpartition(b"RssShmem:")[2].split()[0]) << 10
+    return sizes
 
 
 def _bytes_in_folders() -> int:

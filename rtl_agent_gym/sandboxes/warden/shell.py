@@ -107,7 +107,8 @@ class Shell:
         self.failures = 0
         self.proven = False
         """Whether a bash has ever answered here."""
-        self.survivors: set[tuple[int, tuple[int, int]]] = set()
+        self.survivors: set[tuple[int, int]] = set()
+        """Ids and start times of what was alive between the commands; the parents may end."""
         self.resting = False
         """Whether bash is stopped, as between commands."""
 
@@ -239,7 +240,7 @@ class Shell:
         if self.pid and not self.starting:
             self.resting = True
             signal_all([self.pid], signal.SIGSTOP)
-        self.survivors = set() if alone(self.pid) else set(processes().items())
+        self.survivors = set() if alone(self.pid) else {(pid, start) for pid, (_, start) in processes().items()}
         if self.busy:
             self.resume()
 
@@ -252,7 +253,7 @@ class Shell:
     def victims(self) -> list[int]:
         """The running command's processes: all that started since it began, except descendants of older ones."""
         now = processes()
-        spared = {pid for pid, entry in now.items() if (pid, entry) in self.survivors} | set(self.others)
+        spared = {pid for pid, (_, start) in now.items() if (pid, start) in self.survivors} | set(self.others)
         spared.discard(self.pid)
         known = dict.fromkeys(spared, False) | {self.pid: True}
         for pid in now:
