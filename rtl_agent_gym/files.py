@@ -6,10 +6,19 @@ import os
 import secrets
 from pathlib import Path
 
+from .errors import UsageError
+
 
 def cache_folder(name: str = "") -> Path:
-    """``$XDG_CACHE_HOME/rtl-agent-gym/NAME``, or that in ``~/.cache``; it may not exist yet."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
+    """``$XDG_CACHE_HOME/rtl-agent-gym/NAME``, or that in ``~/.cache``; it may not exist yet.
+
+    Raises:
+        UsageError: There is no home folder, and no `XDG_CACHE_HOME`.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
+    except RuntimeError as error:
+        raise UsageError("there is no home folder for the cache; set XDG_CACHE_HOME") from error
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -48,6 +49,8 @@ class EpisodeFilter(logging.Filter):
 class _LogFile(logging.FileHandler):
     """A run's log. It has the lines of its run alone, and those of threads that belong to none."""
 
+    _failed = False
+
     def __init__(self, path: Path) -> None:
         super().__init__(path, encoding="utf-8")
         self.setLevel(logging.INFO)
@@ -58,6 +61,16 @@ class _LogFile(logging.FileHandler):
         """Let the lines of this run pass."""
         files = _files.get()
         return (not files or self in files) and bool(super().filter(record))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Show once that the file cannot be written, without a traceback."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._failed:
+            self._failed = True
+            with contextlib.suppress(OSError, ValueError):
+                print(cannot_write("the log", self.baseFilename, error), file=sys.stderr)
 
 
 class _Forward(logging.Handler):
@@ -146,7 +159,8 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         for name in others:
             logging.getLogger(name).removeHandler(file)
         _open.remove(file)
-        file.close()
+        with contextlib.suppress(OSError):  # lines that a full disk did not take
+            file.close()
 
 
 class _Shown(logging.Handler):

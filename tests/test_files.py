@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.files import cache_folder, replace_file
 
 
@@ -35,3 +36,10 @@ def test_the_cache_is_where_the_user_wants_it(tmp_path: Path, monkeypatch: pytes
     assert cache_folder("scores") == tmp_path / "rtl-agent-gym" / "scores"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert cache_folder() == Path.home() / ".cache" / "rtl-agent-gym"
+
+
+def test_without_a_home_folder_the_cache_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without an entry
+    with pytest.raises(UsageError, match="there is no home folder for the cache; set XDG_CACHE_HOME"):
+        cache_folder("scores")

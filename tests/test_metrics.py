@@ -139,6 +139,14 @@ def test_a_log_in_a_file_hides_warnings_only_where_that_is_asked_for(
         pass
 
 
+def test_a_full_disk_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    logger = bare_logger(monkeypatch)
+    with logs.logging_to(Path("/dev/full"), quiet=True):
+        logger.info("a line")
+        logger.info("another one")
+    assert capsys.readouterr().err == "the log: /dev/full cannot be written: No space left on device\n"
+
+
 def test_what_a_program_shows_is_not_changed_by_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logger, shown = bare_logger(monkeypatch), io.StringIO()
     logging.getLogger().addHandler(logging.StreamHandler(shown))  # no level of its own: the root's level decides

@@ -93,6 +93,8 @@ MAX_UNPACKED = 4 << 30
 """Bytes that git may write for it."""
 MAX_ENTRIES = 4000
 """Files and folders of a commit; an episode can read 5,000 from its work folder."""
+MAX_DEPTH = 64
+"""Folders that a file is in."""
 MAX_FILE, MAX_TOTAL = 8 << 20, 48 << 20
 """Bytes of one file, and of all files of a commit."""
 MAX_SECONDS, MAX_MEMORY = 300, 4 << 30
@@ -293,6 +295,10 @@ def _may_be_named(path: str) -> bool:
 
 
 def _check_size(bundle: Path, entries: Mapping[str, _TreeEntry]) -> None:
+    depth = max((path.count("/") for path in entries), default=0)
+    if depth > MAX_DEPTH:  # otherwise `folders` could take gigabytes
+        fault = f"has a file in {depth} folders, one in the other; at most {MAX_DEPTH} are supported"
+        raise ProblemError(f"the commit in {bundle.name} {fault}", field="context")
     folders = {path[:at] for path in entries for at, letter in enumerate(path) if letter == "/"}
     count, total = len(entries) + len(folders), sum(entry.size for entry in entries.values())
     largest = max(entries, key=lambda path: entries[path].size, default="")

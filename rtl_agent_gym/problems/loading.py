@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -130,7 +130,7 @@ def _set(repo: str, revision: str | None) -> dict[str, Any]:
 
 
 class _Unreachable(ProblemError):
-    """The Hub does not answer, or must not be asked."""
+    """The Hub does not answer, is busy, or must not be asked."""
 
 
 _Answer = TypeVar("_Answer")
@@ -166,7 +166,9 @@ def _is_unreachable(error: Exception) -> bool:
     from httpx import TransportError
     from huggingface_hub import errors
 
-    return isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled | TransportError)
+    if isinstance(error, errors.HfHubHTTPError):
+        return error.response.status_code == 429 or error.response.status_code >= 500
+    return isinstance(error, errors.LocalEntryNotFoundError | TransportError | ConnectionError)
 
 
 def _fault(error: Exception, repo: str, name: str) -> str:
@@ -177,6 +179,8 @@ def _fault(error: Exception, repo: str, name: str) -> str:
     )
     if _is_unreachable(error):
         why = "the client is in offline mode" if constants.HF_HUB_OFFLINE else "the Hugging Face Hub does not answer"
+        if isinstance(error, errors.HfHubHTTPError):
+            why = f"the Hugging Face Hub is busy (status {error.response.status_code})"
         return f"{why} and the file is not in the local cache; {by_hand}"
     if isinstance(error, errors.GatedRepoError):
         return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
@@ -234,7 +238,8 @@ def load_problems(
         if isinstance(item, ProblemError):
             raise item
         problems.append(item)
-    wanted_ids = None if ids is None else {find_problem(problems, name).id for name in _several(ids)}
+    by_id = {problem.id: problem for problem in problems}
+    wanted_ids = None if ids is None else {_named(by_id, name).id for name in _several(ids)}
     selected = [
         problem
         for problem in problems
@@ -251,7 +256,10 @@ def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
     Raises:
         UsageError: There is none; the message names the most similar ids.
     """
-    by_id = {problem.id: problem for problem in problems}
+    return _named({problem.id: problem for problem in problems}, problem_id)
+
+
+def _named(by_id: Mapping[str, Problem], problem_id: str) -> Problem:
     if problem_id not in by_id:
         raise UsageError(f"there is no problem {problem_id!r}; {near_matches(str(problem_id), by_id)}")
     return by_id[problem_id]

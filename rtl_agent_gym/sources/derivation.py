@@ -255,8 +255,8 @@ class Store(Generic[KnownT]):
 
 @cache
 def _lines_by_key(path: Path) -> dict[str, str]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
-    return {json.loads(line)["key"]: line for line in lines}
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else ()
+    return {json.loads(line)["key"]: line for line in lines if line}
 
 
 @dataclass(frozen=True)

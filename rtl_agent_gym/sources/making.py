@@ -249,14 +249,16 @@ class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
         drawn = drawn_mutants(case, options.seed)
         digests = list(drawn)[: TRIED * options.mutants]
         others = [*variants, *(drawn[digest] for digest in digests)]
-        differ = await differing(device, right, others, sandbox, length, options.seed + 1)
+        simulated = set[int]()
+        differ = await differing(device, right, others, sandbox, length, options.seed + 1, simulated)
+        same = simulated - differ
         found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
         return Findings(
             key=case.key,
             problem_id=problem.id,
             mutants=tuple(found),
-            renamed=0 not in differ,
-            netlist=variants[1] if 1 not in differ else "",
+            renamed=0 in same,
+            netlist=variants[1] if 1 in same else "",
             fault=""
             if len(found) >= FEWEST
             else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed",
@@ -285,11 +287,17 @@ async def _output(command: str, sandbox: Sandbox) -> str | None:
 
 
 async def differing(
-    device: Device, right: str, others: Sequence[str], sandbox: Sandbox, length: int, seed: int
+    device: Device,
+    right: str,
+    others: Sequence[str],
+    sandbox: Sandbox,
+    length: int,
+    seed: int,
+    simulated: set[int] | None = None,
 ) -> set[int]:
     """The numbers of the designs whose outputs differ from the right one's where those are known.
 
-    A design that does not compile, or never ends, is not among them.
+    A design that does not compile, or never ends, is not among them. Those of the others are added to `simulated`.
     """
     found, groups = set[int](), [[at for at, text in enumerate(others) if text]]
     while groups:
@@ -300,6 +308,8 @@ async def differing(
         output = await _output(f"{build} && vvp -n compare.vvp", sandbox)
         if output is not None:
             found |= {group[int(number)] for number in _DIFFERS.findall(output)}
+            if simulated is not None:
+                simulated.update(group)
         elif len(group) > 1:
             middle = len(group) // 2
             groups += [group[:middle], group[middle:]]

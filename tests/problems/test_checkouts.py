@@ -115,6 +115,13 @@ def test_a_repository_of_endless_folders_ends(
         read_checkout(bundle, commit)
 
 
+def test_deep_folders_are_refused(repository: Repository, tmp_path: Path) -> None:
+    """Before they are counted: the paths of a thousand folders in each other, for a thousand files, take gigabytes."""
+    commit = repository.commit({"a/" * 65 + "b.sv": b"x"})
+    with pytest.raises(ProblemError, match="has a file in 65 folders, one in the other; at most 64"):
+        read_checkout(repository.bundle(tmp_path / "deep.bundle"), commit)
+
+
 def test_a_link_to_a_large_file_counts_as_its_copy(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

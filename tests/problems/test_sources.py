@@ -46,7 +46,8 @@ class Hub(BaseHTTPRequestHandler):
         "nobody/nothing": (404, "RepoNotFound"),
         "somebody/gated": (403, "GatedRepo"),
     }
-    broken = False
+    broken = 0
+    """The status of every answer; 0 for the right ones."""
 
     def do_HEAD(self) -> None:
         self.answer(body=False)
@@ -67,7 +68,7 @@ class Hub(BaseHTTPRequestHandler):
             self.send_header("X-Repo-Commit", "1" * 40)
             self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
         elif self.broken:
-            self.send_response(418)
+            self.send_response(self.broken)
         else:
             status, code = (404, "EntryNotFound") if repo == OFFICIAL else self.refusals[repo]
             self.send_response(status)
@@ -159,6 +160,16 @@ def test_without_the_hub_the_short_name_means_what_is_in_the_cache(
     assert load("cvdp", HF_ENDPOINT="http://127.0.0.1:9") == expected
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_hub_is_like_none(status: int, hub: tuple[type[Hub], str], load: Load, agentic_row: Row) -> None:
+    server, address = hub
+    server.files[OLD_FILE] = json.dumps(agentic_row).encode()
+    expected = "loaded ['cvdp_agentic_tiny_0001']"
+    assert load("cvdp", HF_ENDPOINT=address) == expected
+    server.broken = status
+    assert load("cvdp", HF_ENDPOINT=address) == expected
+
+
 def test_a_bad_row_of_a_data_set_is_named_by_data_set_and_file(hub: tuple[type[Hub], str], load: Load) -> None:
     server, address = hub
     server.files["my.jsonl"] = b"{\n"
@@ -177,7 +188,7 @@ def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str]
     offline = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
     assert "the client is in offline mode and the file is not in the local cache" in offline
     assert f"hf download --repo-type dataset {OFFICIAL} my.jsonl" in offline
-    server.broken = True
+    server.broken = 418
     broken = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
     assert broken.startswith(f"ProblemError {OFFICIAL}:my.jsonl: ")
     assert "then give the file's path" in broken

@@ -48,6 +48,19 @@ _RARE = """    reg [3:0] q;
         if (lemon) rare <= 0; else if (amber && frost && q == 1) rare <= rare + 1;
     end
 """
+_NEXT = "lemon ? 0 : amber ? 8 : !frost && q != 0 ? q - 1 : q"
+_SMALL = "    assign fable = q != 0;\n    assign chalk_reg = q;\n"
+_WIRES = f"""    reg [3:0] q, wires;
+{_SMALL}    wire [3:0] down = ~({_NEXT}), up = ~down;
+    for (genvar at = 0; at < 4; at = at + 1)
+        always @(posedge heron or posedge down[at] or posedge up[at])
+            if (down[at]) wires[at] <= 0; else if (up[at]) wires[at] <= 1; else wires[at] <= frost;
+    always @(posedge heron) q <= wires;
+"""
+_HALVES = f"""    reg [3:0] q, less;
+{_SMALL}    always @(negedge heron) less <= q - 1;
+    always @(posedge heron) q <= {_NEXT.replace("q - 1", "less")};
+"""
 
 ATTACKS: dict[str, str] = {
     "another text for synthesis": _design(f"`ifdef SYNTHESIS\n{NOTHING}`else\n{WIDE}`endif\n"),
@@ -106,6 +119,8 @@ ATTACKS: dict[str, str] = {
             "    reg", "    wire tick = heron & !frost | lemon & heron;\n    reg", 1
         )
     ),
+    "flip-flops as wires": _design(_WIRES),
+    "a register of the other edge within a path": _design(_HALVES),
     "another port": DESIGN.replace("output wire fable", "output wire extra, output wire fable"),
     "wrong in rare cases": _design(_RARE),
     "an argument of the simulator": _design(WIDE.replace("q != 0;", '$test$plusargs("x") ? 1 : q != 0;', 1)),

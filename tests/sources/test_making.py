@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock
 
 import pytest
 
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes import Sandbox
+from rtl_agent_gym.sandboxes import CommandResult, Sandbox
 from rtl_agent_gym.sources.derivation import Case, Store
 from rtl_agent_gym.sources.making import VerificationMaker, in_order
 from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cases
@@ -83,3 +84,11 @@ async def test_a_broken_sandbox_is_a_fault_of_the_design_and_is_not_used_again(t
     assert all(known.image and store.get(known.key) == known for _, known in made)
     first, second, third = Breaking.used
     assert second is third is not first
+
+
+async def test_only_what_was_simulated_is_another_right_design(user_cache: Path) -> None:
+    case = next(cases(load_problems("bundled"), VerifyOptions()))
+    sandbox = AsyncMock()
+    sandbox.exec.side_effect = lambda command, **_: CommandResult("netlist", int("iverilog" in command[-1]))
+    found = await VerificationMaker.examine(case, VerifyOptions(), sandbox)
+    assert (found.mutants, found.renamed, found.netlist) == ((), False, "")

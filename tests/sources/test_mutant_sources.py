@@ -50,6 +50,12 @@ def test_the_packages_verdicts_are_of_the_bundled_problems() -> None:
     assert {verdict.design for verdict in lines} == keys
 
 
+def test_any_symptom_of_a_verdict_reads_back(store: VerdictStore) -> None:
+    verdict = Verdict(design="d", mutant="m", operator="o", path="p", line=1, outcome="killed", symptom="a\x85\u2028\f")
+    store.add(verdict)
+    assert store.of("d") == {"m": verdict}
+
+
 def test_only_what_the_tests_reject_becomes_a_problem(store: VerdictStore) -> None:
     grade(store, FAMILY, "ksikk")
     tried = list(candidates(load_problems(FAMILY), 0))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,7 +18,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
-from rtl_agent_gym.sources import families
+from rtl_agent_gym.sources import families, optimization
 from rtl_agent_gym.sources.derivation import device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import (
@@ -300,3 +303,33 @@ def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) 
 
 def test_the_programs_are_there() -> None:
     assert all(template(name) for name in PROGRAMS)
+
+
+@pytest.fixture
+def synthesis(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The harness's module."""
+    monkeypatch.syspath_prepend(str(Path(optimization.__file__).with_name("harness")))
+    return importlib.import_module("synthesis")
+
+
+def test_proofs_are_limited_by_processor_time_alone(
+    synthesis: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each way has its own process, so that one that runs out of time leaves the next one its own."""
+    ran = []
+
+    def limited(command: list[str], folder: Path, seconds: int) -> SimpleNamespace:
+        ran.append((command[-1], seconds))
+        return SimpleNamespace(stdout="   0 + : Var = 1.\n   1 + : Var = 2.\n" if "bmc3" in command[-1] else "")
+
+    monkeypatch.setattr(synthesis, "_limited", limited)
+    monkeypatch.setattr(synthesis, "miter", lambda *_: "")
+    assert synthesis.prove(None, None, {"reset": "", "level": 1}, tmp_path) == ("bounded", 2)
+    assert [seconds for _, seconds in ran] == [90, 60, 30]
+    assert not any(" -T " in script for script, _ in ran)
+
+
+def test_what_does_not_end_is_read_once(synthesis: Any) -> None:
+    """A comment or an attribute that does not end goes to the end, and is not looked for again in each of its parts."""
+    assert synthesis.plain_text("a /* b /* c (* d") == "a  "
+    assert synthesis.plain_text("always @(*) a (* b (* c") == "always @(*) a  "

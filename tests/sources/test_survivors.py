@@ -16,7 +16,14 @@ from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading
 from rtl_agent_gym.sources.mutants.equivalence import Finding
 from rtl_agent_gym.sources.mutants.grading import MutantGrader, Strength, measure_strength
-from rtl_agent_gym.sources.mutants.mutant import Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
+from rtl_agent_gym.sources.mutants.mutant import (
+    Mutant,
+    Verdict,
+    VerdictStore,
+    design_key,
+    draw_mutants,
+    problem_mutants,
+)
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 PASSED = Score(passed=True, tests_passed=1, tests_total=1, format=1, syntax=1, interface=1, compile=1, reward=1)
@@ -86,3 +93,8 @@ async def test_a_verdict_without_steps_says_the_fewest_that_it_can_mean(
     store.add(Verdict.on(design_key(problem), mutant, "survived", equivalence="bounded"))
     found = await strength(problem, store, Finding("unknown", why="time"), monkeypatch)
     assert "; no difference within 4 steps\n" in printed(found)
+
+
+def test_a_form_feed_in_a_diff_ends_no_line() -> None:
+    mutant = Mutant("assignment", "rtl/a.v", 3, "a;\n\f\nq = 1;\n", "a;\n\f\nq <= 1;\n")
+    assert grading._is_delayed(mutant)

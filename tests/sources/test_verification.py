@@ -16,8 +16,16 @@ from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.sources.derivation import Store, device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import VerificationMaker
+from rtl_agent_gym.sources.mutants.mutant import Verdict, VerdictStore, design_key, problem_mutants
 from rtl_agent_gym.sources.suites.common import ports
-from rtl_agent_gym.sources.verification.derived import KINDS, Findings, VerifyOptions, cases, drawn_mutants
+from rtl_agent_gym.sources.verification.derived import (
+    KINDS,
+    Findings,
+    VerifyOptions,
+    cases,
+    drawn_mutants,
+    specification,
+)
 from tests.cli.in_process import call
 
 SOURCES = {name: f"family:{name}?count=1&seed=4" for name in FAMILIES}
@@ -281,3 +289,20 @@ async def test_every_reference_passes(kind: str, tmp_path: Path, provider: Docke
         score = await scored(problem, (problem.golden or {})[problem.targets[0]], provider)
         assert score.passed, f"{problem.id}: {score.reason}"
         assert score.tests_passed >= 0.95 * score.tests_total, problem.id
+
+
+def test_a_later_verdict_takes_no_mutant_away(user_cache: Path) -> None:
+    """As `problems strength` finds some; a design that was examined keeps its mutants."""
+    [before] = load_problems("bundled+verify?count=1")
+    case = next(cases(load_problems("bundled"), VerifyOptions()))
+    for mutant in problem_mutants(case.problem):
+        VerdictStore().add(Verdict.on(design_key(case.problem), mutant, "survived"))
+    assert load_problems("bundled+verify?count=1") == [before]
+
+
+def test_the_task_overwrites_no_document_of_a_design() -> None:
+    problem = load_problems("bundled")[0]
+    changed = problem.model_copy(update={"context": {**problem.context, "docs/task.md": "taken\n"}})
+    documents = specification(changed)
+    assert documents["docs/task.md"] == "taken\n"
+    assert problem.prompt in documents["docs/task_2.md"]

@@ -53,7 +53,7 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
         verdict: How the hidden tests rejected it.
         hint: What the task says of the bug.
     """
-    task = _free_path(problem)
+    task = task_path(problem)
     return Problem(
         id=derived_id(problem, f"mutant_{mutant.digest}"),
         category=16,
@@ -97,8 +97,8 @@ def _prompt(task: str, verdict: Verdict, hint: Hint) -> str:
     return "\n\n".join(lines) + "\n"
 
 
-def _free_path(problem: Problem) -> str:
-    """The path of the source's task, which no other file has."""
+def task_path(problem: Problem) -> str:
+    """The path of `task_text`, which no other file has."""
     taken, path, number = {*problem.context, *(problem.golden or {})}, TASK, 1
     while path in taken:
         number += 1

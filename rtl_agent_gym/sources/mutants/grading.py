@@ -194,7 +194,9 @@ def _certainty(found: Finding | Verdict) -> tuple[int, int]:
 
 def _is_delayed(mutant: Mutant) -> bool:
     """Whether an assignment became non-blocking, so that what follows it in its process sees the old value."""
-    changed = [line for line in mutant.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    changed = [
+        line for line in mutant.diff.split("\n") if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")
+    ]
     counts = {sign: sum(line.count("<=") for line in changed if line[0] == sign) for sign in "+-"}
     return mutant.operator == "assignment" and counts["+"] > counts["-"]
 

@@ -208,7 +208,7 @@ def _by_design(path: Path) -> dict[str, dict[str, Verdict]]:
 
 def _read(path: Path) -> Iterator[Verdict]:
     """The verdicts of a file; lines that a crash cut off do not count."""
-    lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
+    lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ()
     for line in lines:
         try:
             yield Verdict.model_validate_json(line)

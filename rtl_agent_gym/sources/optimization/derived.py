@@ -46,7 +46,7 @@ THRESHOLD = 0.8
 VARIANTS = 2
 """Texts of each waste and file that are tried at most."""
 
-_VERSION = 2
+_VERSION = 3
 """Of how problems are made and measured."""
 _WORDS = {
     "area": "the area of its cells",
@@ -58,9 +58,10 @@ _RULES = (
     "including its latency.\n\n"
     "Hidden tests check the design. Then Yosys synthesises it for a library of simple cells (`synth -flatten`, `abc`), "
     "and it is proved that the netlist behaves like the given design; without a complete proof, at most half of the "
-    "gain counts. Other names or another order of lines gain nothing. The design must be plain RTL with the given "
-    "clock: no latches, strings, escaped names, or system tasks other than `$clog2`, `$signed`, `$unsigned`, `$bits`, "
-    "`$countones`, `$onehot` and `$onehot0`. Attributes, initial values and comments for tools are ignored."
+    "gain counts. Other names or another order of lines gain nothing. The design must be plain RTL with one "
+    "edge of the given clock: no latches, no asynchronous set or reset but the given reset, no strings, escaped names, "
+    "or system tasks other than `$clog2`, `$signed`, `$unsigned`, `$bits`, `$countones`, `$onehot` and `$onehot0`. "
+    "Attributes, initial values and comments for tools are ignored."
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-_PLAIN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|\(\*(?!\s*\)).*?\*\)', re.DOTALL)
+_PLAIN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\(\*(?!\s*\)).*?(?:\*\)|\Z)', re.DOTALL)
 _MODULE = re.compile(r"\b(?:macromodule|module)\s+(?:automatic\s+|static\s+)?([A-Za-z_][\w$]*)")
 _INSTANCE = re.compile(
     r"(?:^|(?<=[;)])|\b(?:end|begin|else|endtask|endfunction|generate|endgenerate)\b)\s*([A-Za-z_][\w$]*)"

@@ -93,8 +93,9 @@ def _guarded(problem: Problem) -> Problem:
         except ValueError as error:
             message = f"the command of service {name!r} cannot be read: {error}"
             raise ProblemError(message, field=f"harness.{COMPOSE_FILE}") from error
-        if words and words[0].rpartition("/")[2] not in _PROGRAMS:
-            reason = f"its harness starts {words[0]!r}, and only these are known here: {', '.join(sorted(_PROGRAMS))}"
+        program = words[0] if words else "the command of its image"
+        if program.rpartition("/")[2] not in _PROGRAMS:
+            reason = f"its harness starts {program!r}, and only these are known here: {', '.join(sorted(_PROGRAMS))}"
             return problem.model_copy(update={"unscorable": reason})
         service["command"] = ["python3", f"/{_CHECK}", *words]
     own = {**problem.context, **{f"golden/{path}": text for path, text in (problem.golden or {}).items()}}

@@ -32,7 +32,7 @@ from rtl_agent_gym.sources.derivation import (
     with_prefix,
 )
 from rtl_agent_gym.sources.families import SPECIFICATION
-from rtl_agent_gym.sources.mutants.derived import is_derived, task_text
+from rtl_agent_gym.sources.mutants.derived import is_derived, task_path, task_text
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
 from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.benches import reference_checker, reference_in_python, stimuli
@@ -44,7 +44,6 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SHIPPED = Path(__file__).with_name("findings.jsonl")
 """What the package knows of the bundled problems, written by ``benchmarks/verification.py``."""
-TASK = "docs/task.md"
 STIMULI = "verif/stimuli.sv"
 COVERAGE = "src/design_coverage.py"
 """The program that measures coverage, in problems that ask for it."""
@@ -192,17 +191,18 @@ def _mutated(problem: Problem) -> dict[str, str]:
     return {path: problem.context[path] for path in problem.targets if path in problem.context}
 
 
-def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
+def drawn_mutants(case: Case, seed: int, *, every: bool = False) -> dict[str, str]:
     """The mutants of a design in the order in which they are tried, as one file each, by a digest of it.
 
-    The bug of a debugging problem is the first. Mutants that the problem's own tests are known to accept are left out.
+    The bug of a debugging problem is the first. Mutants that the problem's own tests are known to accept are left out,
+    unless `every` mutant is wanted.
     """
     problem, device = case.problem, case.device
     files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
     changes = [changed] if (changed := _mutated(problem)) else []
     for mutant in draw_mutants(problem_mutants(problem), seed):
         verdict = verdicts.get(mutant.digest)
-        if mutant.path in device.sources and (verdict is None or verdict.outcome != "survived"):
+        if mutant.path in device.sources and (every or verdict is None or verdict.outcome != "survived"):
             changes.append({mutant.path: mutant.after})
     texts = [device.text({**files, **change}) for change in changes]
     return {hashlib.sha256(text.encode()).hexdigest()[:16]: text for text in texts}
@@ -213,7 +213,7 @@ def specification(problem: Problem) -> dict[str, str]:
     documents = {path: text for path, text in problem.context.items() if path.startswith("docs/")}
     if SPECIFICATION in documents and "src/case.json" in problem.harness:
         return documents
-    return documents if is_derived(problem) else {**documents, TASK: task_text(problem)}
+    return documents if is_derived(problem) else {**documents, task_path(problem): task_text(problem)}
 
 
 def documented(problem: Problem, device: Device) -> str:
@@ -237,7 +237,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     others = {"renamed": renamed_inside(design, device) if findings.renamed else "", "netlist": findings.netlist}
     others = {f"right_{name}.sv": text for name, text in others.items() if text not in ("", design)}
     right = {"right.sv": design, **others}
-    drawn = drawn_mutants(case, options.seed)
+    drawn = drawn_mutants(case, options.seed, every=True)  # verdicts may be newer than the findings
     mutants = {f"mutant_{at:02}.sv": drawn[digest] for at, digest in enumerate(findings.mutants, 1)}
     settings = {
         "bench": f"/code/{form.path}",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -96,6 +97,15 @@ def test_a_program_that_may_be_missing_is_refused(tmp_path: Path) -> None:
     assert "its harness starts 'nosuch'" in (why_unscorable(problem) or "")
 
 
+def test_a_service_without_a_command_is_refused(tmp_path: Path) -> None:
+    changed = row()
+    files = changed["harness"]["files"]
+    files["docker-compose.yml"] = re.sub(r"\n *command: .*", "", files["docker-compose.yml"])
+    (tmp_path / "rows.jsonl").write_text(json.dumps(changed) + "\n")
+    [problem] = load_problems(f"notsotiny:{tmp_path / 'rows.jsonl'}")
+    assert "its harness starts 'the command of its image'" in (why_unscorable(problem) or "")
+
+
 def test_a_command_with_an_open_quotation_mark_is_an_error(tmp_path: Path) -> None:
     changed, path = row(), tmp_path / "rows.jsonl"
     compose = changed["harness"]["files"]["docker-compose.yml"]
@@ -173,6 +183,13 @@ def test_comments_and_digits_are_no_hiding_places() -> None:
     assert list(check["faults"](honest, set(), {"X"})) == []
     for text in ("wire \\x/* ;", "wire \\x//y ;", 'wire \\x" ;', "// a comment \\\nassign y = a;", "assign y = $`X;"):
         assert list(check["faults"](text, set(), {"X"})) != [], text
+
+
+def test_what_does_not_end_is_refused_and_read_once() -> None:
+    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
+    for text in ("/* a /* b /* c", 'wire a; " \\" \\" \\"'):
+        assert len(check["PROSE"].findall(text)) == 1, text
+        assert list(check["faults"](text, set(), set())) != [], text
 
 
 @pytest.mark.docker

@@ -120,11 +120,22 @@ class Netlist:
                     stack += [driver[net] for net in missing]
         return order
 
-    def check_clock(self, clock):
-        """Every flip-flop must be clocked by this port itself."""
+    def check_clock(self, clock, reset):
+        """Every flip-flop must be clocked by this port itself, and all at one edge; only the reset may set or reset it.
+
+        Otherwise a flip-flop could be a wire, or hold a value for less than a cycle, and would cut the longest path.
+        """
         wanted = self.ports[clock][1] if clock in self.ports else []
         if any(flop.inputs[:1] != wanted for flop in self.flops):
             raise Unfit("a flip-flop is not clocked by the clock itself")
+        if len({flop.kind == "$_DFF_N_" for flop in self.flops}) > 1:
+            raise Unfit("it has flip-flops of both edges of the clock")
+        steady = {0, 1, *self.ports.get(reset, ("", []))[1]}
+        for cell in self.gates:
+            if steady.issuperset(cell.inputs):
+                steady.add(cell.output)
+        if any(net not in steady for flop in self.flops for net in flop.inputs[2:]):
+            raise Unfit("a flip-flop is set or reset by something else than the reset")
 
     def costs(self):
         """Area, flip-flops, and the longest path in ns: from an input or a flip-flop to an output or a flip-flop."""

@@ -42,7 +42,7 @@ def examine():
         ports = sorted([name, way, len(bits)] for name, (way, bits) in netlist.ports.items())
         if ports != sorted(SETTINGS["ports"]):
             raise Unfit("its ports are not those of the given design")
-        netlist.check_clock(SETTINGS["clock"])
+        netlist.check_clock(SETTINGS["clock"], SETTINGS["reset"])
         right = synthesise(plain_text((SRC / "reference.sv").read_text(encoding="utf-8")), top, path)
         proof = prove(right, netlist, SETTINGS, path)
     return netlist.costs(), proof

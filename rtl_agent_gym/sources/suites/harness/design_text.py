@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 FOLDERS = ("/code/rtl", "/code/verif")
-PROSE = re.compile(r'"((?:[^"\\\n]|\\.)*)"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+PROSE = re.compile(r'"((?:[^"\\\n]|\\.)*)(?:"|(?P<open>))|//[^\n]*|/\*.*?(?:\*/|(?P<endless>\Z))', re.DOTALL)
 HIDING = re.compile(r"\\[^\s\0]*\0")
 """An escaped name that goes on in a comment or a text, where ``PROSE`` is replaced by a NUL."""
 DIGITS = re.compile(r"'[sS]?[bBoOdDhH](?=`)")
@@ -59,7 +59,7 @@ def faults(text, allowed, macros):
             yield "a backslash at the end of a comment"
         if match[1] is not None and not re.fullmatch(r"[\w./-]*", match[1]):
             yield f"the text {match[0]!r}"
-    code = PROSE.sub(" ", kept)
+    code = without_prose(kept)
     for match in [*JOINED.finditer(DIGITS.sub(" ", code)), *re.finditer(r"`(?![A-Za-z_])", code)]:
         yield f"the macro in {code[max(0, match.start() - 9) : match.end() + 9].strip()!r}"
     for match in re.finditer(r"`(\w+)[ \t]*\(", code):
@@ -89,14 +89,14 @@ def other_readings(path, texts, allowed):
     """
     elsewhere, named = {}, set()
     for other, text in texts.items():
-        own, rest = (PROSE.sub(" ", part) for part in by_owner(text, allowed))
+        own, rest = map(without_prose, by_owner(text, allowed))
         for name, body in DEFINE.findall(own if other == path else f"{own}\n{rest}"):
             elsewhere.setdefault(name, set()).add(body.strip())
         if other.startswith("/src/") and not other.endswith((".v", ".sv", *OURS)):
             named.update(re.findall(r"\w+", text), re.findall(r"-D\s*(\w+)", text))
     if "formal" in named:  # read_verilog -formal defines it
         named.add("FORMAL")
-    rest = PROSE.sub(" ", by_owner(texts[path], allowed)[1])
+    rest = without_prose(by_owner(texts[path], allowed)[1])
     for name in CONDITION.findall(rest):
         if name in elsewhere or name in named:
             yield f"a condition on the macro {name}, which other sources may define,"
@@ -111,6 +111,11 @@ def by_owner(text, allowed):
     own = [line for line in lines if line.strip() in allowed]
     rest = [line for line in lines if line.strip() not in allowed]
     return "\n".join(own), "\n".join(rest)
+
+
+def without_prose(text):
+    """A text without comments and strings. Of those that do not end, all is kept."""
+    return PROSE.sub(lambda found: " " if found["open"] is found["endless"] is None else found[0], text)
 
 
 def arguments_end(code, at):
@@ -189,7 +194,7 @@ def main():
     with open("/src/own_lines.json", encoding="utf-8") as stream:
         allowed = set(json.load(stream))
     texts = texts_below(*FOLDERS)
-    macros = {name for text in texts.values() for name in re.findall(r"`define\s+(\w+)", PROSE.sub(" ", text))}
+    macros = {name for text in texts.values() for name in re.findall(r"`define\s+(\w+)", without_prose(text))}
     every = texts | texts_below("/src")
     for path, text in texts.items():
         for fault in [*faults(text, allowed, macros), *other_readings(path, every, allowed)]:

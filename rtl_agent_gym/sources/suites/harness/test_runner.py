@@ -27,7 +27,7 @@ PIECE = re.compile(
     r'|[()]|[^"/$()]+|.',
     re.DOTALL,
 )
-PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+PROSE = re.compile(r'\\[^ \t\b\f\r\n]+|"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|(?P<endless>\Z))', re.DOTALL)
 DIRECTIVE = re.compile(r"`(\w+)([^\n]*)")
 SCOPE = re.compile(r'^S_\w+ \.scope \w+, "(?:[^"\\]|\\.)*" "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 PORT = re.compile(r'^ +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"', re.MULTILINE)
@@ -133,8 +133,15 @@ def check_directions(compiled, hidden):
 
 
 def words_of(text):
-    """A text without strings and comments; escaped names only if they are those of system tasks and functions."""
-    return PROSE.sub(lambda found: found[0][1:] if found[0].startswith("\\$") else " ", text)
+    """A text without strings and comments; escaped names only if they are those of system tasks and functions.
+
+    Of a comment that does not end, all is kept.
+    """
+
+    def kept(found):
+        return found[0][1:] if found[0].startswith("\\$") else " " if found["endless"] is None else found[0]
+
+    return PROSE.sub(kept, text)
 
 
 def data_files():
