@@ -3,7 +3,7 @@
 
     .venv/bin/python scripts/make_bench_models.py --out models
 
-Some minutes on one core.
+A quarter of an hour on one core.
 """
 
 from __future__ import annotations

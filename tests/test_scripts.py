@@ -223,13 +223,14 @@ class TestSetup:
 
     @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
     def test_a_second_one_waits_for_the_first(self, checkout: Path) -> None:
-        with subprocess.Popen(["flock", "constraints.txt", "sleep", "2"], cwd=checkout):
-            time.sleep(0.3)
-            started = time.monotonic()
+        holding = ["flock", "constraints.txt", "sh", "-c", "echo locked; sleep 5"]
+        with subprocess.Popen(holding, cwd=checkout, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == b"locked\n"
             done = run(checkout, "scripts/setup", PYTHON="/bin/false")
+            assert holder.poll() == 0, "it did not wait"
         assert "another setup runs in this folder" in done.stdout
         assert done.returncode == 3  # its turn came
-        assert time.monotonic() - started > 1
 
     @pytest.mark.slow
     def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:

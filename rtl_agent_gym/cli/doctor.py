@@ -27,7 +27,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..engines.config import key_source
-from ..errors import SandboxError, UsageError
+from ..errors import ImageError, SandboxError, UsageError
 from ..renderers.vocabularies import HARMONY_COPY, HARMONY_FILE, QWEN3_RANKS, package_file, qwen3_cached
 from ..sandboxes import image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
@@ -184,8 +184,17 @@ def _needs_docker() -> bool:
     """Whether sandboxes can only be containers here, or were chosen to be."""
     try:
         return kind() in ("docker", "podman") or (kind() != "apptainer" and not check_namespaces())
+    except ImageError:  # these can be made; what their image lacks, their own row says
+        return False
     except (SandboxError, UsageError):
         return True
+
+
+def _has_daemon() -> bool:
+    try:
+        return bool(find_daemon())
+    except SandboxError:
+        return False
 
 
 def _namespaces() -> Iterator[Check]:
@@ -195,7 +204,8 @@ def _namespaces() -> Iterator[Check]:
         found = check_namespaces()
     except SandboxError as error:
         what, _, todo = str(error).partition("; ")
-        yield _check(part, False, what, todo, required=kind() == "namespaces")
+        alone = kind() == "auto" and isinstance(error, ImageError) and not _has_daemon()
+        yield _check(part, False, what, todo, required=alone or kind() == "namespaces")
         return
     yield _check(part, True, found)
     why = why_none(NO_DAEMON, local=True)

@@ -27,6 +27,10 @@ FIRST_CONTROL, FIRST_BODY, FIRST_ESCAPE = 0xD800, 0xDB00, 0xDC00
 """Surrogates, which no text has: in place of control tokens, of bodies in a shape, and of first letters of spelled
 control tokens. Bytes that are not UTF-8 are U+DC80 and above."""
 
+CODES, NO_TEXT = re.compile("[\ud800-\udc7f]"), "\udfff"
+"""Lone surrogates that stand for something in coded text, and one that does not: what a chat service sends may have
+them, and then they are no text."""
+
 CONTROLS = re.compile("([\ud800-\udaff])")
 BODIES = re.compile("([\udb00-\udbff])")
 

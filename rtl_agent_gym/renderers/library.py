@@ -30,7 +30,17 @@ from .actions import (
     with_one_call,
     with_text,
 )
-from .coded import BODIES, CONTROLS, FIRST_BODY, CharacterTokenizer, CodedDialect, call_id, coded_dialect
+from .coded import (
+    BODIES,
+    CODES,
+    CONTROLS,
+    FIRST_BODY,
+    NO_TEXT,
+    CharacterTokenizer,
+    CodedDialect,
+    call_id,
+    coded_dialect,
+)
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import (
     ANSWERED,
@@ -176,7 +186,7 @@ class LibraryRenderer(Renderer):
         return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
-        coded = self._characters.coded(completion)
+        coded = self._characters.coded(CODES.sub(NO_TEXT, completion))
         for stop in self._coded.stops:  # inside a call, or it would have ended the turn
             coded = coded.replace(stop, self._characters.protected(self._characters.written(stop)))
         return self._action(coded, truncated)
@@ -187,7 +197,7 @@ class LibraryRenderer(Renderer):
 
     def text_until_stop(self, text: str) -> tuple[str, bool]:
         """`until_stop` for text. A stop token between the tags of a call is part of that call."""
-        coded = self._characters.coded(text)
+        coded = self._characters.coded(CODES.sub(NO_TEXT, text))
         begin, end = map(self._characters.coded, self.family.call)
         position = 0
         for _ in range(MAX_CALLS_READ):

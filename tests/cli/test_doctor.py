@@ -84,6 +84,14 @@ class TestDoctor:
         assert command("doctor", "--json", **unpacked | {"RTL_GYM_SANDBOX": "docker"}).returncode == 3
 
     @pytest.mark.docker
+    def test_where_only_the_image_is_missing_it_says_how_to_build_it(self, no_daemon: dict[str, str]) -> None:
+        done = command("doctor", "--json", **no_daemon | {"RTL_GYM_SANDBOX": "auto"})
+        assert done.returncode == 3
+        missing = {part: check for part, check in by_part(done.stdout).items() if check["state"] == "missing"}
+        assert list(missing) == ["sandboxes without Docker"]
+        assert "rtl-agent-gym image build" in missing["sandboxes without Docker"]["todo"]
+
+    @pytest.mark.docker
     def test_it_says_which_limits_hold_without_control_groups(
         self, monkeypatch: pytest.MonkeyPatch, root_folder: Path
     ) -> None:

@@ -122,7 +122,9 @@ def test_only_the_command_asked_for_is_imported() -> None:
         "import sys; from rtl_agent_gym.cli import commands; commands.make_app(['--version']); print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
     assert not {"docker", "rtl_agent_gym.sandboxes", "rtl_agent_gym.training"} & set(done.stdout.split())
+    assert commands.needed(["view", "x"]) == ["view"]
 
 
 def test_a_mistyped_command_is_corrected() -> None:

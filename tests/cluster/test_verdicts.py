@@ -67,13 +67,12 @@ async def test_one_canary_confirms_all_verdicts_before_it() -> None:
 
 async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up() -> None:
     cluster = cluster_of(Actor(Grades()))
-    problem, right, _ = known()
-    grader = RemoteGrader(cluster)
-    first = asyncio.ensure_future(grader.score(problem, right))
-    second = asyncio.ensure_future(grader.score(problem, right))
-    await asyncio.sleep(0.04)
+    machine = cluster.machines["0"]
+    first, second = (asyncio.ensure_future(cluster.confirm(machine)) for _ in range(2))
+    await asyncio.sleep(0)  # both wait, and the canary has not begun
     first.cancel()
-    assert (await second).passed
+    await second
+    assert first.cancelled()
 
 
 async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing() -> None:

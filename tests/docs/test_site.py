@@ -135,7 +135,7 @@ def test_the_reference_shows_every_public_name(pages: dict[Path, Page]) -> None:
 
 BROKEN = {
     "[x](nowhere.md)": "nowhere.md",
-    "[x](training.md#nowhere)": "nowhere",
+    "[x](training.md#nowhere)": "#nowhere",
     "[x](../README.md)": "README.md",
     "[`X`][rtl_agent_gym.Nothing]": "rtl_agent_gym.Nothing",
 }

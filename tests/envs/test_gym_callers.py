@@ -79,10 +79,10 @@ def test_a_second_threads_call_raises_at_once(env: gym.Env[str, str]) -> None:
     first.join()
     # One after the other, threads may take turns; what was refused has changed nothing.
     heard: list[str] = []
-    later = threading.Thread(target=lambda: heard.append(env.step(call("cat /tmp/first"))[0]))
+    later = threading.Thread(target=lambda: heard.append(env.step(call("cat /tmp/first && echo complete"))[0]))
     later.start()
     later.join()
-    assert "first" in heard[0]
+    assert "complete" in heard[0]
 
 
 @pytest.mark.docker

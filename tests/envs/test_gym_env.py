@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +105,7 @@ def test_the_shell_lasts_from_turn_to_turn(env: gym.Env[str, str]) -> None:
     env.reset(seed=1)
     env.step(call("cd /tmp; X=kept; f() { echo $X; }; (sleep 0.2; touch /tmp/later) &"))
     assert "kept" in env.step(call("f; sleep 0.5"))[0]
-    assert "/tmp\n" in env.step(call("pwd; ls /tmp/later"))[0]
+    assert "/tmp\n/tmp/later" in env.step(call("pwd; ls /tmp/later"))[0]
     env.reset(seed=1)
     assert "kept" not in env.step(call("f; pwd"))[0]
 
@@ -179,7 +177,7 @@ def test_seeds_choose_the_problems(env: gym.Env[str, str]) -> None:
 def test_ansi_rendering() -> None:
     env = gym.make("CVDPAgentic-v0", render_mode="ansi")
     env.reset(seed=0)
-    env.step(call("echo shown"))
+    env.step(call("echo sho''wn"))  # only the output has the word
     screen = env.render()
     assert isinstance(screen, str)
     assert "── turn 1 ──" in screen
@@ -283,12 +281,6 @@ def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str]
     assert "test_fixed" not in observation
     assert "/src" not in observation
     assert "docs/specification.md" in observation
-
-
-def test_the_import_is_light() -> None:
-    script = "import sys, rtl_agent_gym; print([m for m in ('torch', 'tinker', 'transformers') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("text", ["", "é漢🙂\ud800\0", "x" * 100_000])

@@ -17,6 +17,7 @@ from rtl_agent_gym.prompts import build_single_turn_prompt, file_order
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
@@ -179,17 +180,20 @@ def test_thinking_that_was_cut_off_is_no_answer() -> None:
 
 
 async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
-    class NoGrader:
-        async def score(self, *_: Any, **__: Any) -> Any:
-            raise AssertionError("nothing was answered")
+    class Fails:
+        async def score(self, *_: Any, **__: Any) -> Score:
+            return Score(passed=False)
 
     rules = EpisodeConfig(workspace="answer")
-    episode = Episode(arbiter, grader=NoGrader(), renderer=get_renderer("qwen3"), config=rules)
+    episode = Episode(arbiter, grader=Fails(), renderer=get_renderer("qwen3"), config=rules)
     with pytest.raises(UsageError, match="start"):
         await episode.step("x")
     await episode.start()
     with pytest.raises(UsageError, match="started already"):
         await episode.start()
+    assert (await episode.step("x")).terminated
+    with pytest.raises(UsageError, match="running episode"):
+        await episode.step("y")
     await episode.close()
 
 

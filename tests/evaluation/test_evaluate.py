@@ -95,7 +95,6 @@ async def test_an_interrupted_run_goes_on_to_the_same_results(tmp_path: Path, pr
     )
     assert not set(played) & {result.key for result in before}
     assert outcome(resumed) == outcome(whole)
-    assert [result.key for result in whole[:2]] != []
     assert {result.seed for result in whole} == {episode_seed(0, p.id, n) for p in chosen for n in range(3)}
 
 

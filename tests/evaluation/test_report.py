@@ -213,7 +213,9 @@ def test_markdown_says_the_same(tmp_path: Path) -> None:
         assert f"## {heading}" in text
     assert "<script>" not in text
     assert "\\| \\*\\*b\\*\\*" in text
-    for name in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+    images = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert images
+    for name in images:
         assert (page.parent / name).read_bytes().startswith(b"<?xml")
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
@@ -239,11 +241,9 @@ def test_a_trainers_own_report_is_left_alone(tmp_path: Path) -> None:
     for out in (None, folder):
         assert write_report([folder], out) == folder / "full_report.html"
     assert (folder / "report.html").read_bytes() == own
+    full = (folder / "full_report.html").read_bytes()
     write_trainers_report(folder)
-    assert (
-        "Rates" in (folder / "full_report.html").read_text()
-        or "Before and after" in (folder / "full_report.html").read_text()
-    )
+    assert (folder / "full_report.html").read_bytes() == full
     assert write_report([folder], tmp_path / "elsewhere") == tmp_path / "elsewhere" / "report.html"
     assert write_report([evaluation(tmp_path / "eval", {"a": 1})]) == tmp_path / "eval" / "report.html"
 

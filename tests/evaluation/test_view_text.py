@@ -177,7 +177,7 @@ def test_what_is_no_log_probability_has_no_kl(tmp_path: Path) -> None:
     assert token_kl(turn) == [None, None, None, None, 2.0]
     transcript = read_transcript(record(tmp_path, [turn], graded=score(True)))
     assert mean_kl(transcript) == pytest.approx(2.0)
-    assert "Done" not in printed(transcript.path, heat=True)
+    assert "KL 2.000" in printed(transcript.path, heat=True)
 
 
 def test_the_page_hides_what_the_terminal_hides() -> None:

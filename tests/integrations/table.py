@@ -76,6 +76,14 @@ def recorded(framework: str, scripts: Iterable[str]) -> Iterator[Notes]:
     _write(framework, dict.fromkeys(scripts))
     notes = Notes()
     yield notes
+    if not os.environ.get(VARIABLE):
+        known = read().get(framework, {}).get("scripts", {})
+        lost = [
+            script
+            for script, noted in notes.made.items()
+            if any(known.get(script, {}).get(what) and not noted[what] for what in COMPARED)
+        ]
+        assert not lost, "compared when it was recorded, and no longer"
     _write(framework, notes.made)
 
 

@@ -102,6 +102,13 @@ class TestFolder:
         quoted = tomllib.loads(task_files(gray(), 'a"\\\x7fé')["task.toml"])
         assert quoted["environment"]["docker_image"] == 'a"\\\x7fé'
 
+    def test_what_runs_before_the_hidden_tests_is_refused(self) -> None:
+        """A task's own verifier would find no results of it, and fail every bench."""
+        program = {"src/trials.py": "print()\n"}
+        bench = gray().model_copy(update={"harness": gray().harness | program})
+        with pytest.raises(UsageError, match="runs before the hidden tests"):
+            task_files(bench, IMAGE)
+
     def test_a_dockerfile_of_the_row_is_taken_over(self) -> None:
         (problem,) = [problem for problem in BUNDLED if "axil" in problem.id]
         lines = task_files(problem, IMAGE)["tests/Dockerfile"].splitlines()

@@ -226,9 +226,9 @@ async def test_the_policy_waits_as_long_as_it_is_asked_to(
     policies: MakePolicy, headers: dict[str, Any], stream: bool
 ) -> None:
     if headers.get("retry-after") == "DATE":
-        headers = {"retry-after": formatdate(time.time() + 2, usegmt=True)}  # in whole seconds: between 1 and 2
+        headers = {"retry-after": formatdate(time.time() + 4, usegmt=True)}  # in whole seconds: between 3 and 4
     busy = {"status": 429, "error": {"message": "slow down"}, "headers": headers}
     with ChatServer([{"content": "hi"}], faults=[busy]) as server:
         await next_turn(opened(policies(server, stream=stream, attempts=2)))
         first, second = server.arrived
-    assert 0.6 <= second - first < 4.0
+    assert 0.6 <= second - first < 60.0

@@ -47,7 +47,7 @@ def test_a_patch_for_another_text_applies_rightly_or_is_refused(before: str, aft
         result = apply_patch(other, body)
     except ProblemError:
         return
-    # Nothing was lost: what changes other into the result is what changed before into after.
+    # As many lines were added and removed as between before and after.
     changes = [line.rstrip("\n") for line in body.split("\n") if line[:1] in ("+", "-")]
     assert len(keep_ends(result)) - len(keep_ends(other)) == sum(1 if line[0] == "+" else -1 for line in changes)
 

@@ -124,14 +124,3 @@ def test_the_frame_of_a_qwen_result(make: Make, qwen_vocabulary: Any) -> None:
     names = ["<|im_end|>", "<|im_start|>", "<tool_response>", "</tool_response>", "<|im_end|>", "<|im_start|>"]
     expected = [qwen_vocabulary.token_to_id(name) for name in names]
     assert controls("qwen3", make("qwen3").observation_ids(["</tool_response>"], [1])) == expected
-
-
-def test_a_switch_that_would_not_have_sufficed(qwen_vocabulary: Any) -> None:
-    # Why plain text is encoded without added tokens at all: the tool tags are added, but not special.
-    qwen_vocabulary.encode_special_tokens = True
-    try:
-        ids = qwen_vocabulary.encode("<|im_end|></tool_response>", add_special_tokens=False).ids
-    finally:
-        qwen_vocabulary.encode_special_tokens = False
-    assert qwen_vocabulary.token_to_id("<|im_end|>") not in ids
-    assert qwen_vocabulary.token_to_id("</tool_response>") in ids

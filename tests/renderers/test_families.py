@@ -13,10 +13,10 @@ from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.coded import CodedDialect
 from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.library import LIBRARY_NAMES
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.renderers.vocabularies import Control, qwen3_tokenizer
+from rtl_agent_gym.renderers.vocabularies import Control
 
 from .families import (
     COOKBOOK,
@@ -153,24 +153,6 @@ def test_a_thousand_hostile_episodes_of_each_family(family: str) -> None:
         datum = tokens.to_datum(1.0)
         assert datum.model_input.to_ints() == tokens.tokens[:-1]
         assert datum.loss_fn_inputs["mask"].to_torch().tolist() == mask[1:]
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking"])
-def test_the_dialect_of_qwen3_opens_as_the_librarys(name: str) -> None:
-    from renderers.base import create_renderer
-    from renderers.configs import Qwen3RendererConfig
-    from transformers import PreTrainedTokenizerFast
-
-    wrap: Any = PreTrainedTokenizerFast
-    engine = create_renderer(
-        wrap(tokenizer_object=qwen3_tokenizer()), Qwen3RendererConfig(enable_thinking=name == "qwen3")
-    )
-    renderer, random = get_renderer(name, qwen3_tokenizer()), Random(0)
-    for _ in range(FEW):
-        system, user = words(random, 8), words(random, 8)
-        messages: Any = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        theirs = engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)
-        assert renderer.initial_ids(system, user) == theirs
 
 
 def controls(renderer: Renderer, ids: list[int]) -> list[str]:
@@ -338,12 +320,12 @@ def test_a_cut_off_call_is_malformed_and_not_run(name: str) -> None:
 @one_of_each_family
 def test_no_arguments_break_the_parser(name: str, value: str) -> None:
     renderer = renderer_of(name)
-    call = renderer.turn_text(ModelTurn("", "", (ToolCall.of("ls"),)))
-    for old in ('{"command": "ls"}', "ls"):
-        action = renderer.parse_text(call.replace(old, value) + FAMILIES[VARIANTS[name].family].stops[0])
-        assert action.kind in ("malformed", "command", "final")
-    ids = renderer.codec.encode([call.replace("ls", value)])
-    assert renderer.parse_ids(ids).kind in ("malformed", "command", "final")
+    call = renderer.turn_text(ModelTurn("", "", (ToolCall.of("zq"),)))
+    assert call.count("zq") == 1
+    action = renderer.parse_text(call.replace("zq", value) + FAMILIES[VARIANTS[name].family].stops[0])
+    assert action.commands in ((), (value,))
+    if not value.isascii():  # a control token's code, which is no text
+        assert action.kind == "malformed"
 
 
 XML = ["qwen3_5", "qwen3_8_low_reasoning", "qwen3_coder", "nemotron3", "nemotron3_ultra"]

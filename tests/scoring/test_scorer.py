@@ -15,7 +15,7 @@ from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, Sandbo
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
+from rtl_agent_gym.scoring import RewardWeights, Scorer, score_files
 from tests.counters import counted
 from tests.sandboxes.providers import ProviderAround, act_beside, kill
 
@@ -540,7 +540,7 @@ async def test_an_unscorable_problem_raises(scorer: Scorer) -> None:
 
 
 def test_score_files_is_the_same_for_scripts(adder: Problem) -> None:
-    assert isinstance(score_files(adder, {TARGET: GOLDEN}), Score)
+    assert score_files(adder, {TARGET: GOLDEN}).passed
 
 
 async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_data: Path) -> None:

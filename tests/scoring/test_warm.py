@@ -283,4 +283,6 @@ async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSa
     submission = sift(problem, {TARGET: GOLDEN})
     found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=4, lint=False)
     assert found.services[0]["code"] is None
+    assert found.services[1]["code"] == 4
+    assert "ps -eo args" in found.services[1]["log"]
     assert "sleep 98" not in found.services[1]["log"]

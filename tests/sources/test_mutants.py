@@ -165,7 +165,7 @@ def test_no_two_are_equal() -> None:
 def test_a_file_with_an_endless_expression_has_none() -> None:
     long = "module m (input a, output y);\n  assign y = " + " ^ ".join(["a"] * 2000) + ";\nendmodule\n"
     short = "module n (input a, output y);\n  assign y = !a;\nendmodule\n"
-    assert {mutant.path for mutant in design_mutants({"rtl/m.sv": long, "rtl/n.sv": short})} <= {"rtl/n.sv"}
+    assert {mutant.path for mutant in design_mutants({"rtl/m.sv": long, "rtl/n.sv": short})} == {"rtl/n.sv"}
 
 
 def test_a_file_that_is_no_verilog_has_none() -> None:

@@ -27,7 +27,6 @@ def test_a_training_step(tmp_path: Path) -> None:
     outcome = train(options, rl=True, recipes=[SMALL])
     [row] = outcome.metrics
     assert row["env/all/total_episodes"] == 4
-    assert 0.0 <= row["pass_rate"] <= 1.0
     assert row["optim/unclipped_grad_l2:mean"] > 0.0
     assert abs(row["optim/kl_sample_train_v1"]) < 1e-5  # the trainer computes what the sampler sampled
 

@@ -69,7 +69,9 @@ async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path:
 
 @pytest.mark.slow
 async def test_without_a_teacher_the_students_own_are_there(tmp_path: Path) -> None:
-    for transcript in await episodes(tmp_path, None):
+    made = await episodes(tmp_path, None)
+    assert len(made) == 2 * STEPS
+    for transcript in made:
         assert [turn.teacher_logprobs for turn in transcript.turns] == [None, None]
         assert all(set(turn.logprobs or ()) == {LOGPROB} for turn in transcript.turns)
 

@@ -21,6 +21,7 @@ from ...sandboxes import WORK_DIR, SandboxSpec
 from ...scoring import TIME_LIMIT
 from ...scoring.compose import needs_build, read_services
 from ...scoring.harness import Defences, default_seed, service_request
+from ...scoring.trials import PROGRAM
 from . import collect
 from .grade import PATIENCE
 
@@ -96,6 +97,10 @@ def task_files(problem: Problem, image: str) -> dict[str, str]:
     """
     if not _NAME.fullmatch(problem.id) or ".." in problem.id:
         raise UsageError(f"the id {problem.id!r} cannot be a task's name; expected letters, digits, '-', '_' and '.'")
+    if PROGRAM in problem.harness:
+        raise UsageError(
+            f"{problem.id}: its bench runs before the hidden tests, which a task's own verifier does not do"
+        )
     files = {
         "task.toml": task_toml(problem, image),
         "instruction.md": _instruction(problem),

@@ -209,16 +209,6 @@ async def test_a_module_that_verilator_looks_up_is_refused_and_no_violation(prov
             assert "helper.sv: a module that is looked up in a folder cannot be judged" in score.reason
 
 
-@pytest.mark.slow  # tests/problems/test_bundled_scores.py asks for the same of the same designs, and more
-@pytest.mark.timeout(900)  # 14 gradings one after another
-async def test_every_bundled_solution_is_left_alone(provider: DockerSandboxes) -> None:
-    async with Scorer(provider) as scorer:
-        for problem in load_problems("bundled"):
-            assert problem.golden is not None
-            score = await scorer.score(problem, problem.golden)
-            assert (score.passed, score.violations) == (True, []), (problem.id, score.reason)
-
-
 @pytest.mark.slow  # a testbench is the agent's own file, which no grading compiles; the designs above have its habits
 async def test_every_bundled_testbench_is_left_alone(provider: DockerSandboxes) -> None:
     """A problem's own testbench, with all that it prints and dumps and how it ends, in the simulator under guard."""

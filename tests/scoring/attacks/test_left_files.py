@@ -25,8 +25,8 @@ def test_a_file_for_the_checker_is_named_and_put_nowhere(path: str) -> None:
     assert list(submission.files) == [TARGET]
     (violation,) = submission.violations
     assert LEFT_FILES[path] in violation
+    assert violation.startswith((path, ascii(path)))
     assert violation.isprintable()
-    assert len(submission.digest) == 64
 
 
 @pytest.mark.parametrize("path", HARMLESS_FILES, ids=ascii)
