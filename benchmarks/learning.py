@@ -202,8 +202,7 @@ def main() -> int:
     parser.add_argument(
         "--models",
         type=Path,
-        default=FOLDER / "spelled",
-        help="folder of the models of spelled-…, agent-… and benches-…",
+        help="folder of the models of spelled-… (default: the shipped ones), agent-… and benches-…",
     )
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
@@ -237,6 +236,9 @@ def main() -> int:
     runs, seeds, held_out = MODELS[models.pop()]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
+    if sizes.models is None and sizes.probe is None and not sizes.tables and {*sizes.runs} & {*AGENTS, *BENCHES}:
+        parser.error("--models: name the folder with the models of these runs, which a script makes")
+    sizes.models = sizes.models or FOLDER / "spelled"
     try:
         if sizes.probe is not None:
             if len(sizes.probe) > 2:

@@ -15,7 +15,8 @@ from rtl_agent_gym.evaluation.statistics import wilson
 def results(folder: Path) -> list[dict[str, Any]]:
     """What has been measured."""
     path = folder / "results.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut off
 
 
 def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:

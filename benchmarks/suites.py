@@ -15,7 +15,15 @@ import sys
 from collections import Counter
 
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.problems.notes import SUITE_NOTES, Note, Right, Statement, digest_of_testbench, write_notes
+from rtl_agent_gym.problems.notes import (
+    SUITE_NOTES,
+    Note,
+    Right,
+    Statement,
+    digest_of_testbench,
+    read_notes,
+    write_notes,
+)
 from rtl_agent_gym.scoring import Score, Scorer
 
 DEMANDS = {"sequence_detector": ("rst_n", "reset_n")}
@@ -99,7 +107,8 @@ def main() -> None:
     options = parser.parse_args()
     notes = asyncio.run(run(options.sources))
     if options.write:
-        write_notes(SUITE_NOTES, notes)
+        new = {note.release for note in notes}
+        write_notes(SUITE_NOTES, [*(note for note in read_notes(SUITE_NOTES) if note.release not in new), *notes])
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ class EpisodeRules(EpisodeOptions):
     max_output: int = Field(default=16_000, gt=0)
     """Characters of one command's output that the model reads; longer output is cut in the middle."""
     scoring_timeout: float = Field(default=600.0, gt=0, le=LONGEST_TIMEOUT)
-    """Seconds that all hidden tests together may run, in each grading."""
+    """Seconds that each service of the hidden tests may run, in each grading."""
     max_prompt_tokens: int | None = Field(default=None, gt=0)
     """Tokens of the prompt. A longer task is shortened, with a note at each cut. Needs a renderer with a vocabulary;
     None for no limit."""

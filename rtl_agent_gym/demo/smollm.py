@@ -7,7 +7,6 @@ from the model's own, so that is built here.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import importlib.util
 import os
@@ -245,7 +244,7 @@ def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> It
     rng, before = random.Random(seed), None
     for problem in load_problems(source):
         if not problem.golden or SPECIFICATION not in problem.context:
-            raise UsageError(f"{problem.id} is not a generated problem; give a source such as family:registers")
+            raise UsageError(f"{problem.id} has no {SPECIFICATION} or solution; give a source such as family:registers")
         prompt, design = build_prompt(problem)[1], dict(problem.golden)
         if rng.random() < references:
             design = dict(before.golden or {}) if before and rng.random() < 0.5 else design
@@ -324,8 +323,11 @@ def keep_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
         try:
             fill(scratch)
             # The first process wins: a rename cannot replace an existing folder.
-            with contextlib.suppress(OSError):
+            try:
                 os.rename(scratch, folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return folder

@@ -12,7 +12,7 @@ import json
 import posixpath
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -100,10 +100,11 @@ def read_text(text: str) -> str:
 def read_answer(text: str, problem: Problem) -> Answer:
     """The files that an answer, without its thinking, gives for a problem: targets, and others that may be changed."""
     blocks = [block for block in read_blocks(text) if block.code.strip()]
+    owners = {name: target for target in problem.targets for name in _modules_of(target, problem)}
     files: dict[str, str] = {}
     spare: list[Block] = []
     for block in blocks:
-        placed = _place(block, problem)
+        placed = _place(block, problem, owners)
         if placed:
             files |= placed
         elif not _OTHER_LANGUAGES.fullmatch(block.language):
@@ -188,13 +189,13 @@ def _named(line: str) -> str:
     return named["path"] if named else ""
 
 
-def _place(block: Block, problem: Problem) -> dict[str, str]:
-    """The files that a block is for; empty if the block alone does not tell."""
+def _place(block: Block, problem: Problem, owners: Mapping[str, str]) -> dict[str, str]:
+    """The files that a block is for; empty if the block alone does not tell. `owners` are modules' targets."""
     path = _path(block.name, problem)
     if path:
         return {path: block.code}
     units = block.units
-    wanted = {name: target for target in problem.targets for name in _modules_of(target, problem) if name in units}
+    wanted = {name: target for name, target in owners.items() if name in units}
     targets = list(dict.fromkeys(wanted.values()))
     if len(targets) <= 1:
         return dict.fromkeys(targets, block.code)

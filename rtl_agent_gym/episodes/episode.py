@@ -314,7 +314,11 @@ class Episode:
         if error is not None:
             EPISODES.labels("fault" if isinstance(error, SandboxError) else "aborted").inc()
         turns = len(self.turns) + (error is not None)
-        self._recording.end(reason, turns, time.monotonic() - self._begun, self.oom_kills, error)
+        try:
+            self._recording.end(reason, turns, time.monotonic() - self._begun, self.oom_kills, error)
+        except (SandboxError, UsageError):  # the disk is full; what ended the episode is what the caller must know
+            if error is None:
+                raise
 
     async def close(self) -> None:
         """Close the workspace and the transcript. Idempotent; may be called at any time."""

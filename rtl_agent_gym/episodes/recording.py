@@ -176,9 +176,10 @@ class Recording:
     ) -> None:
         """Write the end of the episode, and close the file."""
         fault = f"{type(error).__name__}: {error}" if error is not None else None
-        self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, oom_kills=oom_kills, error=fault))
-        if self._writer is not None:
-            self._writer.close()
+        try:
+            self._write(End(stop_reason=stop_reason, turns=turns, seconds=seconds, oom_kills=oom_kills, error=fault))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the file. Idempotent."""

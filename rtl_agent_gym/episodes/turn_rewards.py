@@ -18,12 +18,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..errors import SandboxError
 from ..problems import Problem
 from ..problems.paths import graded_folders
 from ..scoring.score import Score
 from .rules import EpisodeConfig
+from .submissions import Submitted
 from .turns import Turn
 
 logger = logging.getLogger(__name__)
@@ -147,8 +149,9 @@ class TurnRewards:
 
         Their grading begins here and is not awaited.
         """
-        if turn.submissions:
-            self._potentials[turn.number] = turn.submissions[-1].score.reward
+        last = turn.results[-1] if turn.results else None
+        if isinstance(last, Submitted) and last.submission is not None:  # no command has changed the files since
+            self._potentials[turn.number] = last.submission.score.reward
         elif files is not None and turn.results:
             key = self._key(files)
             before, self._last = self._last or self._key(self._given()), key
@@ -229,8 +232,12 @@ class TurnRewards:
         folders = graded_folders(self.problem)
         return {path: text for path, text in self.problem.context.items() if path.partition("/")[0] in folders}
 
+    @cached_property
+    def _problem_digest(self) -> bytes:
+        return self.problem.digest.encode()
+
     def _key(self, files: Files) -> bytes:
-        total = hashlib.sha256(self.problem.id.encode())
+        total = hashlib.sha256(self._problem_digest)
         for path in sorted(files):
             data = files[path]
             data = data.encode() if isinstance(data, str) else data

@@ -80,8 +80,8 @@ class Turn:
 
     @property
     def terminated(self) -> bool:
-        """Whether the agent itself ended the episode, as an answer always does."""
-        return self.stop_reason == "completed" or self.answer is not None
+        """Whether the agent itself ended the episode, as an answer always does, and the end of its sandbox."""
+        return self.stop_reason in ("completed", "sandbox_broken") or self.answer is not None
 
     @property
     def truncated(self) -> bool:

@@ -40,6 +40,9 @@ from ..problems.notes import Rows
 from ..renderers import TOOL_NAME, ToolCall
 from .session import FAULT, OVER, ToolSession, choose_problems, counted_by_caller, find_problem, require_shell
 
+POLL_SECONDS = 1.0
+"""How often the server looks for idle episodes, at least."""
+
 
 class RTLServerConfig(BaseResourcesServerConfig):
     """The server's part of NeMo Gym's configuration."""
@@ -51,7 +54,7 @@ class RTLServerConfig(BaseResourcesServerConfig):
     cache: str | None = None
     """Folder of cached gradings; None for no cache."""
     idle_seconds: float = Field(default=3600.0, gt=0)
-    """An episode that nobody has called for so long is ended when another one begins: its agent has failed."""
+    """An episode that nobody has called for so long is ended: its agent has failed."""
 
 
 class RTLSeedRequest(BaseSeedSessionRequest):
@@ -92,6 +95,8 @@ class RTLResourcesServer(SimpleResourcesServer):
     ray_enabled: ClassVar[bool] = False
     _rules: EpisodeConfig = PrivateAttr()
     _running: dict[str, _Running] = PrivateAttr(default_factory=dict)
+    _ending: asyncio.Task[None] | None = PrivateAttr(default=None)
+    """Ends idle episodes; it runs as long as there are episodes."""
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
@@ -105,16 +110,19 @@ class RTLResourcesServer(SimpleResourcesServer):
 
     async def seed_session(self, request: Request, body: RTLSeedRequest) -> BaseSeedSessionResponse:
         """Begin the episode of a row. A machine fault is kept for `verify`."""
-        await self._end_idle()
         problem = await asyncio.to_thread(find_problem, body.problems, body.problem_id)
         cache = None if self.config.cache is None else Path(self.config.cache)
         session = ToolSession(problem, self._rules, reward=self.config.reward, cache=cache)
         name = request.session[SESSION_ID_KEY]
-        before = self._running.pop(name, None)
+        before = self._running.get(name)
+        if before is not None and before.used == math.inf:
+            raise HTTPException(409, "a call of this session's episode has no answer yet: wait for it, then seed again")
         self._running[name] = running = _Running(session)
-        if before is not None:
-            await before.session.close()
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self._end_idle())
         try:
+            if before is not None:
+                await before.session.close()
             await session.start()
         except SandboxError as fault:
             running.fault = fault
@@ -143,7 +151,7 @@ class RTLResourcesServer(SimpleResourcesServer):
 
     async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
         """Grade the files, unless that has been done, and end the episode."""
-        running = self._of(request)
+        name, running = request.session[SESSION_ID_KEY], self._of(request)
         last = body.response.output[-1] if body.response.output else None
         answered = getattr(last, "type", None) == "message"
         given = body.model_dump()
@@ -161,7 +169,8 @@ class RTLResourcesServer(SimpleResourcesServer):
                 failure_reason=f"{type(fault).__name__}: {fault}",
             )
         finally:
-            self._running.pop(request.session[SESSION_ID_KEY], None)
+            if self._running.get(name) is running:
+                del self._running[name]
             await running.session.close()
         turns = running.session.episode.turn_rewards
         return RTLVerifyResponse(**given, reward=result.reward, numbers=result.numbers, turn_rewards=turns)
@@ -173,10 +182,12 @@ class RTLResourcesServer(SimpleResourcesServer):
         return running
 
     async def _end_idle(self) -> None:
-        now = time.monotonic()
-        idle = [name for name, one in self._running.items() if now - one.used > self.config.idle_seconds]
-        for name in idle:
-            await self._running.pop(name).session.close()
+        while self._running:
+            await asyncio.sleep(min(POLL_SECONDS, self.config.idle_seconds))
+            oldest = time.monotonic() - self.config.idle_seconds
+            idle = [name for name, running in self._running.items() if running.used < oldest]
+            for running in [self._running.pop(name) for name in idle]:
+                await running.session.close()
 
 
 def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> list[dict[str, Any]]:

@@ -13,26 +13,30 @@ each attempt is raised. It tokenizes an observation as it is, so observations ca
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import torch
 from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentReturn
 
 from ..episodes.prompt import open_prompt
-from ..errors import SandboxError
+from ..episodes.runtime import run_sync
+from ..errors import SandboxError, UsageError
 from ..problems.notes import Rows
-from ..renderers import get_renderer
+from ..renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from ..renderers.vocabularies import written_out
 from .replay import ReplayedEnv
-from .session import choose_problems
+from .session import choose_problems, sandboxes_at_once
 
 NAME = "rtl"
 """The name of the task in NeMo RL's batches."""
+POLL_SECONDS = 1.0
+"""How often an environment looks for idle episodes."""
 
 
 class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
@@ -54,8 +58,9 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
         self._renderer = get_renderer(options.get("renderer", "qwen3"))
         self._options = options
         self._episodes: dict[str, tuple[ReplayedEnv, float]] = {}
-        """The running episodes, and when the last turn of each ended, in seconds of the monotonic clock."""
-        self._lock = threading.Lock()
+        """Running episodes, and when each one's last step ended, in seconds of a monotonic clock; inf during it."""
+        self._lock, self._shut = threading.Lock(), threading.Event()
+        threading.Thread(target=self._watch, name="rtl-idle", daemon=True).start()
 
     def step(
         self, message_log_batch: list[list[dict[str, Any]]], metadata: list[dict[str, Any]]
@@ -64,10 +69,16 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
 
         Raises:
             SandboxError: The machine failed in each attempt of an episode, or an episode had ended since it was idle.
+            UsageError: More episodes begin with this step than the machine has memory for.
         """
-        self._end_idle(spared={row.get("episode") for row in metadata})
+        self._require_room([row for row in metadata if not row.get("episode")])
         texts = [log[-1]["content"] for log in message_log_batch]
-        turns = list(self._threads.map(self._turn, texts, metadata))
+        numbers = [str(row.get("episode") or uuid.uuid4()) for row in metadata]
+        self._note(numbers, math.inf)
+        played = [self._threads.submit(self._turn, *each) for each in zip(texts, metadata, numbers, strict=True)]
+        wait(played)
+        self._note(numbers, time.monotonic())
+        turns = [turn.result() for turn in played]
         observations, after, rewards, over = (list(column) for column in zip(*turns, strict=True))
         return EnvironmentReturn(
             observations=[{"role": "environment", "content": text} for text in observations],
@@ -78,31 +89,51 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
             answers=None,
         )
 
-    def _turn(self, text: str, metadata: Mapping[str, Any]) -> tuple[str, dict[str, Any], float, bool]:
+    def _require_room(self, new: Sequence[Mapping[str, Any]]) -> None:
+        """Raise `UsageError` if these episodes cannot have a sandbox each: they keep it until the step has ended."""
+        if len(new) > 1 and len(new) > (room := run_sync(sandboxes_at_once(self._made(new[0]).config))):
+            raise UsageError(
+                f"a step of NeMo RL needs a sandbox for each of its {len(new)} episodes, and there is memory for "
+                f"{room:.0f}: lower grpo.num_prompts_per_step or grpo.num_generations_per_prompt (in validation "
+                "grpo.val_batch_size), or raise the limits of sandboxes"
+            )
+
+    def _made(self, row: Mapping[str, Any]) -> ReplayedEnv:
+        return ReplayedEnv(row["problem_id"], self._options | {"problems": row["problems"]})
+
+    def _turn(self, text: str, metadata: Mapping[str, Any], number: str) -> tuple[str, dict[str, Any], float, bool]:
         rest = {name: value for name, value in metadata.items() if name != "episode"}
-        number = str(metadata.get("episode") or uuid.uuid4())
         with self._lock:
             env, _ = self._episodes.pop(number, (None, 0.0))
         if env is None:
-            if number == metadata.get("episode"):  # its files are lost, so a new sandbox would give a wrong reward
+            if metadata.get("episode"):  # its files are lost, so a new sandbox would give a wrong reward
                 problem = rest["problem_id"]
                 raise SandboxError(f"an episode of {problem} is lost: idle for {self._idle:g} s, or of another actor")
-            env = ReplayedEnv(rest["problem_id"], self._options | {"problems": rest["problems"]})
+            env = self._made(rest)
             env.begin()
         observation, reward, over, _ = env.step(text)
         if over:
             env.close()
             return "", rest, reward, True
         with self._lock:
-            self._episodes[number] = env, time.monotonic()
+            self._episodes[number] = env, math.inf
         framed = written_out(self._renderer.turn_pieces([observation]))
         return framed, {**rest, "episode": number}, reward, False
 
-    def _end_idle(self, spared: Set[str | None] = frozenset()) -> None:
+    def _note(self, numbers: Sequence[str], when: float) -> None:
+        with self._lock:
+            for number in self._episodes.keys() & numbers:
+                self._episodes[number] = self._episodes[number][0], when
+
+    def _watch(self) -> None:
+        while not self._shut.wait(POLL_SECONDS):
+            self._end_idle()
+
+    def _end_idle(self) -> None:
         oldest = time.monotonic() - self._idle
         with self._lock:
-            idle = {number for number, (_, last) in self._episodes.items() if last < oldest}
-            envs = [self._episodes.pop(number)[0] for number in idle - spared]
+            idle = [number for number, (_, last) in self._episodes.items() if last < oldest]
+            envs = [self._episodes.pop(number)[0] for number in idle]
         for env in envs:
             env.close()
 
@@ -112,8 +143,20 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
 
     def shutdown(self) -> None:
         """End all sandboxes."""
+        self._shut.set()
         self._idle = 0.0
         self._end_idle()
+
+
+def require_readable(dialect: Renderer, tokenizer: Any) -> None:
+    """Raise `UsageError` if a call cannot be read as NeMo RL passes it on: without the tokenizer's special tokens."""
+    call = dialect.turn_text(ModelTurn(calls=(ToolCall.of("ls"),)))
+    passed = tokenizer.decode(tokenizer.encode(call, add_special_tokens=False), skip_special_tokens=True)
+    if dialect.parse_text(passed).kind != "command":
+        raise UsageError(
+            f"renderer {dialect.name!r}: this tokenizer has special tokens in a call, which NeMo RL removes from what "
+            "the model writes, so none of its calls could be read; train this model through another integration"
+        )
 
 
 class RTLDataset(Sequence[dict[str, Any]]):
@@ -125,12 +168,16 @@ class RTLDataset(Sequence[dict[str, Any]]):
         keep: ``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better.
         renderer: The dialect.
         rules: Options of `EpisodeConfig`. Problems that cannot be scored with them are left out, with a warning.
+
+    Raises:
+        UsageError: NeMo RL would remove the marks of a call from what the model writes; see `require_readable`.
     """
 
     def __init__(
         self, tokenizer: Any, problems: str = "bundled", *, keep: Rows = "all", renderer: str = "qwen3", **rules: Any
     ) -> None:
         self._tokenizer, self._dialect = tokenizer, get_renderer(renderer)
+        require_readable(self._dialect, tokenizer)
         self._source, self._problems, self._config = choose_problems(problems, rows=keep, texts=True, **rules)
 
     def __len__(self) -> int:

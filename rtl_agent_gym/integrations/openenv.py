@@ -45,7 +45,7 @@ class RTLAction(Action):
     calls: list[dict[str, str]] | None = None
     """The model's calls: ``name``, and ``arguments`` as the JSON text that it wrote."""
     answer: str | None = None
-    """The text of a final answer, which ends the episode."""
+    """The text of a final answer, which ends the episode unless it is empty or has a call written out in it."""
     stop: StopReason | None = None
     """Why the trainer cuts the model off, such as ``max_tokens``: the files that are there are graded."""
 
@@ -58,7 +58,7 @@ class RTLObservation(Observation):
     tools: list[dict[str, Any]] = Field(default_factory=list)
     """After `reset`, the declared tools, as in OpenAI's chat completions."""
     replies: list[str] = Field(default_factory=list)
-    """After a turn, the text for each call."""
+    """After a turn, the text for each call; after an answer that did not end the episode, the correction."""
 
 
 def read_calls(action: RTLAction) -> list[ToolCall]:
@@ -141,7 +141,7 @@ class ServedEnvironment(Environment):
             calls = read_calls(action)
             turn = await session.act(calls or action.answer or "")
             reward, info = turn.reward, turn.info()
-            replies = turn.replies(len(calls)) if calls else []
+            replies = turn.replies(len(calls)) if calls or not session.over else []
         if session.over:
             result = await session.finish()
             info |= {"stop_reason": result.stop_reason, "numbers": result.numbers}

@@ -6,6 +6,7 @@ Frameworks carry a problem's source and id in place of the problem, whose hidden
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,12 +21,14 @@ from ..episodes.prompt import ToolOpening, tool_opening
 from ..episodes.rules import EpisodeConfig, FunctionGrader, Reward, read_reward
 from ..episodes.runtime import Lease, acquire
 from ..episodes.turns import StopReason, Turn, result_numbers
-from ..errors import UsageError
+from ..errors import SandboxError, UsageError
 from ..problems import Problem, load_problems
 from ..problems.notes import Rows
 from ..problems.registry import split_source
 from ..renderers import ToolCall, get_renderer
 from ..renderers.protocol import MAX_CALLS_READ
+from ..sandboxes.admission import RESERVED, usage
+from ..sandboxes.budgeted import BudgetedSandboxes
 from ..scoring.score import Score
 from ..scoring.scorer import require_scorable, scorable
 
@@ -48,7 +51,23 @@ def require_shell(config: EpisodeConfig) -> EpisodeConfig:
 
 def counted_by_caller(config: EpisodeConfig) -> EpisodeConfig:
     """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session."""
-    return config.with_options(max_turns=config.max_turns * MAX_CALLS_READ + 1)
+    return config.with_options(
+        max_turns=config.max_turns * MAX_CALLS_READ + 1, max_malformed=config.max_malformed * MAX_CALLS_READ
+    )
+
+
+async def sandboxes_at_once(config: EpisodeConfig) -> float:
+    """The number of agents' sandboxes that the machine has memory for, at least 1; infinite if that is not known."""
+    if not usage():  # unknown until this process has connected to the daemon
+        lease = acquire(sandbox=config.sandbox.kind)
+        try:
+            provider = lease.runtime.provider
+            if isinstance(provider, BudgetedSandboxes):
+                with contextlib.suppress(SandboxError):  # the first sandbox raises it
+                    await provider.budget()
+        finally:
+            await lease.release()
+    return max(1.0, usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], config.sandbox.memory))
 
 
 @dataclass(frozen=True)

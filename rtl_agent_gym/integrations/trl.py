@@ -15,7 +15,6 @@ batch in parallel and returns None for those with a fault, which TRL leaves out 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
 import logging
@@ -29,15 +28,22 @@ from weakref import WeakSet
 from ..envs.gym_env import read_problems
 from ..episodes.prompt import ToolOpening, tool_opening
 from ..episodes.rules import EpisodeConfig, Reward
-from ..episodes.runtime import acquire, background_loop, run_sync
+from ..episodes.runtime import background_loop, run_sync
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL_NAME
-from ..sandboxes.admission import RESERVED, usage
-from ..sandboxes.budgeted import BudgetedSandboxes
 from ..scoring.scorer import require_scorable
-from .session import FAULT, OVER, Result, ToolSession, counted_by_caller, read_source, require_shell
+from .session import (
+    FAULT,
+    OVER,
+    Result,
+    ToolSession,
+    counted_by_caller,
+    read_source,
+    require_shell,
+    sandboxes_at_once,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -95,8 +101,8 @@ class RTLEnvironment:
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
         require_scorable(problem, self._config.grading, texts=False)
-        room = run_sync(_sandboxes_at_once(self._config))
-        if len(_open) >= max(room, 1):
+        room = run_sync(sandboxes_at_once(self._config))
+        if len(_open) >= room:
             raise UsageError(
                 f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
                 "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
@@ -160,20 +166,6 @@ class RTLEnvironment:
 
     def _problems(self) -> Sequence[Problem]:
         return read_source(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
-
-
-async def _sandboxes_at_once(config: EpisodeConfig) -> float:
-    """The number of agents' sandboxes that the machine has memory for; infinite if that is not known."""
-    if not usage():  # unknown until this process has connected to the daemon
-        lease = acquire(sandbox=config.sandbox.kind)
-        try:
-            provider = lease.runtime.provider
-            if isinstance(provider, BudgetedSandboxes):
-                with contextlib.suppress(SandboxError):  # the first sandbox raises it
-                    await provider.budget()
-        finally:
-            await lease.release()
-    return usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], config.sandbox.memory)
 
 
 def _answer(completion: Any) -> str | None:

@@ -183,6 +183,14 @@ def test_thousands_of_modules_cost_no_time() -> None:
     assert time.process_time() - begun < 5
 
 
+def test_long_given_files_are_read_once() -> None:
+    given = {f"rtl/{name}.sv": f"module {name} ();\nendmodule\n" * 4_000 for name in ("foo", "bar")}
+    begun = time.process_time()
+    answer = read_answer("```verilog\nx\n```\n" * 2_000, TWO.model_copy(update={"context": given}))
+    assert time.process_time() - begun < 10  # for each block: minutes
+    assert not answer.files
+
+
 def test_a_helper_module_goes_to_the_file_that_uses_it() -> None:
     foo = FOO.replace("assign b = a;", "inverter i (.a, .b);")
     helper = BAR.replace("bar", "inverter")

@@ -182,7 +182,7 @@ async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
     monkeypatch.setattr(WardenSandbox, "run", broken)
     turn = await episode.step(call("echo one", "break", "echo two"))
     assert turn.stop_reason == "sandbox_broken"
-    assert turn.truncated
+    assert (turn.terminated, turn.truncated) == (True, False)  # no limit ended it, so no later value counts
     assert "ended this machine" in turn.observation
     assert turn.score is not None
     assert turn.score.format == 0.0

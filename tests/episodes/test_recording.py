@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rtl_agent_gym.episodes import recording as recordings
+from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.recording import MAX_RECORDED_FILE, MAX_RECORDED_TOTAL, Recording, changed_files
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.turns import Turn
+from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.renderers import Action
+from rtl_agent_gym.renderers import Action, get_renderer
 from rtl_agent_gym.sandboxes import CommandResult, FoundFiles
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import Header, TranscriptWriter, read_transcript
@@ -69,3 +72,31 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
     assert last.files == {"verif/a": None}
     assert transcript.score is not None
     assert len(transcript.score.files) == 3
+
+
+async def test_a_full_disk_does_not_hide_what_ended_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancellation that became a fault of the machine would be played again, and the run could not be stopped."""
+    [problem, *_] = load_problems("bundled")
+
+    class Waits:
+        async def score(self, *_: Any, **__: Any) -> Score:
+            await asyncio.sleep(60)
+            raise AssertionError("it is cancelled before")
+
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    episode = Episode(problem, grader=Waits(), renderer=get_renderer("qwen3"), config=rules)
+    await episode.start()
+    step = asyncio.ensure_future(episode.step("module m; endmodule"))
+    await asyncio.sleep(0.1)
+
+    def full(*_: Any) -> None:
+        raise SandboxError("No space left on device")
+
+    monkeypatch.setattr(TranscriptWriter, "write", full)
+    step.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await step
+    assert episode.over
+    await episode.close()

@@ -12,6 +12,7 @@ import pytest
 
 from data.bundled import wrong_designs
 from rtl_agent_gym.envs import Episode, EpisodeConfig
+from rtl_agent_gym.episodes.submissions import Submission, Submitted
 from rtl_agent_gym.episodes.turn_rewards import TurnBudget, TurnRewards
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.errors import SandboxLost, UsageError
@@ -71,6 +72,24 @@ async def test_the_sum_is_the_episodes_reward_whatever_is_known(arbiter: Problem
     assert found == pytest.approx([0.4, 0.0, 1.0, -1.3, 0.4])
     assert sum(found) == pytest.approx(0.5)
     assert sorted(grades.graded) == [0.1, 0.4, 1.4]  # the second turn changed nothing
+
+
+async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_it(arbiter: Problem) -> None:
+    grades = Grades()
+    grades.may.set()
+    command = CommandResult("", 0)
+    submitted = Submitted("", 0, submission=Submission(1, 2, score(1.4), fraction=1.0, reward=0.0))
+    for results, expected in (([submitted], 1.4), ([command, submitted], 1.4), ([submitted, command], 0.4)):
+        rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+        played = [Turn(1, Action("command", ("x",)), tuple(results)), turn(2)]
+        rewards.after(played[0], files(0.4))
+        assert await rewards.values(played, score(1.4)) == pytest.approx([expected, 1.4 - expected])
+
+
+def test_problems_of_one_name_share_no_gradings(arbiter: Problem) -> None:
+    other = arbiter.model_copy(update={"harness": arbiter.harness | {"src/more.py": "pass"}})
+    keys = {TurnRewards(problem, "files", Grades(), TurnBudget(None))._key(files(1.0)) for problem in (arbiter, other)}
+    assert len(keys) == 2
 
 
 async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_error_is_raised(arbiter: Problem) -> None:

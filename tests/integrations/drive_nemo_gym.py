@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +19,7 @@ from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
 from rtl_agent_gym.integrations.session import FAULT, ToolSession
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import RULES, Played, Script, gray, in_short, solution
+from tests.integrations.conformance import Played, Script, gray, in_short
 from tests.sandboxes.providers import kill
 
 
@@ -87,19 +87,47 @@ def play(script: Script, folder: Path) -> Played:
 
 
 def forgotten() -> dict[str, Any]:
-    """What a call without an episode is told, and how many are left when another begins after one that nobody ended."""
+    """What a call is told after an episode that nobody has called has ended."""
 
     async def served() -> dict[str, Any]:
-        async with serving({}, idle_seconds=0.01) as (server, url), httpx.AsyncClient(base_url=url) as alone:
-            refused = await alone.post("/execute_bash", json={"command": "ls"})
+        async with (
+            serving({}, idle_seconds=0.01) as (server, url),
+            httpx.AsyncClient(base_url=url, timeout=None) as client,
+        ):
             (row,) = rows(ids=[gray().id])
-            async with httpx.AsyncClient(base_url=url, timeout=None) as client:
-                (await client.post("/seed_session", json=row)).raise_for_status()
-            time.sleep(0.02)
-            answer, _ = await converse(server, url, Script("solved", (solution(), "Done."), RULES))
-            return {"status": refused.status_code, "said": refused.json()["detail"], "reward": answer["reward"]}
+            (await client.post("/seed_session", json=row)).raise_for_status()
+            assert server._ending is not None
+            await asyncio.wait_for(server._ending, 60)
+            refused = await client.post("/execute_bash", json={"command": "ls"})
+            return {"status": refused.status_code, "said": refused.json()["detail"]}
 
     return asyncio.run(served())
+
+
+def replaced() -> list[int]:
+    """The statuses of a seed in a session whose episode is being graded, and of that grading."""
+    finish, seeded = ToolSession.finish, asyncio.Event()
+
+    async def late(session: ToolSession, *reason: Any) -> Any:
+        await seeded.wait()
+        return await finish(session, *reason)
+
+    async def served() -> list[int]:
+        async with serving({}) as (server, url), httpx.AsyncClient(base_url=url, timeout=None) as client:
+            (row,) = rows(ids=[gray().id])
+            (await client.post("/seed_session", json=row)).raise_for_status()
+            (running,) = server._running.values()
+            verify = client.post("/verify", json=row | {"response": conversation("Done.")})
+            grading = asyncio.ensure_future(verify)
+            async with asyncio.timeout(60):
+                while running.used != math.inf:
+                    await asyncio.sleep(0.01)
+            again = await client.post("/seed_session", json=row)
+            seeded.set()
+            return [again.status_code, (await grading).status_code]
+
+    with patch.object(ToolSession, "finish", late):
+        return asyncio.run(served())
 
 
 def waiting() -> int:
@@ -118,9 +146,9 @@ def waiting() -> int:
             for client in clients:
                 begun.append(asyncio.ensure_future(client.post("/seed_session", json=row)))
                 await asyncio.sleep(0.5)
+            sessions = [running.session for running in server._running.values()]
             room.set()
             await asyncio.gather(*begun)
-            sessions = [running.session for running in server._running.values()]
             await asyncio.gather(*(session.close() for session in sessions))
             await asyncio.gather(*(client.aclose() for client in clients))
             return len(sessions)

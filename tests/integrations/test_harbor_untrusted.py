@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_folders_have_a_depth(left: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sorted(read(left)) == ["rtl/top.sv"]
 
 
+def test_a_path_that_is_too_long_below_the_folder_of_a_trial_is_left_out(left: Path) -> None:
+    deep = left.joinpath("rtl", *["f" * 200] * 5)
+    deep.mkdir(parents=True)
+    (deep / "far.sv").touch()
+    assert sorted(read(left)) == ["rtl/deep/part.sv", "rtl/top.sv"]
+
+
 def test_names_that_are_no_text_are_left_out(left: Path) -> None:
     os.close(os.open(os.fsencode(left) + b"/rtl/\xff.sv", os.O_CREAT | os.O_WRONLY))
     assert sorted(read(left)) == ["rtl/deep/part.sv", "rtl/top.sv"]
@@ -72,3 +80,26 @@ def test_names_that_are_no_text_are_left_out(left: Path) -> None:
 def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none")
+
+
+REPLACED = """
+import os, time
+print(flush=True)
+for _ in range(5000):
+    if os.fork():
+        os._exit(0)
+    time.sleep(0.001)
+print("outlived")
+"""
+"""A program whose process starts the next one and ends, again and again."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts processes of other users")
+def test_processes_that_replace_each_other_are_ended() -> None:
+    theirs = subprocess.Popen(["/usr/bin/python3", "-c", REPLACED], user=64323, stdout=subprocess.PIPE)
+    assert theirs.stdout is not None
+    with theirs.stdout:
+        theirs.stdout.readline()
+        collect.end_processes(64323)
+        assert theirs.stdout.read() == b""
+    theirs.wait(60)

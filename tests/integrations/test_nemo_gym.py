@@ -20,11 +20,15 @@ async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
             notes.add(script.name, there, observations=there.observations is not None)
 
 
-async def test_an_episode_that_nobody_ends_is_ended_when_another_begins() -> None:
+async def test_an_episode_that_nobody_ends_is_ended() -> None:
     told = await call("nemo_gym", "forgotten")
-    assert (told["status"], told["reward"]) == (400, 1.4)
+    assert told["status"] == 400
     assert "call /seed_session first" in told["said"]
 
 
 async def test_an_episode_is_not_idle_while_it_waits_for_its_sandbox() -> None:
     assert await call("nemo_gym", "waiting") == 2
+
+
+async def test_an_episode_is_not_replaced_while_it_is_graded() -> None:
+    assert await call("nemo_gym", "replaced") == [409, 200]

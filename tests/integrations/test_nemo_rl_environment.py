@@ -16,9 +16,11 @@ import yaml
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations import session
 from rtl_agent_gym.integrations.replay import ReplayedEnv
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ToolCall, get_renderer
+from rtl_agent_gym.sandboxes.admission import RESERVED
 from tests.integrations.conformance import Script, gray, solution
 from tests.integrations.ecosystem import ROOT, call_in, importable
 
@@ -101,24 +103,57 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         sys.modules.pop("rtl_agent_gym.integrations.nemo_rl", None)
 
 
+def turn(environment: Any, command: str, *rows: dict[str, Any]) -> Any:
+    """What a step returns in which all these episodes run the same command."""
+    text = write_turn(get_renderer("qwen3"), "", [command])
+    return environment.step([[{"role": "assistant", "content": text}]] * len(rows), list(rows))
+
+
+@pytest.fixture
+def row() -> dict[str, Any]:
+    """The metadata of a rollout that has not begun."""
+    return {"problem_id": gray().id, "problems": "bundled"}
+
+
 @pytest.mark.docker
-def test_an_episode_that_was_ended_does_not_go_on_in_an_empty_sandbox(module: Any) -> None:
-    environment = module.RTLEnvironment({"idle_seconds": 0.05, "workers": 1})
-
-    def turn(command: str, row: dict[str, Any]) -> Any:
-        time.sleep(0.1)
-        text = write_turn(get_renderer("qwen3"), "", [command])
-        return environment.step([[{"role": "assistant", "content": text}]], [row])
-
+def test_an_idle_episode_ends_and_does_not_go_on_in_an_empty_sandbox(module: Any, row: dict[str, Any]) -> None:
+    environment = module.RTLEnvironment({"idle_seconds": 3600.0, "workers": 1})
     try:
-        first = turn("touch docs/mine", {"problem_id": gray().id, "problems": "bundled"})
-        second = turn("ls docs", first.metadata[0])
+        first = turn(environment, "touch docs/mine", row)
+        second = turn(environment, "ls docs", first.metadata[0])
         assert "mine" in second.observations[0]["content"]
-        turn("true", {"problem_id": gray().id, "problems": "bundled"})  # which ends the other
+        environment._idle = 0.05
+        for _ in range(600):
+            if not environment._episodes:
+                break
+            time.sleep(0.1)
         with pytest.raises(SandboxError, match=f"an episode of {gray().id} is lost: idle for 0.05 s"):
-            turn("ls docs", second.metadata[0])
+            turn(environment, "ls docs", second.metadata[0])
     finally:
         environment.shutdown()
+
+
+def test_a_step_without_memory_for_its_sandboxes_is_refused(
+    module: Any, row: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "usage", lambda: {"agent/capacity": 1.0 * RESERVED["agent"]})
+    environment = module.RTLEnvironment()
+    try:
+        with pytest.raises(UsageError, match="each of its 2 episodes, and there is memory for 1: lower"):
+            turn(environment, "ls", row, row)
+    finally:
+        environment.shutdown()
+
+
+def test_a_dialect_whose_calls_nemo_rl_takes_apart_is_refused(module: Any) -> None:
+    importable("transformers")
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(shipped("student")))
+    assert len(module.RTLDataset(tokenizer, renderer="qwen3")) > 10
+    tokenizer.add_tokens(["<|start|>", "<|channel|>", "<|message|>", "<|call|>"], special_tokens=True)
+    with pytest.raises(UsageError, match="this tokenizer has special tokens in a call"):
+        module.RTLDataset(tokenizer, renderer="gpt_oss")
 
 
 @pytest.mark.docker

@@ -377,6 +377,26 @@ async def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
     assert "UsageError: problem_id: got 7, must be a string or null" in lines[5]
 
 
+EMPTY = """
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0])
+        result = await env.step({"answer": ""})
+        print(result.done, *result.observation["replies"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.timeout(1800)
+async def test_an_answer_that_does_not_end_the_episode_is_corrected() -> None:
+    async with serving() as (url, _):
+        lines = await asyncio.to_thread(run, EMPTY, url, gray().id)
+    assert lines[0].startswith("False ERROR: Your reply was empty.")
+
+
 @pytest.mark.slow
 def test_the_command_says_what_is_missing() -> None:
     try:

@@ -20,6 +20,7 @@ from rtl_agent_gym.integrations.session import (
     ToolSession,
     absolute,
     choose_problems,
+    counted_by_caller,
     find_problem,
     read_source,
 )
@@ -97,6 +98,14 @@ class TestSession:
             run.cancel()
         await session.finish()
         assert [turn.number for turn in session.episode.turns] == [1, 2, 3]
+
+    @pytest.mark.parametrize("session", [counted_by_caller(EpisodeConfig())], indirect=True)
+    async def test_broken_calls_of_one_turn_do_not_end_an_episode_whose_caller_counts_turns(
+        self, session: ToolSession
+    ) -> None:
+        for _ in range(EpisodeConfig().max_malformed):
+            await session.act([ToolCall("execute_bash", "{")])
+        assert not session.over
 
     async def test_closing_ends_turns_that_run_or_wait(self, session: ToolSession) -> None:
         runs = [asyncio.ensure_future(session.run("sleep 20")) for _ in range(3)]

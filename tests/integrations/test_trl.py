@@ -24,6 +24,7 @@ from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import background_loop, run_sync
 from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.integrations import session as shared
 from rtl_agent_gym.integrations import trl as adapter
 from rtl_agent_gym.integrations.session import FAULT, OVER, ToolSession
 from rtl_agent_gym.integrations.trl import RTLEnvironment, hidden_tests, make_dataset
@@ -160,7 +161,7 @@ class TestEpisodes:
         assert await grade([environment], [DONE]) == [None]
 
     async def test_a_batch_without_memory_for_its_sandboxes_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(adapter, "usage", lambda: {"agent/capacity": 1.0 * admission.RESERVED["agent"]})
+        monkeypatch.setattr(shared, "usage", lambda: {"agent/capacity": 1.0 * admission.RESERVED["agent"]})
         first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
         await asyncio.to_thread(first.reset, problem_id=gray().id)
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
@@ -181,7 +182,7 @@ class TestEpisodes:
         made = type(make_provider())
         ask: Any = made.budget
         monkeypatch.setattr(made, "budget", known)
-        monkeypatch.setattr(adapter, "usage", unconnected)
+        monkeypatch.setattr(shared, "usage", unconnected)
         monkeypatch.setattr(adapter, "_open", set(range(1 << 16)))  # as if so many were open
         with pytest.raises(UsageError, match=r"there is memory for \d+: lower"):
             await asyncio.to_thread(RTLEnvironment([gray()]).reset, problem_id=gray().id)

@@ -1,7 +1,7 @@
 """Names of every kind, spelled as people spell them, for families whose names are not drawn from a list.
 
 The training split has invented words, letters by chance and a few endings, joined and numbered in many ways. The names
-of the split ``names`` are built of words that no training name contains.
+of the split ``names`` begin with words that are no part of a training name.
 """
 
 from __future__ import annotations
