@@ -24,7 +24,6 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admis
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
-from rtl_agent_gym.scoring.grader import measures
 from rtl_agent_gym.scoring.grader.measures import memory
 from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
 from rtl_agent_gym.scoring.harness import scoring_limits
@@ -88,9 +87,9 @@ def test_without_a_control_group_the_limit_is_that_of_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a signal to a process that had most of it is the design's fault there, too."""
-    monkeypatch.setattr(measures.resource, "getrlimit", lambda number: (LIMIT, LIMIT))
+    monkeypatch.setattr(resource, "getrlimit", lambda number: (LIMIT, LIMIT))
     assert memory(str(tmp_path))["limit"] == LIMIT
-    monkeypatch.setattr(measures.resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
+    monkeypatch.setattr(resource, "getrlimit", lambda number: (resource.RLIM_INFINITY,) * 2)
     assert memory(str(tmp_path))["limit"] == 0
 
 
