@@ -45,14 +45,15 @@ WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_sch
 WITHOUT_GROUPS = {"batch_size": 16, "group_size": 1}
 """A teacher judges each episode alone, and episodes of different problems differ more."""
 FOLLOWING: dict[str, dict[str, Any]] = {
-    **{f"self-{rate}": SELF | WITHOUT_GROUPS | {"learning_rate": rate} for rate in ("2e-5", "5e-5", "1e-4")},
+    **{f"self-{rate}": SELF | WITHOUT_GROUPS | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
     "reward": NO_TEACHER | {"learning_rate": "5e-5"},
 }
 """Options of the runs that start from these weights, besides `SMOLLM.defaults`."""
 PRETRAINED = {
     "sft": "supervised training on transcripts",
     "teacher": "these weights with the reference solution in the prompt",
-    "self-2e-5": "then distillation from itself with the reference solution in the prompt, rate 2e-5",
+    "self-5e-6": "then distillation from itself with the reference solution in the prompt, rate 5e-6",
+    "self-2e-5": "the same, rate 2e-5",
     "self-5e-5": "the same, rate 5e-5",
     "self-1e-4": "the same, rate 1e-4",
     "reward": "instead the reward alone, rate 5e-5",

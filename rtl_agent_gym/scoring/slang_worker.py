@@ -116,10 +116,10 @@ def describe(port: Any) -> list[Any]:
 
 def serve(line: bytes, processor: int, patience: float) -> bytes:
     """The reply to one request; a fork writes it to a file in memory."""
-    reply = os.memfd_create("reply")
+    reply, parent = os.memfd_create("reply"), os.getpid()
     pid = os.fork()
     if not pid:
-        _answer(line, reply, processor)
+        _answer(line, reply, processor, parent)
     ends = os.pidfd_open(pid)
     overdue = not select.select([ends], [], [], patience)[0]
     if overdue:
@@ -142,11 +142,13 @@ def serve(line: bytes, processor: int, patience: float) -> bytes:
     return json.dumps({"ended": ended}).encode()
 
 
-def _answer(line: bytes, reply: int, processor: int) -> None:
+def _answer(line: bytes, reply: int, processor: int, parent: int) -> None:
     """In the fork: read, write what was found, and end."""
     code = 1
     try:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that asks
+        if os.getppid() != parent:
+            return
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")  # if memory runs out, the kernel kills this first
         os.dup2(reply, 1)

@@ -185,6 +185,8 @@ async def test_children_that_were_killed_while_nobody_asked_them_are_replaced(fr
 async def test_a_reading_that_nobody_waits_for_ends(frontend: Frontend, cancelled: bool) -> None:
     reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
     child, fork = await forked(frontend)
+    while Path(f"/proc/{fork}/oom_score_adj").read_text() != "1000\n":  # it has begun
+        await asyncio.sleep(0.001)
     os.kill(fork, signal.SIGSTOP)  # it does not end by itself now
     if cancelled:
         reading.cancel()
