@@ -62,8 +62,8 @@ _CONTROL = 3
 def fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Whether the processor multiplies matrices in bfloat16 faster than in float32.
 
-    With AVX2 alone it emulates them, which takes many times as long. With ``avx512_bf16`` and without AMX, torch is a
-    little slower than in float32: 1.1 times for a step of training with this model, 1.4 times for one of sampling.
+    With AVX2 alone it emulates them, which takes many times as long. With ``avx512_bf16`` and without AMX, torch is not
+    faster than in float32.
     """
     try:
         return not {"amx_bf16", "bf16"}.isdisjoint(cpuinfo.read_text().split())

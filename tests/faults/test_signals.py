@@ -244,14 +244,19 @@ async def test_what_uses_most_of_the_memory_is_killed_by_its_own_fault(
     assert not list(tmp_path.rglob("*.json")), "another machine may have more"
 
 
+def change_tracer(monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes) -> None:
+    """Replace a part of the program that traces the services."""
+    path = f"{harness.GRADER}/rtl_gym_grader/tracing.py"
+    files = harness.grader_files()
+    text = files[path].replace(old, new)
+    assert text != files[path]
+    monkeypatch.setattr(harness, "grader_files", lambda: {**files, path: text})
+
+
 async def test_where_nothing_can_be_traced_the_end_of_the_service_still_counts(
     provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = f"{harness.GRADER}/rtl_gym_grader/tracing.py"
-    files = harness.grader_files()
-    text = files[path].replace(b"self.active = _works()", b"self.active = False")
-    assert text != files[path]
-    monkeypatch.setattr(harness, "grader_files", lambda: {**files, path: text})
+    change_tracer(monkeypatch, b"self.active = _works()", b"self.active = False")
     assert (await verdict(provider, make_problem(), GOLDEN, tmp_path / "right")).passed
     crash = await verdict(provider, alone("ulimit -c 0; kill -SEGV $$$$"), GOLDEN, tmp_path / "crash")
     assert not crash.passed
@@ -264,11 +269,7 @@ async def test_a_service_that_is_killed_as_it_starts(
     provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the supervisor can trace it. Nothing of the design has run by then."""
-    path = f"{harness.GRADER}/rtl_gym_grader/tracing.py"
-    files = harness.grader_files()
-    text = files[path].replace(b"        if not execs:\n", b"        os.kill(os.getpid(), 9)\n        if not execs:\n")
-    assert text != files[path]
-    monkeypatch.setattr(harness, "grader_files", lambda: {**files, path: text})
+    change_tracer(monkeypatch, b"        if not execs:\n", b"        os.kill(os.getpid(), 9)\n        if not execs:\n")
     async with Scorer(provider, cache=tmp_path, attempts=1) as scorer:
         with pytest.raises(SandboxError, match="got SIGKILL from outside"):
             await scorer.score(make_problem(), {TARGET: GOLDEN})
