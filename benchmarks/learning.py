@@ -50,7 +50,7 @@ from writing_benches import BENCHES, writing
 
 from rtl_agent_gym.demo.jobs import JOBS, train
 from rtl_agent_gym.demo.shipped import FOLDER, SMALL, shipped
-from rtl_agent_gym.demo.smollm import SMOLLM
+from rtl_agent_gym.demo.smollm import SMOLLM, WARM_START_EPISODES
 from rtl_agent_gym.engines.threads import end_process
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.sources.families import FAMILIES
@@ -163,6 +163,12 @@ def models_digest(name: str, folder: Path) -> str:
     return f"{recipe.digest('student')}-{recipe.digest('teacher')}"
 
 
+def recorded(name: str, sizes: argparse.Namespace) -> dict[str, Any]:
+    """The options on which a run's result depends, as the results have them."""
+    options = {"held_out": sizes.held_out, "set": sorted(sizes.set)}
+    return options | ({"transcripts": sizes.transcripts} if name in MODELS["smollm2"][0] else {})
+
+
 def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
     """Whether a run is finished.
 
@@ -177,7 +183,7 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
         )
     rows = [row for row in of_student if (row["name"], row["seed"]) == (name, seed)]
     for row in rows:
-        for key, value in (("held_out", sizes.held_out), ("set", sorted(sizes.set))):
+        for key, value in recorded(name, sizes).items():
             if row.get(key, value) != value:
                 option, what = key.replace("_", "-"), f"{name} of seed {seed} with {row[key]}, not {value}"
                 raise UsageError(f"--{option}: {sizes.folder} has {what}; use another --folder")
@@ -187,7 +193,7 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
 def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
     """Do a run and add it to the results."""
     function, own = MEASURES[name]
-    options = {"held_out": sizes.held_out, "set": sorted(sizes.set), "models": models_digest(name, sizes.models)}
+    options = recorded(name, sizes) | {"models": models_digest(name, sizes.models)}
     found = {"name": name, **options} | function(own, seed, sizes)
     sizes.folder.mkdir(parents=True, exist_ok=True)
     with (sizes.folder / "results.jsonl").open("a") as stream:
@@ -207,6 +213,12 @@ def main() -> int:
     parser.add_argument("--runs", nargs="+", choices=list(MEASURES), metavar="RUN", help="default: the student's")
     parser.add_argument("--seeds", type=int, nargs="+", help="default: 0 1 2, with smollm2: 0")
     parser.add_argument("--held-out", type=int, help="held-out problems, each played once; default: 128, 256 or 64")
+    parser.add_argument(
+        "--transcripts",
+        type=int,
+        default=WARM_START_EPISODES,
+        help="with smollm2: those of the supervised training; default: %(default)s",
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="NAME=VALUE", help="change an option of all runs that have it"
@@ -230,6 +242,8 @@ def main() -> int:
         parser.error(f"--set: got {wrong[0]!r}; write NAME=VALUE, with an option of `rtl-agent-gym train`")
     if sizes.held_out is not None and sizes.held_out < 1:
         parser.error(f"--held-out: got {sizes.held_out}, must be at least 1")
+    if sizes.transcripts < 1:
+        parser.error(f"--transcripts: got {sizes.transcripts}, must be at least 1")
     models = {model for model, (names, *_) in MODELS.items() if set(sizes.runs or ()) & set(names)} or {sizes.model}
     if len(models) > 1:
         parser.error("--runs: the runs of different students are done by different commands")

@@ -20,7 +20,7 @@ from learning_options import NO_TEACHER, SELF, changed, final_weights, summary
 
 from rtl_agent_gym import Problem, evaluate
 from rtl_agent_gym.demo.jobs import train, train_sft
-from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, WARM_START_EPISODES, demonstrations
+from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, demonstrations
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
@@ -109,7 +109,7 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         "save_every": 0,
     }
     episodes = sizes.folder / f"smollm2-{seed}.jsonl"
-    write(episodes, f"family:registers?count={WARM_START_EPISODES}&seed={seed + 101}&split=train", REFERENCES, seed)
+    write(episodes, f"family:registers?count={sizes.transcripts}&seed={seed + 101}&split=train", REFERENCES, seed)
     warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
     outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
     if name == "teacher":

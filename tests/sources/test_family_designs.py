@@ -78,6 +78,22 @@ async def test_what_a_specification_does_not_say_is_not_tested(
     assert await grade_many(provider, chosen[:2], unsaid) == []
 
 
+def without_flip_flops(member: Parameters) -> dict[str, dict[str, str]]:
+    """The reference with a latch that is open while the clock is high, and with flip-flops of both edges."""
+    clock, text = member.fields["clock"], FAMILIES[member.family].design(member)[TARGET]
+    edge = f"always @(posedge {clock})"
+    assert edge in text
+    latch, both = f"always @*\n        if ({clock})", f"always @(posedge {clock} or negedge {clock})"
+    return {"latch": {TARGET: text.replace(edge, latch)}, "both edges": {TARGET: text.replace(edge, both)}}
+
+
+@pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "mask"), ("registers", "operation", "or")])
+async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provider: DockerSandboxes) -> None:
+    drawn = draw_members(f"family:{family}?seed=5&count=40")
+    chosen = [member for member in drawn if (member.values[axis], member.values["reset_kind"]) == (value, "sync")]
+    assert await grade_many(provider, chosen[:2], without_flip_flops) == []
+
+
 @pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, provider: DockerSandboxes) -> None:
     assert await grade_many(provider, members("wrappers", count), copies) == []

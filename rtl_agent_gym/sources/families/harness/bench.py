@@ -76,7 +76,11 @@ class Bench:
             self.port(role).value = value
 
     async def cycle(self, reset=False, **inputs):
-        """One clock cycle: the outputs change at the rising edge alone, or at once in an asynchronous reset."""
+        """One clock cycle: the outputs change at the rising edge alone, or at once in an asynchronous reset.
+
+        While the clock is high the inputs are inverted, which a latch shows, and a flip-flop of the other edge or of
+        both.
+        """
         what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.set_reset(reset)
         self.drive(inputs)
@@ -88,8 +92,9 @@ class Bench:
         await Timer(1, unit="ns")
         self.model.reset() if reset else self.model.step(**inputs)
         self.check(f"after the clock edge {what}")
+        self.drive({role: (1 << len(self.port(role))) - 1 - value for role, value in inputs.items()})
         await FallingEdge(self.port("clock"))
-        self.check(f"half a cycle after the clock edge {what}")
+        self.check(f"half a cycle after the clock edge {what}, when the inputs are inverted")
 
     async def check_reset_kind(self):
         """A pulse of the reset between two clock edges; the outputs must not show the reset values before."""
