@@ -303,7 +303,7 @@ class Cluster:
 
     def _best(self, load: Callable[[NodeClient], Any]) -> NodeClient:
         if not self.working:
-            lost = [machine for machine in self.machines.values() if not machine.wrong and not machine.gone]
+            lost = [machine for machine in self.machines.values() if not machine.wrong]
             if lost or any(refusal.until < float("inf") for refusal in self._refused.values()):
                 raise DaemonError(f"no node of the Ray cluster can be used for the moment: {self._why_none()}")
             raise SandboxLost(f"no node of the Ray cluster can be used any more: {self._why_none()}")

@@ -101,6 +101,9 @@ class RemoteSandbox(Sandbox):
 class RemoteSandboxes(SandboxProvider):
     """Makes sandboxes on the machines of a cluster, each where the most slots are free. Does not own the cluster."""
 
+    can_spawn = False
+    """Whether processes run beside the shell of its sandboxes, as those of agents inside them do."""
+
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._sandboxes: set[RemoteSandbox] = set()

@@ -116,6 +116,7 @@ class Recording:
                 token_ids=list(completion.token_ids) if completion.token_ids is not None else None,
                 logprobs=list(logprobs) if logprobs is not None else None,
                 cut_off=completion.cut_off,
+                refused=completion.refused,
                 action=turn.action.kind,
                 commands=[
                     command_record(*ran) for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
 
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
@@ -21,6 +21,7 @@ from ..policies import ModelOptions, Policy, ScriptedPolicy, with_address
 from ..policies.judge import judge_name
 from ..policies.sampler import TokenSamplerPolicy, files_digest
 from ..problems import Problem
+from ..problems.paths import expand_home
 from ..renderers import Renderer
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
@@ -62,6 +63,11 @@ class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions):
             return given
         policy, model = with_address(policy, given.get("model") or ModelOptions())
         return given | {"policy": policy, "model": model}
+
+    @field_validator("folder")
+    @classmethod
+    def _expand_home(cls, folder: Path | None) -> Path | None:
+        return None if folder is None else expand_home(folder)
 
 
 class EvaluationRecord(BaseModel):
@@ -122,8 +128,8 @@ def make_record(
     config: EvaluationConfig, problems: Sequence[Problem], policy: Policy, renderer: Renderer, *, named: bool
 ) -> EvaluationRecord:
     """The record of an evaluation of `problems`; `named`: the policy was made from its name in `config`."""
-    rules = config.episode
-    folder = policy.folder if isinstance(policy, TokenSamplerPolicy) else None
+    rules, model = config.episode, _model(policy)
+    folder = model.folder if isinstance(model, TokenSamplerPolicy) else None
     return EvaluationRecord(
         problems=str(config.problems) if isinstance(config.problems, (str, Path)) else "given",
         digests={problem.id: problem.digest for problem in problems},
@@ -180,11 +186,17 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
+def _model(policy: Policy) -> Policy:
+    """The policy with the weights and the options: of an agent that samples from a model, the model."""
+    model = getattr(policy, "model", None)
+    return model if isinstance(model, TokenSamplerPolicy) else policy
+
+
 def sampling(policy: Policy) -> dict[str, Any]:
     """The options of a model policy that its results depend on; for a script, a digest of its content."""
     if isinstance(policy, ScriptedPolicy):
         return {"script": hashlib.sha256(policy.path.read_bytes()).hexdigest()}
-    options = getattr(policy, "options", None)
+    options = getattr(_model(policy), "options", None)
     if not isinstance(options, ModelOptions):
         return {}
     names = ("temperature", "top_p", "max_tokens", "max_context", "tools")

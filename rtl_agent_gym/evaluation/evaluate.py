@@ -24,7 +24,7 @@ from typing import Any
 
 from ..engines.catalogue import renderer_for
 from ..episodes.episode import Episode, EpisodeConfig, Grader
-from ..episodes.prompt import episode_renderer
+from ..episodes.prompt import episode_renderer, open_prompt
 from ..episodes.rules import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
 from ..errors import (
@@ -39,7 +39,7 @@ from ..errors import (
     near_matches,
 )
 from ..logs import LOGS, logging_as, logging_to
-from ..policies import Closable, Policy, make_policy
+from ..policies import Closable, Inhabitant, Policy, make_policy
 from ..policies.judge import NamedJudges, make_judge
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
@@ -123,8 +123,8 @@ async def evaluate(
         runner's files into the folder.
 
     Raises:
-        UsageError: No problem can be scored, the policy cannot play one of them, or the folder holds something else.
-            Raised before any episode is played.
+        UsageError: No problem can be scored, the policy cannot play one of them, a prompt does not fit its limit, or
+            the folder holds something else. Raised before any episode is played.
         SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
@@ -159,14 +159,20 @@ async def evaluate(
             )
             owned.enter_context(logging_to(file.folder / LOGS))
             rules = rules.with_options(transcript_dir=file.folder / "transcripts")
+        inside = False
         for problem in problems:  # raises for a problem that it cannot play
-            player.player(problem, episode_renderer(config.episode, renderer), 0)
+            made = player.player(problem, episode_renderer(config.episode, renderer), 0)
+            inside = inside or isinstance(made, Inhabitant)
+            if rules.prompt_limit is not None:
+                open_prompt(problem, rules, renderer)
         runtime: Runtime | None = None
         if provider is None:
             lease = acquire(sandbox=config.episode.sandbox.kind)
             owned.push_async_callback(lease.release)
             runtime = lease.runtime
             provider = runtime.agents
+        if inside and not getattr(provider, "can_spawn", True):
+            raise UsageError(f"{player.name} works inside the sandbox, which the sandboxes of a cluster do not support")
         if grader is None:
             grader = await make_grader(config, provider, runtime, len(problems), owned)
         run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
@@ -260,7 +266,7 @@ class _Run:
             self.ledger.check()
             return await self._episode(problem, sample, tally)
         except BaseException as error:
-            if self.file is not None and tally.spent.known:
+            if self.file is not None and tally.spent != Spent():
                 seed = episode_seed(self.config.seed, problem.id, sample)
                 line = EpisodeResult.of(problem, seed, sample=sample, stop_reason=STOPPED, spent=tally.spent)
                 if isinstance(error, LimitReached):
@@ -308,8 +314,7 @@ class _Run:
                 return result.model_copy(update={"sample": sample, "retries": faults, "transcript": path})
         self._count_fault(fault)
         reason = f"{type(fault).__name__}: {fault}"
-        spent = tally.spent if tally.spent.known else None
-        return EpisodeResult.of(problem, seed, sample=sample, retries=faults - 1, fault=reason, spent=spent)
+        return EpisodeResult.of(problem, seed, sample=sample, retries=faults - 1, fault=reason, spent=tally.spent)
 
     def _is_outage(self, error: SandboxError, begun: float) -> bool:
         """Whether an attempt that began at `begun` failed because of an outage, so that it does not count against its

@@ -120,6 +120,7 @@ class EpisodeResult(BaseModel):
             turns=len(transcript.turns),
             malformed=sum(turn.action == "malformed" for turn in transcript.turns),
             output_tokens=sum(map(len, ids)) if ids else None,
+            refused=bool(transcript.turns) and transcript.turns[-1].refused,
             seconds=end.seconds if end is not None else 0.0,
             oom_kills=end.oom_kills if end is not None else None,
             **fields,

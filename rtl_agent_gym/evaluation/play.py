@@ -148,7 +148,7 @@ async def play(
             output_tokens=output_tokens,
             refused=refused,
             oom_kills=episode.oom_kills,
-            spent=tally.spent if tally.spent.known else None,
+            spent=tally.spent,
             seconds=time.monotonic() - begun,
             acting_seconds=acting,
             transcript=str(path) if path is not None else None,

@@ -21,6 +21,7 @@ MODULES = f"{PLACE}/node_modules"
 TASK_FILE = f"{HOME}/task.md"
 """Where the task is, for programs that read it from a file."""
 _MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
+_NO_PATH = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -53,19 +54,25 @@ class Program:
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables besides the sandbox's."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files that exist before it starts, by absolute path; the task is in `TASK_FILE` in any case."""
+    """Files that exist before it starts, by absolute path; the task is in `TASK_FILE` in any case. Their folders must
+    be ones that the sandbox may write in, such as `HOME`."""
     name: str = "program"
     """Its name in results."""
     programs: str = ""
     """What the sandbox must have for it; see `SandboxSpec.programs`."""
     stdin: str = ""
 
+    def __post_init__(self) -> None:
+        for path in self.files:
+            if not path.startswith("/") or {"", ".", ".."} & set(path[1:].split("/")) or _NO_PATH.search(path):
+                raise UsageError(f"files: {path!r} is not an absolute path of a file, such as {HOME}/agent.py")
+
     @classmethod
     def read(cls, found: Mapping[str, object]) -> Program:
         """A program from plain data: ``argv`` and, if need be, ``env``, ``files``, ``stdin``, ``name``.
 
         Raises:
-            UsageError: Something is missing or of the wrong type.
+            UsageError: Something is missing or of the wrong type, or the path of a file is not absolute.
         """
         unknown = found.keys() - {"argv", "env", "files", "stdin", "name"}
         argv, env, files = found.get("argv"), found.get("env", {}), found.get("files", {})

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import RequestRefused, RTLGymError, UsageError
+from ..errors import RequestRefused, UsageError
 from ..renderers.chat import ChatDialect
 from .apis import NAME, STATUS, Api, ErrorKind, decoded
 from .apis.completions import ChatCompletions
@@ -61,8 +61,8 @@ class Line:
     streams: TokenStreams
     kept: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """Conversations by the id of the response that a request may continue."""
-    fault: RTLGymError | None = None
-    """Why the model did not answer, if that is no fault of the request: the episode must not be graded then."""
+    fault: Exception | None = None
+    """What the model raised instead of an answer: the episode must not be graded then."""
     full: bool = False
     """Whether a request found no room in the model's context."""
     gate: Gate | None = None
@@ -164,13 +164,14 @@ class ModelEndpoint:
             except ContextFull as error:
                 line.full = True
                 answer = failed(error, "context_length_exceeded")
-            except UsageError as error:
-                answer = failed(error, "invalid_request_error")
-            except RTLGymError as error:
-                line.fault = error
-                if line.gate is not None:
-                    line.gate.failed()
-                refused = isinstance(error, RequestRefused)  # or the agent would send it again
+            except Exception as error:
+                if error is line.streams.failure:
+                    line.fault = error
+                    if line.gate is not None:
+                        line.gate.failed()
+                elif not isinstance(error, UsageError):
+                    raise
+                refused = isinstance(error, RequestRefused | UsageError)  # or the agent would send it again
                 answer = failed(error, "invalid_request_error" if refused else "service_unavailable")
             await asyncio.sleep(PAUSE)
             return answer

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from ..errors import ModelError, UsageError
+from ..errors import SandboxError, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
 from ..renderers.chat import check_dialect
@@ -110,9 +110,10 @@ class HarnessPolicy:
         self.programs = programs_id(self.agent) if self._program is None and self.agent in INSIDE else ""
         """What its sandboxes must have; see `SandboxSpec.programs`."""
         self.model, self._dialect = model, dialect
-        self._endpoint: ModelEndpoint | None = None
+        self._endpoints: dict[str, ModelEndpoint] = {}
+        """By dialect."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The one that the endpoint and the lock belong to."""
+        """The one that the endpoints and the lock belong to."""
         self._starting = asyncio.Lock()
 
     @property
@@ -136,20 +137,20 @@ class HarnessPolicy:
         return program_of(self.agent, address, task) if self._program is None else self._program.filled(address, task)
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
-        """The endpoint of all episodes on this event loop, started with the first."""
+        """The endpoint of all episodes in this dialect on this event loop, started with the first."""
         if self._loop is not (loop := asyncio.get_running_loop()):
-            self._loop, self._starting, self._endpoint = loop, asyncio.Lock(), None
+            self._loop, self._starting, self._endpoints = loop, asyncio.Lock(), {}
         async with self._starting:
-            if self._endpoint is None:
+            if dialect not in self._endpoints:
                 endpoint = ModelEndpoint(self.model, dialect)
                 await endpoint.start()
-                self._endpoint = endpoint
-        return self._endpoint
+                self._endpoints[dialect] = endpoint
+            return self._endpoints[dialect]
 
     async def close(self) -> None:
-        endpoint, self._endpoint = self._endpoint, None
-        if endpoint is not None and self._loop is asyncio.get_running_loop():
-            await endpoint.close()
+        endpoints, self._endpoints = self._endpoints, {}
+        if self._loop is asyncio.get_running_loop():
+            await asyncio.gather(*(endpoint.close() for endpoint in endpoints.values()))
         await self.model.close()
 
 
@@ -179,7 +180,9 @@ class HarnessPlayer(AgentPlayer):
         """The agent's next command, or its end.
 
         Raises:
-            ModelError: The model does not answer, or the agent's program failed.
+            ModelError: The model does not answer.
+            SandboxError: The agent's program failed.
+            UsageError: The service refuses the key, the account or the model.
             ServiceDown: In a run: the service cannot be used any more.
         """
         if self._wire is None:
@@ -191,7 +194,7 @@ class HarnessPlayer(AgentPlayer):
             if wanted.error is not None and self._line is not None and self._line.full:
                 return None
             if wanted.error is not None:
-                raise ModelError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
+                raise SandboxError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
             turn = ModelTurn(text=wanted.text or "Done.")
         else:
             turn = ModelTurn(calls=(ToolCall.of(wanted.text),))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ..errors import ModelError, SandboxBroken, SandboxError, ServiceDown, UsageError
+from ..errors import ModelError, SandboxBroken, SandboxError, SandboxLost, ServiceError, UsageError
 from ..renderers import Message, ModelTurn, ToolCall
 from ..renderers.chat import text_of
 from ..sandboxes import WORK_DIR, Process, Sandbox
@@ -39,7 +39,7 @@ class Endpoints(Protocol):
         ...
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
-        """The endpoint of all episodes."""
+        """The endpoint of all episodes in this dialect."""
         ...
 
 
@@ -72,20 +72,23 @@ class AgentPlayer:
         """Answer no more requests. The streams stay. Idempotent."""
 
     def _check_fault(self) -> None:
-        """Raise why the model did not answer, if it did not: `ModelError`, or in a run `ServiceDown`."""
-        if self._line is not None and self._line.fault is not None:
-            if isinstance(self._line.fault, ServiceDown):
-                raise self._line.fault
-            raise ModelError(f"{self._policy.name}: {self._line.fault}") from self._line.fault
+        """Raise what the model raised instead of an answer, if it did; see `TokenSamplerPolicy.request`."""
+        if self._line is None or self._line.fault is None:
+            return
+        fault = self._line.fault
+        if type(fault) in (ModelError, ServiceError):  # others keep what they are: refusals are not sent again
+            raise type(fault)(f"{self._policy.name}: {fault}") from fault
+        raise fault
 
 
 @dataclass(frozen=True)
 class _Ended:
-    """The program has ended, or has been silent for too long."""
+    """The program has ended."""
 
     why: str
     """In a sentence; empty if it ended well."""
-    error: SandboxError | None = None
+    error: BaseException | None = None
+    """What happened to the sandbox, or a bug here."""
 
 
 class InsidePlayer(AgentPlayer):
@@ -106,6 +109,10 @@ class InsidePlayer(AgentPlayer):
         self._left = 0.0
         self._since = 0.0
         self._alarm: asyncio.TimerHandle | None = None
+        self._process: Process | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._silence = ""
+        """That the program was killed, in a sentence, once it has been silent for too long."""
         self._wanted = asyncio.Event()
         """Set while the episode waits for a turn."""
         self._events: asyncio.Queue[Completion | _Ended | None] = asyncio.Queue()
@@ -125,9 +132,10 @@ class InsidePlayer(AgentPlayer):
         """The next turn, once the agent has run its calls; or its end.
 
         Raises:
-            ModelError: The model does not answer, or the program failed before it asked.
+            ModelError: The model does not answer.
+            UsageError: The service refuses the key, the account or the model.
             ServiceDown: In a run: the service cannot be used any more.
-            SandboxLost: The machine failed.
+            SandboxError: The machine failed, or the program before it asked the model.
         """
         if self._line is None:
             await self._start(messages[-1]["content"])
@@ -151,9 +159,15 @@ class InsidePlayer(AgentPlayer):
         if ended.why and self._line.full:
             return None
         if not self._answered and ended.error is None:
-            raise ModelError(f"{self._policy.agent} never asked its model: {ended.why or 'it ended at once'}")
+            raise SandboxError(f"{self._policy.agent} never asked its model: {ended.why or 'it ended at once'}")
         text = f"[{self._policy.agent}: {ended.why or 'it has ended'}]"
-        return Completion(text, native=ModelTurn(text=text), outside=Outside((), True, ended.error is not None))
+        return Completion(
+            text,
+            prompt_tokens=0,
+            output_tokens=0,
+            native=ModelTurn(text=text),
+            outside=Outside((), True, ended.error is not None),
+        )
 
     async def _start(self, task: str) -> None:
         if self._sandbox is None:
@@ -168,13 +182,15 @@ class InsidePlayer(AgentPlayer):
             program = self._make(Address(url, options.max_context, options.max_tokens), task)
             files = {path.removeprefix("/"): text for path, text in program.files.items()}
             await self._sandbox.write_files(files, root="/")
-            process = await self._sandbox.spawn(program.argv, cwd=WORK_DIR, env=program.env)
-        except BaseException:
+            self._process = await self._sandbox.spawn(program.argv, cwd=WORK_DIR, env=program.env)
+        except BaseException as error:
             self.end()
+            if isinstance(error, SandboxBroken):  # the agent has not run yet
+                raise SandboxLost(f"{self._policy.agent} cannot be started: {error}") from error
             raise
         self._left = self._seconds
         self._run_clock()
-        self._watching = asyncio.ensure_future(self._watch(process, program.stdin))
+        self._watching = asyncio.ensure_future(self._watch(self._process, program.stdin))
 
     async def _watch(self, process: Process, stdin: str) -> None:
         """Wait for the program's end; the sandbox's end is one."""
@@ -186,15 +202,15 @@ class InsidePlayer(AgentPlayer):
             while data := await process.output.read(1 << 16):
                 last = (last + data)[-SHOWN:]
             status = await process.wait()
-        except SandboxError as error:
-            self._events.put_nowait(_Ended(f"its sandbox has ended: {error}", error))
-        else:
             shown = last.decode(errors="replace").strip()
-            self._events.put_nowait(
-                _Ended(f"it ended with status {status}; its last output:\n{shown}" if status else "")
-            )
-        finally:
-            self.end()
+            why = f"it ended with status {status}; its last output:\n{shown}" if status else ""
+            ended = _Ended(self._silence or why)
+        except (SandboxError, SandboxBroken) as error:
+            ended = _Ended(f"its sandbox has ended: {error}", error)
+        except BaseException as error:  # whatever ends this task, the episode must hear of it
+            ended = _Ended(repr(error), error)
+        self._events.put_nowait(ended)
+        self.end()
 
     def end(self) -> None:
         self._over()
@@ -245,8 +261,15 @@ class InsidePlayer(AgentPlayer):
             self._alarm = None
 
     def _on_alarm(self) -> None:
-        self._events.put_nowait(_Ended(f"it was ended, as it did not ask its model for {self._seconds:g} s"))
+        self._silence = f"it was ended, as it did not ask its model for {self._seconds:g} s"
         self.end()
+        self._killing = asyncio.ensure_future(self._kill())
+
+    async def _kill(self) -> None:
+        """Kill the program; `_watch` hears of its end."""
+        assert self._process is not None
+        with contextlib.suppress(SandboxError, SandboxBroken):  # `_watch` tells what happened to the sandbox
+            await self._process.kill()
 
 
 def _completion(answer: Answer, outputs: tuple[str, ...], *, last: bool = False) -> Completion:

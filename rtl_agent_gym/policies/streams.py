@@ -92,6 +92,8 @@ class TokenStreams:
     """Tokens of all prompts."""
     written: int = 0
     """Tokens that were sampled."""
+    failure: Exception | None = None
+    """What the model raised last; nothing else that `answer` raises is its."""
 
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
@@ -106,7 +108,7 @@ class TokenStreams:
         Raises:
             ContextFull: There is no room for another turn.
             UsageError: The messages are not of this form, or something else than text.
-            ModelError: As `TokenSamplerPolicy.request`.
+            Exception: As `TokenSamplerPolicy.request`; it is `failure` then.
         """
         if not messages or messages[-1].get("role") == "assistant":
             raise UsageError("messages: the last message must be of the user or a tool")
@@ -177,13 +179,34 @@ class TokenStreams:
             ids = self.dialect.ids(text)
             if room < 0 or before + len(ids) + room <= limit:
                 return ids
-        raise ContextFull(f"messages: the context of {limit} tokens has no room for another turn")
+        raise self._full()
+
+    def _full(self) -> ContextFull:
+        limit = self.policy.options.max_context
+        return ContextFull(f"messages: the context of {limit} tokens has no room for another turn")
+
+    def _check_size(self, messages: Sequence[Message], tools: Sequence[Message]) -> None:
+        """Raise `ContextFull` for a request that is far too long: rendering it would hold up all episodes."""
+        most = _LONGEST_TOKEN * self.policy.options.max_context
+        found = sum(_LONGEST_TOKEN + len(text_of(message)) for message in messages)  # each has a token of its own
+        names = ("reasoning_content", "tool_calls")
+        rest = [*tools, *(message[name] for message in messages for name in names if message.get(name))]
+        while rest and found <= most:
+            value = rest.pop()
+            found += 1 + (len(value) if isinstance(value, str) else 0)
+            if isinstance(value, Mapping):
+                rest += [*value, *value.values()]
+            elif isinstance(value, list | tuple):
+                rest += value
+        if found > most:
+            raise self._full()
 
     def _place(self, messages: Sequence[Message], tools: Sequence[Message]) -> tuple[Stream | None, str, Break | None]:
         """The stream that a request continues, and what is new in it, coded.
 
         Or None, a whole prompt, and why no stream continues; None for the first.
         """
+        self._check_size(messages, tools)
         normal = list(map(normalized, messages))
         for stream in reversed(self.streams):
             known = list(map(normalized, stream.messages))
@@ -231,7 +254,11 @@ class TokenStreams:
             stop=self.dialect.stop,
             seed=self.policy.seed_of(self.turns, self.seed),
         )
-        sequence = await self.policy.request(stream.transcript.model_input(), parameters)
+        try:
+            sequence = await self.policy.request(stream.transcript.model_input(), parameters)
+        except Exception as error:
+            self.failure = error
+            raise
         ids = [int(token) for token in sequence.tokens]
         return ids, None if sequence.logprobs is None else [float(value) for value in sequence.logprobs]
 

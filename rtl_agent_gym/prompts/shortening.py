@@ -24,7 +24,9 @@ _INTERFACE = re.compile(
     re.IGNORECASE,
 )
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-_MODULE = re.compile(r"^\s*(?:module|macromodule|interface)\s+\w+")
+_MODULE = re.compile(
+    r"^\s*(?:module|macromodule|interface)\s+(?:(?:static|automatic)\s+)?\w+\s*(?:[(;#]|//|/\*|import\b|$)"
+)
 _LONGEST = 2_000
 """Upper bound on the characters of a piece."""
 
@@ -94,7 +96,7 @@ def split_pieces(text: str) -> list[Piece]:
     pieces: list[Piece] = []
     block: list[str] = []
     titles: dict[int, str] = {}  # the headings above a line, by level
-    fence, size, header = "", 0, False
+    fence, size, header, opened = "", 0, False, False
 
     def close() -> None:
         nonlocal size
@@ -115,6 +117,7 @@ def split_pieces(text: str) -> list[Piece]:
             titles = {above: title for above, title in titles.items() if above < level}
             titles[level] = heading["title"] or heading["bold"]
         header = header or begins
+        opened = header and (opened or "(" in line or "#" in line)
         if mark:
             fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
         for start in range(0, len(line), _LONGEST):
@@ -122,10 +125,11 @@ def split_pieces(text: str) -> list[Piece]:
             size += len(block[-1])
             if size >= _LONGEST and not header:
                 close()
-        if header and ";" in line:  # the end of a module's header
+        blank = not line.strip()
+        if header and (";" in line or (blank and not opened)):  # the end of a module's header; or it was prose
             close()
             header = False
-        elif not line.strip() and not fence and not header:
+        elif blank and not fence and not header:
             close()
     close()
     return pieces

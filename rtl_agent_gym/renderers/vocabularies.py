@@ -20,6 +20,7 @@ import itertools
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -190,6 +191,7 @@ HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a
 
 HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
 HARMONY_COPY = ("litellm", f"litellm_core_utils/tokenizers/{HARMONY_FILE}")
+_loading_harmony = threading.Lock()  # the folder is named in a variable of the whole process
 QWEN3_RANKS = ("dashscope", "resources/qwen.tiktoken")
 """Packages that have what the vocabularies are made of, and where in them; see `package_file`."""
 
@@ -257,7 +259,7 @@ def harmony_encoding() -> Any:
         raise UsageError(
             "the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony"
         ) from error
-    with _harmony_cache():
+    with _loading_harmony, _harmony_cache():
         try:
             return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
         except HarmonyError as error:
@@ -392,7 +394,7 @@ def _harmony_cache() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ["TIKTOKEN_RS_CACHE_DIR"]
+        os.environ.pop("TIKTOKEN_RS_CACHE_DIR", None)
 
 
 def package_file(package: str, path: str) -> Path | None:

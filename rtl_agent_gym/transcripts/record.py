@@ -124,6 +124,8 @@ class TurnRecord(_Event):
     """Log-probability of each sampled token under the teacher, in nats; None if the teacher cannot score it."""
     cut_off: bool = False
     """Whether the token limit ended the completion."""
+    refused: bool = False
+    """Whether the model refused, or a content filter of its service withheld the turn."""
     action: Literal["command", "final", "malformed"]
     commands: list[CommandRecord] = []
     observation: str = ""

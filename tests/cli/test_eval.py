@@ -17,9 +17,11 @@ from rtl_agent_gym.cli.eval import EvaluationProgress
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import DaemonError, UsageError
-from rtl_agent_gym.evaluation import EpisodeResult, read_config, read_results, rules_for
-from rtl_agent_gym.evaluation.config import prompts_digest, sampling
+from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, read_config, read_results, rules_for
+from rtl_agent_gym.evaluation.config import EvaluationRecord, make_record, prompts_digest, sampling
 from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.harness import HarnessPolicy
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.scoring import Score
@@ -194,6 +196,23 @@ def test_the_configuration_knows_the_prompts_and_no_port() -> None:
     kept = [sampling(Native(True, ModelOptions(base_url=place))) for place in places]  # type: ignore[arg-type]
     assert kept[0] == kept[1]
     assert kept[0]["base_url"] == "http://host/v1"
+
+
+def test_the_configuration_knows_the_model_of_an_agent(tmp_path: Path) -> None:
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    (tmp_path / "config.json").write_text("{}")
+
+    def recorded(address: str, temperature: float, folder: Path | None = None) -> EvaluationRecord:
+        sampler: Any = None
+        options = ModelOptions(base_url=f"http://{address}/v1", temperature=temperature)
+        model = TokenSamplerPolicy(sampler, name="vllm:m", options=options, folder=folder)
+        agent = HarnessPolicy({"name": "mine", "argv": ["true"]}, model)
+        return make_record(EvaluationConfig(), [problem], agent, get_renderer("qwen3"), named=False)
+
+    found = [recorded(place, value) for place in ("a:8000", "a:8001", "b:8000") for value in (0.0, 1.5)]
+    assert len({record.digest for record in found}) == 4  # the two ports of a host are one evaluation
+    assert (found[0].sampling["base_url"], found[0].sampling["temperature"]) == ("http://a/v1", 0.0)
+    assert recorded("a:8000", 0.0, tmp_path).model_files == files_digest(tmp_path)
 
 
 @pytest.mark.docker

@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.cluster import CANARY_SECONDS, ClusterRuntime, runtime_at
+from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate
+from rtl_agent_gym.policies.harness import HarnessPolicy
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.training import launch
 from rtl_agent_gym.training.options import TrainOptions
 from tests.cli import in_process
+from tests.cluster.actors import Actor, cluster_of
 
 
 @pytest.fixture
@@ -56,3 +61,23 @@ def test_training_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None
         options = TrainOptions.build({"ray_address": "here", "max_concurrent": "9", **given})
         launch._machines(options, runtime_at)
     assert [options_of(runtime) for runtime in made] == [(CANARY_SECONDS, 9, ""), (0.0, 5, "")]
+
+
+async def test_an_agent_inside_its_sandbox_is_refused_before_any_episode() -> None:
+    class Full:
+        async def create(self, *_: object) -> None:
+            raise UsageError("an episode has begun")
+
+        async def close_sandbox(self, *_: object) -> None: ...
+
+    sampler: Any = None
+    agent = HarnessPolicy({"name": "mine", "argv": ["true"]}, TokenSamplerPolicy(sampler, name="m"))
+    cluster = cluster_of(Actor(Full()))
+    config = EvaluationConfig(ids=("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001",), keep=False)
+    begun: list[str] = []
+    observer = Observer(begun=lambda problem, sample: begun.append(problem.id))
+    with pytest.raises(UsageError, match=r"^harness:mine m works inside the sandbox, which .* of a cluster"):
+        await evaluate(
+            config, agent, observer=observer, provider=RemoteSandboxes(cluster), grader=RemoteGrader(cluster)
+        )
+    assert begun == []

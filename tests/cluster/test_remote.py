@@ -237,6 +237,19 @@ async def test_without_any_machine_work_is_refused_for_the_moment_or_for_good() 
             pass
 
 
+async def test_a_cluster_whose_last_machine_is_lost_can_be_used_again() -> None:
+    cluster = cluster_of(Actor(None))
+    machine = cluster.machines["0"]
+    machine.lose("its actor died")  # until the next refresh: then its node is tried again
+    with pytest.raises(DaemonError, match="for the moment: its actor died"):
+        async with cluster.grading():
+            pass
+    machine.wrong = True
+    with pytest.raises(SandboxLost, match="any more: its actor died"):
+        async with cluster.grading():
+            pass
+
+
 async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines, "POLL_SECONDS", 0.01)
     closed: list[bool] = []

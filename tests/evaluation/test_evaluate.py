@@ -9,17 +9,21 @@ from typing import Any, cast
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
+from rtl_agent_gym.episodes.prompt import PromptTooLong
 from rtl_agent_gym.errors import DaemonError, RequestRefused, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
 from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.play import play as play_episode
 from rtl_agent_gym.evaluation.results import read_results
+from rtl_agent_gym.files import cache_folder
 from rtl_agent_gym.policies import Completion, GoldenPolicy, ModelOptions, Policy, RandomPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
+from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 from rtl_agent_gym.scoring.scorer import scorable
@@ -199,6 +203,29 @@ async def test_a_refused_request_is_no_outage(tmp_path: Path, provider: DockerSa
     assert (summary.faults, summary.finished) == (1, 1)
 
 
+async def test_an_agent_that_fails_is_no_outage(tmp_path: Path, provider: DockerSandboxes) -> None:
+    pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
+    sampler: Any = None
+    model = TokenSamplerPolicy(sampler, name="m", tokenizer=qwen3_tokenizer())
+    wrong = HarnessPolicy({"name": "wrong", "argv": ["false"]}, model)
+
+    class FailsLater(GoldenPolicy):
+        """Solves the first episode; in the others an agent's program ends at once."""
+
+        players = 0
+
+        def player(self, problem: Problem, renderer: Any, seed: int | None = None) -> Any:
+            self.players += 1
+            if self.players <= 2:  # the first is made before anything is played
+                return super().player(problem, renderer, seed)
+            return wrong.player(problem, renderer, seed)
+
+    limits: dict[str, Any] = {"concurrency": 1, "attempts": 2, "longest_pause": 0.1, "longest_outage": 5.0}
+    summary = summarise(await play(tmp_path, problems(1), FailsLater(), provider, samples=2, **limits))
+    await wrong.close()
+    assert (summary.faults, summary.finished, summary.retries) == (1, 1, 1)
+
+
 async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
     tmp_path: Path, provider: DockerSandboxes
 ) -> None:
@@ -206,6 +233,25 @@ async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
     with pytest.raises(UsageError, match="without a reference solution"):
         await play(tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1)
     assert read_results(tmp_path) == []
+
+
+async def test_a_prompt_that_does_not_fit_is_said_before_anything_runs(
+    tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    first, second = problems(2)
+    listed = second.model_copy(update={"context": {f"docs/{number}.md": "" for number in range(2000)}})
+    begun: list[str] = []
+    with pytest.raises(PromptTooLong, match=f"the prompt of {second.id} does not fit 5000 tokens"):
+        await play(
+            tmp_path,
+            [first, listed],
+            GoldenPolicy(),
+            provider,
+            renderer=get_renderer("qwen3", qwen3_tokenizer()),
+            episode=EpisodeConfig(max_prompt_tokens=5000),
+            observer=Observer(begun=lambda problem, sample: begun.append(problem.id)),
+        )
+    assert begun == []
 
 
 class Wrong:
@@ -350,6 +396,17 @@ async def test_a_single_turn_evaluation_is_graded_and_kept_in_memory(provider: D
     assert transcript.header.options["single_turn"] is True
     assert "execute_bash" not in transcript.header.system
     assert found.record.rules == {"single_turn": True}
+
+
+async def test_the_folder_may_begin_with_the_home_folder(
+    provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder().parent))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (result,) = await play(Path("~/run"), problems(1), GoldenPolicy(), provider)
+    assert result.score is not None
+    assert [found.key for found in read_results(tmp_path / "run")] == [result.key]
+    assert (tmp_path / "run" / str(result.transcript)).is_file()
 
 
 async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: DockerSandboxes, tmp_path: Path) -> None:

@@ -261,6 +261,17 @@ def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
         write_report([tmp_path / folder])
 
 
+def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
+    """Its episodes are of several policies, or of one that learned: a common pass@k would mean nothing."""
+    runs = [evaluation(tmp_path / name, {"a": 1}) for name in ("student", "teacher")]
+    training = training_run(tmp_path / "train")
+    evaluation(training / "evaluations" / "before", {"a": 0})
+    with pytest.raises(UsageError) as refused:
+        write_report([tmp_path])
+    assert str(refused.value).endswith("; name those to report: " + ", ".join(map(str, [*runs, training])))
+    assert read_run(training).kind == "training"
+
+
 def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(tmp_path: Path) -> None:
     folder = tmp_path / "transcripts"
     folder.mkdir()

@@ -7,19 +7,24 @@ import json
 import subprocess
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import LimitReached, UsageError
-from rtl_agent_gym.evaluation import EvaluationConfig
+from rtl_agent_gym.errors import LimitReached, SandboxError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, summarise
+from rtl_agent_gym.evaluation.recorded import summary
 from rtl_agent_gym.evaluation.results import read_results, read_spending
 from rtl_agent_gym.evaluation.spending import Ledger, Spent, Tally
-from rtl_agent_gym.policies import Completion
+from rtl_agent_gym.policies import Completion, write_turn
 from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.renderers import Renderer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli import in_process
 from tests.policies.stub_server import ChatServer, call
@@ -235,6 +240,8 @@ def test_a_filters_refusal_costs_nothing_and_stops_no_limited_evaluation(tmp_pat
     assert done.returncode == 0, done.stderr
     assert (found["finished"], found["stopped"], found["causes"]) == (2, "", {"refused": 2})
     assert found["spent"]["cost"] == pytest.approx(2.0)
+    transcripts = [read_transcript(path) for path in (tmp_path / "run" / "transcripts").iterdir()]
+    assert [summary(transcript)["cause"] for transcript in transcripts] == ["refused"] * 2  # as the viewer has it
 
 
 @pytest.mark.docker
@@ -269,6 +276,39 @@ def test_a_run_without_prices_is_continued_with_a_limit(tmp_path: Path) -> None:
         more, found = evaluated(tmp_path, server, "-n", "2", "--max-cost", "9")
     assert more.returncode == 0, more.stderr
     assert (found["finished"], found["spent"]["cost"]) == (2, pytest.approx(2.0))
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    "error", [None, SandboxError("gone"), UsageError("wrong key")], ids=["verdict", "fault", "stop"]
+)
+async def test_what_one_answer_did_not_say_stays_unknown_when_the_run_goes_on(
+    tmp_path: Path, error: Exception | None
+) -> None:
+    class Unreported:
+        """A model whose service reports no tokens."""
+
+        name, prices = "unreported", Prices(1, 1)
+
+        def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Any:
+            turns = iter([Completion(write_turn(renderer, "", ["ls"])), error or Completion("Done.")])
+
+            async def act(_: object) -> Completion:
+                turn = next(turns)
+                if isinstance(turn, Exception):
+                    raise turn
+                return turn
+
+            return SimpleNamespace(act=act)
+
+    config = EvaluationConfig(ids=(ARBITER,), folder=tmp_path, reward="proxy", attempts=1, cache=False)
+    with pytest.raises(UsageError, match="wrong key") if isinstance(error, UsageError) else nullcontext():
+        await evaluate(config, Unreported())
+    spent = read_spending(tmp_path)
+    assert (spent.tokens, spent.cost, spent.answers) == (None, None, 1 if error else 2)
+    with pytest.raises(UsageError, match="--max-cost cannot be kept"):
+        await evaluate(config.with_options(samples=2, max_cost=1.0), Unreported())
+    assert read_spending(tmp_path) == spent  # no further request
 
 
 def test_an_earlier_cost_is_that_of_its_tokens() -> None:

@@ -275,6 +275,13 @@ def test_the_cause_of_a_failure_is_the_summarys(
     assert summary(read_transcript(path))["cause"] == expected
 
 
+def test_a_refusal_is_the_cause_if_the_last_turn_was_one(tmp_path: Path) -> None:
+    first, last = command_turn(1, "ls", "x", refused=True), final_turn(2, "No.", refused=True)
+    refused = record(tmp_path, [first, last], graded=score(False))
+    later = record(tmp_path, [first, final_turn(2, "Done.")], graded=score(False))
+    assert [summary(read_transcript(path))["cause"] for path in (refused, later)] == ["refused", "tests"]
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ViewerServer]:
     record(tmp_path / "transcripts", [final_turn(1, "x")])

@@ -14,7 +14,7 @@ import pytest
 
 openai = pytest.importorskip("openai", reason="the extra `chat` is not installed")
 
-from rtl_agent_gym.errors import ModelError, RequestRefused  # noqa: E402
+from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions  # noqa: E402
 from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
@@ -79,7 +79,11 @@ async def test_a_conversation_with_the_openai_client(stream: bool) -> None:
         ("messages", [{"role": "tool", "content": "x"}]),
         ("messages", [{"role": "assistant", "tool_calls": 7}, {"role": "user", "content": "x"}]),
         ("messages", [{"role": "assistant", "tool_calls": [{"id": {}, "function": {"name": "x"}}]}]),
+        ("messages", [{"role": "assistant", "tool_calls": {"id": "a", "function": {"name": "x"}}}, TASK]),
+        ("messages", [{"role": "assistant", "tool_calls": {}}, TASK]),
         ("tools", 7),
+        ("tools", BASH),
+        ("tools", {}),
         ("stream_options", 7),
     ],
 )
@@ -120,6 +124,14 @@ async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_non
             await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x " * 900}])
         assert caught.value.code == "context_length_exceeded"
         assert (line.fault, line.full) == (None, True)
+
+
+@pytest.mark.parametrize("error", [UsageError("the key was revoked"), RuntimeError("CUDA error")], ids=repr)
+async def test_whatever_the_model_raises_is_a_fault(error: Exception) -> None:
+    async with served([error]) as (client, line, _):
+        with pytest.raises(openai.APIStatusError, match=str(error)):
+            await client.chat.completions.create(model="any", messages=[TASK])
+        assert type(line.fault) is type(error)
 
 
 async def test_episodes_do_not_share_tokens() -> None:

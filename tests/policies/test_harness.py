@@ -18,7 +18,7 @@ pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import acquire
-from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
 from rtl_agent_gym.evaluation.viewer import print_episode
@@ -163,6 +163,24 @@ async def test_a_model_that_is_down_is_no_grade(problem: Problem, tmp_path: Path
     assert "no connection" in json.dumps(result.model_dump(mode="json"))
 
 
+async def test_what_the_model_raises_keeps_its_kind(problem: Problem, tmp_path: Path) -> None:
+    result, _ = await play(problem, policy([in_json("ls"), RequestRefused("too odd")]), tmp_path / "first")
+    assert str(result.fault).startswith("RequestRefused: ")
+    with pytest.raises(UsageError, match="the key was revoked"):
+        await play(problem, policy([in_json("ls"), UsageError("the key was revoked")]), tmp_path / "second")
+
+
+async def test_an_agent_that_fails_is_no_fault_of_the_model(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such template")
+
+    monkeypatch.setattr("rtl_agent_gym.policies.harness.mini_swe_agent", broken)
+    result, _ = await play(problem, policy([]), tmp_path)
+    assert result.fault == "SandboxError: mini-swe-agent failed: RuntimeError: no such template"
+
+
 async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem, tmp_path: Path) -> None:
     texts: list[str | Exception] = [in_json(solution(problem)), in_json("seq 5000"), "never"]
     result, _ = await play(problem, policy(texts, max_context=6000, max_tokens=2000), tmp_path)
@@ -200,6 +218,18 @@ def test_one_policy_serves_several_loops(problem: Problem, tmp_path: Path) -> No
         found = asyncio.run(asyncio.wait_for(evaluate(config, agent), 120))
         assert found.results[0].score is not None
     asyncio.run(agent.close())
+
+
+async def test_each_dialect_has_its_own_endpoint() -> None:
+    agent = policy([])
+    endpoints = [await agent.endpoint(dialect) for dialect in ("qwen3", "qwen3_coder", "qwen3")]
+    assert endpoints[0] is endpoints[2]
+    assert [endpoint.open().streams.dialect.name for endpoint in endpoints[:2]] == ["qwen3", "qwen3_coder"]
+    addresses = [endpoint.address for endpoint in endpoints[:2]]
+    await agent.close()
+    for address in addresses:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection(*address)
 
 
 async def test_a_dialect_that_the_model_was_not_trained_on_is_refused(problem: Problem) -> None:

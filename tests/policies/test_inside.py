@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sys
 from io import StringIO
@@ -18,7 +19,8 @@ pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import acquire
-from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.episodes.workspaces import ShellWorkspace
+from rtl_agent_gym.errors import ModelError, NotFinite, RequestRefused, SandboxBroken, ServiceError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
 from rtl_agent_gym.evaluation.viewer import print_episode
@@ -27,7 +29,7 @@ from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.sandboxes import Process, SandboxSpec
 from rtl_agent_gym.transcripts import read_transcript
 
 from .test_streams import Scripted, in_json, vocabulary
@@ -137,6 +139,47 @@ async def test_what_it_does_to_itself_is_graded(problem: Problem, tmp_path: Path
     assert result.score is not None
     assert result.score.passed
     assert "status 137" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+    assert result.spent is not None  # it is known, so limits on tokens still hold
+    assert result.spent.tokens == result.prompt_tokens + result.output_tokens
+
+
+async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = policy([in_json(solution(problem)), in_json("sleep 600")])
+    boxes: list[Any] = []
+    enter, sampler = InsidePlayer.enter, agent.model.sampler
+    answer = sampler._answer  # type: ignore[attr-defined]
+
+    def noted(self: InsidePlayer, sandbox: Any, turn_seconds: float) -> None:
+        boxes.append(sandbox)
+        enter(self, sandbox, turn_seconds)
+
+    async def breaking(prompt: Any, most: int) -> Any:
+        found = await answer(prompt, most)
+        if not sampler.texts:  # type: ignore[attr-defined]
+            with contextlib.suppress(SandboxBroken):
+                await boxes[0]._ask(b"R", {}, patience=5.0)  # the warden cannot go on from this
+        return found
+
+    monkeypatch.setattr(InsidePlayer, "enter", noted)
+    monkeypatch.setattr(sampler, "_answer", breaking)
+    result, _, lines = await asyncio.wait_for(play(problem, agent, tmp_path), 60)
+    assert result.stop_reason == "sandbox_broken"
+    assert result.score is not None
+    assert "nothing was left to grade" in result.score.reason
+    assert "its sandbox has ended" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+
+
+async def test_a_bug_in_watching_it_ends_the_episode(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Process) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Process, "close_stdin", broken)
+    with pytest.raises(KeyError, match="a bug"):
+        await asyncio.wait_for(play(problem, policy(["never"]), tmp_path), 60)
 
 
 async def test_a_model_that_is_down_or_a_program_that_does_not_start_is_no_grade(
@@ -148,8 +191,40 @@ async def test_a_model_that_is_down_or_a_program_that_does_not_start_is_no_grade
     wrong = policy([], {"argv": ["sh", "-c", "echo no such luck; exit 3"], "name": "wrong"})
     result, _, _ = await play(problem, wrong, tmp_path / "second")
     assert result.score is None
-    assert "wrong never asked its model" in str(result.fault)
+    assert str(result.fault).startswith("SandboxError: wrong never asked its model")
     assert "no such luck" in str(result.fault)
+
+
+@pytest.mark.parametrize(
+    "error", [UsageError("TINKER_API_KEY: revoked"), RuntimeError("CUDA error"), NotFinite("a logit is nan")], ids=repr
+)
+async def test_what_ends_a_run_with_the_model_ends_it_with_an_agent(
+    problem: Problem, tmp_path: Path, error: Exception
+) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        await play(problem, policy([in_json("ls"), error]), tmp_path)
+
+
+@pytest.mark.parametrize("kind", [RequestRefused, ServiceError])
+async def test_a_fault_of_the_model_keeps_its_kind(problem: Problem, tmp_path: Path, kind: type[Exception]) -> None:
+    result, _, _ = await play(problem, policy([in_json("ls"), kind("too odd")]), tmp_path)
+    assert result.score is None
+    assert str(result.fault).startswith(f"{kind.__name__}: ")
+    assert "too odd" in str(result.fault)
+
+
+async def test_files_that_cannot_be_written_are_no_grade(problem: Problem, tmp_path: Path) -> None:
+    result, _, _ = await play(problem, policy([], {**PROGRAM, "files": {"/opt/agent.py": AGENT}}), tmp_path)
+    assert result.score is None
+    assert str(result.fault).startswith("SandboxLost: small cannot be started")
+
+
+@pytest.mark.parametrize(
+    "path", ["agent.py", "/", "/home//a.py", "/home/agent/../a.py", "/home/./a.py", "/home/a\0.py"]
+)
+def test_a_file_needs_a_plain_absolute_path(path: str) -> None:
+    with pytest.raises(UsageError, match=r"files: .* is not an absolute path"):
+        policy([], {**PROGRAM, "files": {path: ""}})
 
 
 async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> None:
@@ -202,10 +277,21 @@ def ask(body):
 
 async def test_a_silent_program_is_ended(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["rtl_agent_gym.evaluation.play"], "SLOWEST_START", 4.0)
-    texts: list[str | Exception] = [in_json(solution(problem)), in_json("sleep 600"), "never"]
+    files = ShellWorkspace.files
+
+    async def late(self: ShellWorkspace) -> Any:
+        await asyncio.sleep(0.5)
+        return await files(self)
+
+    monkeypatch.setattr(ShellWorkspace, "files", late)
+    writing = in_json("while sleep 0.01; do echo // >> rtl/more.sv; done")
+    texts: list[str | Exception] = [in_json(solution(problem)), writing, "never"]
     result, _, lines = await play(problem, policy(texts), tmp_path, command_timeout=0.5)
     assert result.score is not None
     assert result.score.passed
+    [written] = [line["files"]["rtl/more.sv"] for line in lines if "rtl/more.sv" in line.get("files", ())][:-1]
+    [graded] = [line["files"]["rtl/more.sv"] for line in lines if line["event"] == "score"]
+    assert graded == written  # nothing was written after its end
     assert "did not ask its model for 8 s" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
 
 

@@ -319,6 +319,33 @@ async def test_a_full_context_and_wrong_messages_are_refused() -> None:
         ChatDialect("gpt_oss", qwen3_tokenizer())
 
 
+LONG = "x" * 4000
+CALLED = {"id": "a", "function": {"name": "bash", "arguments": json.dumps({"command": LONG})}}
+
+
+@pytest.mark.parametrize(
+    ("messages", "tools"),
+    [
+        ([SYSTEM, {"role": "user", "content": LONG}], [BASH]),
+        ([SYSTEM, {"role": "user", "content": [{"type": "text", "text": LONG}]}], [BASH]),
+        ([TASK, {"role": "assistant", "tool_calls": [CALLED]}, *result({"tool_calls": [CALLED]}, "")], [BASH]),
+        ([TASK, {"role": "assistant", "content": "I", "reasoning_content": LONG}, TASK], [BASH]),
+        ([TASK], [{**BASH, "function": {**BASH["function"], "description": LONG}}]),  # type: ignore[dict-item]
+        ([{"role": "user", "content": ""}] * 200, [BASH]),
+    ],
+    ids=["text", "parts", "call", "thinking", "tool", "many"],
+)
+async def test_what_is_far_too_long_is_not_rendered(
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episode, _ = streams("qwen3", ["never"], max_context=100)
+    monkeypatch.setattr(ChatDialect, "opening", lambda *_: pytest.fail("it was rendered"))
+    with pytest.raises(ContextFull):
+        await episode.answer(messages, tools)
+    with pytest.raises(ContextFull):
+        episode.count(messages, tools)
+
+
 async def test_a_character_that_the_limit_cut_can_be_sent_back() -> None:
     """A lone surrogate, which stands for such bytes elsewhere, is nothing that agents can encode."""
     for most in range(4, 12):

@@ -86,6 +86,33 @@ def test_the_header_of_a_module_stays() -> None:
     assert "w299" not in fitted.passages[0]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["module has two inputs (a and b) that", "interface signals", "module top", "interface between the two is wide"],
+)
+def test_prose_that_begins_like_a_module_can_be_cut(line: str) -> None:
+    text = f"Write a design. The\n{line}\n\n" + "It counts.\n\n" * 1000
+    fitted = fit_passages([text], characters, 500)
+    assert fitted is not None
+    assert characters(fitted.passages) <= 500
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "module top;",
+        "module top\n  #(parameter W = 8)\n\n  (\n  input clk,\n\n  output q\n);",
+        "module top // counts\n(\n  input clk\n);",
+        "module automatic top#(\n\n  parameter W = 8\n) (input clk);",
+        "interface bus (input clk);",
+        "module top import types::*;",
+    ],
+)
+def test_headers_of_any_form_stay(header: str) -> None:
+    pieces = split_pieces(f"// a file\n\n{header}\n\n  assign a = b;\n\nendmodule\n")
+    assert [piece.text for piece in pieces if piece.kept][1:] == [f"{header}\n"]
+
+
 def test_a_table_of_one_long_line_can_be_cut() -> None:
     fitted = fit_passages(["task\n\n", "0" * 400_000], characters, 5_000)
     assert fitted is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +95,24 @@ def test_harmony_comes_from_litellms_copy(monkeypatch: pytest.MonkeyPatch, tmp_p
     vocabularies.harmony_encoding.cache_clear()
     encoding = vocabularies.harmony_encoding()
     assert encoding.encode("<|call|>", allowed_special="all") == [200012]
-    assert "TIKTOKEN_RS_CACHE_DIR" not in __import__("os").environ
+    assert "TIKTOKEN_RS_CACHE_DIR" not in os.environ
+
+
+def test_several_threads_may_load_harmony(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TIKTOKEN_ENCODINGS_BASE", raising=False)
+    monkeypatch.delenv("TIKTOKEN_RS_CACHE_DIR", raising=False)
+    digest = vocabularies._digest
+
+    def slow(data: bytes) -> str:
+        time.sleep(0.1)
+        return digest(data)
+
+    monkeypatch.setattr(vocabularies, "_digest", slow)
+    vocabularies.harmony_encoding.cache_clear()
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda _: vocabularies.harmony_encoding(), range(3)))
+    assert [encoding.encode("<|call|>", allowed_special="all") for encoding in found] == [[200012]] * 3
+    assert "TIKTOKEN_RS_CACHE_DIR" not in os.environ
 
 
 def test_without_harmonys_vocabulary_one_error_says_what_to_do(

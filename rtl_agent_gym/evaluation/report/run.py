@@ -14,10 +14,10 @@ from statistics import fmean
 from typing import Any, Literal, TypeGuard
 
 from ... import strict_json
-from ...errors import UsageError
+from ...errors import MOST_NAMES, UsageError
 from ...visible import plural
 from ..outcome import STAGES, EpisodeResult, Summary, summarise, verdicts
-from ..recorded import each_readable, transcript_files
+from ..recorded import OF_A_RUN, each_readable, transcript_files
 from ..results import read_results, read_spending
 from ..statistics import compare
 
@@ -89,7 +89,7 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
         episodes: Whether to read the episodes too, which is slow for a long run.
 
     Raises:
-        UsageError: There are no metrics, results or transcripts.
+        UsageError: There are no metrics, results or transcripts, or only those of several runs in the folder.
         TranscriptError: The results cannot be read.
     """
     if folder.is_file():
@@ -98,6 +98,11 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
         raise UsageError(f"{folder}: no such folder; a report is made of the folders of runs")
     unreadable: list[str] = []
     metrics = _json_objects(_text(folder / "metrics.jsonl").split("\n"))
+    if not metrics and (below := _runs_below(folder)):
+        names = ", ".join(map(str, below[:MOST_NAMES])) + (", …" if len(below) > MOST_NAMES else "")
+        raise UsageError(
+            f"{folder}: not a run, but a folder of {plural(len(below), 'run')}; name those to report: {names}"
+        )
     results = _results(folder, unreadable) if episodes else []
     if not metrics and not results:
         why = f"; {unreadable_note(unreadable)}" if unreadable else ""
@@ -111,6 +116,12 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
     summary = summarise(results, spent=spent, same_policy=not metrics)
     return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """The training runs and evaluations in a folder, if it is none itself; not the evaluations of a training run."""
+    found = {path.parent for path in folder.rglob("*.jsonl") if path.name in OF_A_RUN}
+    return [] if folder in found else sorted(run for run in found if found.isdisjoint(run.parents))
 
 
 def unreadable_note(sentences: Sequence[str]) -> str:

@@ -41,8 +41,9 @@ class ChatCompletions:
                 raise UsageError(f"messages[{number}].role: expected one of {', '.join(_ROLES)}")
             if message["role"] == "tool" and not isinstance(message.get("tool_call_id"), str):
                 raise UsageError(f"messages[{number}].tool_call_id: expected the id of a call")
-            calls = message.get("tool_calls") or ()
-            for call in calls if isinstance(calls, list | tuple) else [calls]:
+            if not isinstance(message.get("tool_calls"), list | None):
+                raise UsageError(f"messages[{number}].tool_calls: expected a list of calls")
+            for call in message.get("tool_calls") or ():
                 function = call.get("function") if isinstance(call, dict) else None
                 if not (isinstance(function, dict) and isinstance(function.get("name"), str)) or not isinstance(
                     call.get("id"), str
@@ -50,8 +51,10 @@ class ChatCompletions:
                     raise UsageError(f"messages[{number}].tool_calls: each needs an id and a function with a name")
                 function.setdefault("arguments", "{}")
         refuse(body, _UNDERSTOOD)
-        tools = body.get("tools") or ()
-        for tool in tools if isinstance(tools, list | tuple) else [tools]:
+        if not isinstance(body.get("tools"), list | None):
+            raise UsageError("tools: expected a list of functions")
+        tools = body.get("tools") or []
+        for tool in tools:
             if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
                 raise UsageError("tools: expected a list of functions")
         if not isinstance(body.get("stream_options"), dict | None):
@@ -60,7 +63,7 @@ class ChatCompletions:
             if (most := body.get(name)) is not None and (type(most) is not int or most < 1):
                 raise UsageError(f"{name}: expected a number of tokens above 0")
         most = body.get("max_completion_tokens") or body.get("max_tokens")
-        return ChatRequest(messages, list(tools), most, bool(body.get("stream")), body=body)
+        return ChatRequest(messages, tools, most, bool(body.get("stream")), body=body)
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
         """An answer as a chat completion."""
