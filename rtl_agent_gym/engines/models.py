@@ -56,8 +56,8 @@ def choose_device(device: str, dtype: str) -> Device:
     if dtype == "auto":
         return Device(name, torch.bfloat16 if name.startswith("cuda") else torch.float32)
     found = getattr(torch, dtype, None)
-    if not isinstance(found, torch.dtype) or not found.is_floating_point:
-        raise UsageError(f"dtype must be 'auto' or a floating-point type of torch such as 'float32', not {dtype!r}")
+    if found not in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        raise UsageError(f"dtype must be 'auto', 'bfloat16', 'float16', 'float32' or 'float64', not {dtype!r}")
     return Device(name, found)
 
 
@@ -156,6 +156,11 @@ class ModelStore:
         if unknown:
             raise UsageError(f"the local engine does not support layers of type {', '.join(sorted(unknown))} ({path})")
         return module.to(self._device.name).requires_grad_(False)
+
+
+def full_weights(path: str) -> dict[str, Tensor]:
+    """The float32 weights of a model's folder by name, on the CPU. Raises like `ModelStore.load`."""
+    return dict(ModelStore(Device("cpu", torch.float32)).load(path).named_parameters())
 
 
 @contextmanager

@@ -85,7 +85,12 @@ class Training:
         """Continue from a checkpoint, if requested with its optimizer. Raises `UsageError` if that was not saved."""
         training = cls(*load_checkpoint(store, path), config)
         masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
-        saved = load_file(file) if file.is_file() else {}
+        if file.is_file():
+            saved = load_file(file)
+        elif not training.rank and training._copies():  # of a run in full precision: the model's weights are rounded
+            saved = models.full_weights(path)
+        else:
+            saved = {}
         with torch.no_grad():
             for name in saved.keys() & masters.keys():
                 masters[name].copy_(saved[name])

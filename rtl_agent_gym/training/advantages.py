@@ -116,15 +116,39 @@ def centred_turns(
     """
     togo_P = [[list(accumulate(reversed(turns)))[::-1] for turns in group] for group in turns_P]
     longest = max((len(togo) for group in togo_P for togo in group), default=0)
+    if baseline == "running":
+        longest = _add_missing_turns(running, problems_P, longest)
     found_P: list[list[list[float]]] = [[[] for _ in group] for group in togo_P]
     for turn in range(longest):
         column_P = [[togo[turn] if turn < len(togo) else 0.0 for togo in group] for group in togo_P]
-        names_P = [f"{problem} turn {turn + 1}" if turn else problem for problem in problems_P]
+        names_P = [_name_of_turn(problem, turn) for problem in problems_P]
         centred_P = centred_rewards(column_P, names_P, baseline, running)
         for found, group, centred_G in zip(found_P, togo_P, centred_P, strict=True):
             for own, togo, centred in zip(found, group, centred_G, strict=True):
                 own += [centred] if turn < len(togo) else []
     return found_P
+
+
+def _name_of_turn(problem: str, turn: int) -> str:
+    """The name of a turn, counted from 0, among the running means."""
+    return f"{problem} turn {turn + 1}" if turn else problem
+
+
+def _add_missing_turns(running: RunningMeans, problems: Iterable[str], longest: int) -> int:
+    """Give the known problems of a batch a mean for each turn, and return the number of turns.
+
+    Args:
+        running: The means. A turn that none of a problem's earlier episodes had gets a mean of 0 over all of them.
+        problems: The problems of the batch.
+        longest: The number of turns of the batch's longest episode; earlier ones may have had more.
+    """
+    known = {problem: running.means[problem][0] for problem in problems if problem in running.means}
+    while any(_name_of_turn(problem, longest) in running.means for problem in known):
+        longest += 1
+    for problem, seen in known.items():
+        for turn in range(1, longest):
+            running.means.setdefault(_name_of_turn(problem, turn), (seen, 0.0))
+    return longest
 
 
 def shuffled(turns: Sequence[float], seed: str) -> list[float]:

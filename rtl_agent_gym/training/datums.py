@@ -207,11 +207,34 @@ async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) ->
     if not teachers:
         return
     await asyncio.gather(*(example.judge(teachers.get(example.sampled.problem)) for example in examples))
-    failures = [example.failure for example in examples if example.failure is not None]
-    transient = [failure for failure in failures if not isinstance(failure, RequestRefused)]
-    asked = [example for example in examples if teachers.get(example.sampled.problem)]
-    if transient and len(failures) == len(asked):
+    transient = [failure for failure in _failures_of_all(examples, teachers) if not isinstance(failure, RequestRefused)]
+    if transient:
         raise ServiceError(f"the teacher judged no episode of the step; {transient[-1]}") from transient[-1]
+
+
+def check_first_judgements(examples: Sequence[Example], teachers: Mapping[str, Teacher], options: TrainOptions) -> None:
+    """Check after a run's first step that there is something to learn from.
+
+    Later steps are not checked: a resumed run would find the same episodes, and end again.
+
+    Raises:
+        UsageError: The teacher refused every episode, and ``kl_top_k`` is set: a service may not have what it needs.
+        RequestRefused: The teacher refused every episode, and there is no reward.
+    """
+    if options.reward_coef > 0 or not (refusals := _failures_of_all(examples, teachers)):
+        return
+    found = f"the teacher refused every episode of the first step; {refusals[-1]}"
+    if options.kl_top_k:
+        reason = f"kl_top_k: {found}; if its service does not name the most likely tokens, use kl_top_k=0"
+        raise UsageError(reason) from refusals[-1]
+    raise RequestRefused(f"{found}; nothing would be learned, since reward_coef is 0") from refusals[-1]
+
+
+def _failures_of_all(examples: Sequence[Example], teachers: Mapping[str, Teacher]) -> list[ServiceError]:
+    """Why the teachers judged no episode; empty if they judged one, or were asked for none."""
+    asked = [example for example in examples if teachers.get(example.sampled.problem)]
+    failures = [example.failure for example in asked if example.failure is not None]
+    return failures if len(failures) == len(asked) else []
 
 
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:
@@ -246,15 +269,22 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
 
 
 def warnings_of(metrics: Mapping[str, float]) -> list[str]:
-    """What `example_metrics` say of log-probabilities that are NaN or infinite, and of a step without a gradient."""
+    """What `example_metrics` say of a step without a gradient, of episodes without a KL, and of log-probabilities that
+    are NaN or infinite.
+    """
     found: list[str] = []
     if "teacher_kl/covered" not in metrics and metrics["advantage/abs_reward"] < _ROUNDING:
         found.append("no episode's reward differs from its baseline, so nothing is learned from this step")
     if (count := metrics["rollouts/not_finite"]) > 0:
         found.append(f"{count:.0f} sampled log-probabilities are NaN or infinite; these tokens are not trained on")
+    none = "" if metrics.get("teacher_kl/covered") else "; no token of this step has a KL"
+    if (count := metrics.get("teacher_kl/unjudged", 0.0)) > 0:
+        found.append(
+            f"the teacher did not judge {count:.0f} of the episodes, which have no KL; logs.log says why{none}"
+        )
     if (count := metrics.get("teacher_kl/not_finite", 0.0)) > 0:
-        none = "" if metrics["teacher_kl/covered"] else "; no token of this step has a KL: check the teacher's weights"
-        found.append(f"the KL of {count:.0f} tokens is NaN or infinite, so it is unknown and left out{none}")
+        check = f"{none}: check the teacher's weights" if none else ""
+        found.append(f"the KL of {count:.0f} tokens is NaN or infinite, so it is unknown and left out{check}")
     return found
 
 

@@ -11,12 +11,12 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from .. import __version__, strict_json
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
+from ..errors import SandboxError
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult, verdicts
@@ -73,14 +73,12 @@ class Evaluator:
 
     def _summarise(self, results: Sequence[EpisodeResult], name: str, label: str, version: int) -> dict[str, float]:
         scores = [result.score for result in results if result.score is not None]
-        metrics = {f"{name}/episodes": float(len(scores))}
-        if not scores:
-            return metrics  # all episodes were lost to machine faults, which say nothing about the model
         rate = estimate([(sum(passed), len(passed)) for passed in verdicts(results).values()])
         reward = mean([score.reward for score in scores])
         count = f"{plural(len(scores), 'new episode')} after {plural(version, 'step')}"
         self.progress.print(f"{label}{count}: {rate} pass, reward {reward:.3f}")
-        return metrics | {
+        return {
+            f"{name}/episodes": float(len(scores)),
             f"{name}/pass_rate": rate.value,
             f"{name}/pass_rate_low": rate.low,
             f"{name}/pass_rate_high": rate.high,
@@ -90,7 +88,7 @@ class Evaluator:
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
-        """Play `samples` episodes of each problem. Raises like `with_retries`."""
+        """Play `samples` episodes of each problem. At least one has a score. Raises like `with_retries`."""
         o = self.options
         config = EvaluationConfig(
             problems=problems,
@@ -105,13 +103,23 @@ class Evaluator:
         )
         student = student_policy(sampler, o, temperature=o.evaluation_temperature)
         policy = student if o.agent == "none" else HarnessPolicy(o.agent, student)
-        observer = Observer(finished=lambda _: self.progress.episode_done())
+        faults: list[SandboxError] = []
+        observer = Observer(
+            faulted=lambda _, __, fault: faults.append(fault), finished=lambda _: self.progress.episode_done()
+        )
+
+        async def play_missing() -> Sequence[EpisodeResult]:
+            done = await evaluate(config, policy, observer=observer)
+            if faults and all(result.score is None for result in done.results):  # too few for `evaluate` to give up
+                last = faults[-1]
+                raise type(last)(f"no episode of the evaluation has a verdict; the last fault: {last}") from last
+            return done.results
+
         await asyncio.to_thread(_set_aside, folder)
         try:
-            done = await with_retries(partial(evaluate, config, policy, observer=observer), self.progress.print)
+            return await with_retries(play_missing, self.progress.print)
         finally:
             await policy.close()
-        return done.results
 
 
 def _official(reward: RewardWeights | None) -> RewardWeights | None:

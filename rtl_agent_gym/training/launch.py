@@ -140,13 +140,13 @@ def main(
         outcome = train(given, rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
-        return exit_code(error)
+        return end_process(exit_code(error))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
             raise
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}; the same command resumes the run", file=sys.stderr)
-        return 3
+        return end_process(3)
     except KeyboardInterrupt:
         print("stopped; the same command resumes the run", file=sys.stderr)
         return end_process(130)
@@ -306,10 +306,13 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The exception of a group to report to the user: Ctrl-C, else what the package's own errors tell, if any."""
+    """The exception of a group to report to the user: Ctrl-C, else a foreign exception, which is a mistake in the code,
+    else the package's error that explains most.
+    """
     found = list(leaves(error))
     stopped = next((part for part in found if isinstance(part, KeyboardInterrupt)), None)
-    return stopped or most_telling(error) or found[0]
+    foreign = (part for part in found if not isinstance(part, (RTLGymError, asyncio.CancelledError)))
+    return stopped or most_telling(error) or next(foreign, found[0])
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:

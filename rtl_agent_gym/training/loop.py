@@ -25,7 +25,7 @@ from ..renderers import Renderer
 from ..sandboxes.admission import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
 from .checkpointer import Checkpointer
-from .datums import Example, annotate, example_metrics, judge, make_examples, warnings_of
+from .datums import Example, annotate, check_first_judgements, example_metrics, judge, make_examples, warnings_of
 from .evaluator import Evaluator
 from .options import TrainOptions
 from .progress import Progress
@@ -105,6 +105,8 @@ class TrainingLoop:
         self.progress.begin(step, "training")
         examples = make_examples(batch.groups, self.options, self._running, self._weights)
         await judge(examples, self.teachers)
+        if step == 0:
+            check_first_judgements(examples, self.teachers, self.options)
         for example in examples:
             example.set_advantages(self.options, self.renderer)
         found = example_metrics(examples, judged=bool(self.teachers))

@@ -144,8 +144,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
     kl_top_k: int = Field(default=0, ge=0, le=100)
     """Number of the teacher's most likely tokens to learn from at each sampled token, by cross-entropy with its
-    probabilities; 0 learns from the KL of the sampled token. Cannot be combined with a reward, ``kl_clip`` or
-    ``kl_discount_factor``."""
+    probabilities; 0 learns from the KL of the sampled token. Cannot be combined with a reward, ``kl_clip``,
+    ``kl_discount_factor`` or ``loss_fn``."""
     kl_discount_factor: float = Field(default=0.0, ge=0, le=1)
     """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
     kl_clip: OptionalPositive = None
@@ -246,7 +246,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
         if self.agent != "none":
             self._check_agent()
-        for name, without in (("reward_coef", 0), ("kl_clip", None), ("kl_discount_factor", 0)):
+        without_effect = {"reward_coef": 0, "kl_clip": None, "kl_discount_factor": 0, "loss_fn": "importance_sampling"}
+        for name, without in without_effect.items():
             if self.kl_top_k and getattr(self, name) != without:
                 given, needed = getattr(self, name), str(without).lower()
                 raise ValueError(f"kl_top_k: cannot be combined with {name}={given}; add {name}={needed}")
@@ -370,7 +371,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 
 NOT_APPLICABLE = {
     "teacher_model", "teachers", "teacher_renderer_name", "teacher_system_prompt", "teacher_context", "teacher_lag",
-    "control",
+    "control", "turn_rewards", "turn_grading_time", "progress_coef",
     "kl_penalty_coef", "kl_top_k", "kl_discount_factor", "kl_clip", "kl_budget", "kl_weight_thinking", "kl_weight_text",
     "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps",
     "pipeline", "max_lag", "curriculum", "min_survivors", "annotate_transcripts",

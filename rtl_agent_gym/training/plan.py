@@ -210,6 +210,11 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
     problems, held_out, extra = _choose_problems(o)
     made = {recipe.name for recipe in recipes}
     chosen = next((recipe for recipe in recipes if recipe.name == o.student_model), None)
+    if o.distils and (shipped := made.intersection(o.teachers.values())):
+        raise UsageError(
+            f"teachers: {min(shipped)!r} is a name for student_model and teacher_model alone; give a folder or a "
+            "published model"
+        )
     teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
     used = [("student_model", o.student_model), *(teachers if o.distils else ())]
     published = [(option, model) for option, model in used if model is not None and model not in {*made, SELF}]

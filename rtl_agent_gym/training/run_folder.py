@@ -24,7 +24,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class RunFolder:
             UsageError: The folder exists but must not, has a run with other options, or another process uses it.
         """
         try:
-            exists = self.path.exists() and any(self.path.iterdir())
+            exists = self.path.exists() and not all(map(_is_of_a_start, self.path.iterdir()))
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
@@ -122,7 +123,7 @@ class RunFolder:
 
     def _has_begun(self) -> bool:
         """Whether there is any result. Without one, the configuration is only that of a start that failed."""
-        found = (path for path in self.path.iterdir() if path.name not in _NO_RESULTS)
+        found = (path for path in self.path.iterdir() if path.name not in _NO_RESULTS and not _is_of_a_start(path))
         return any(not path.is_dir() or any(not below.is_dir() for below in path.rglob("*")) for path in found)
 
     def close(self) -> None:
@@ -166,14 +167,15 @@ class RunFolder:
     def repair(self) -> dict[str, Any] | None:
         """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
 
-        Removes the metrics of steps after the checkpoint, which will be repeated. Adds metrics that were not written
-        before a crash, from the checkpoint.
+        Removes the metrics of steps after the checkpoint, which will be repeated, and the local engine's weights that
+        no checkpoint names. Adds metrics that were not written before a crash, from the checkpoint. To be called while
+        the folder is open.
         """
         if self.replaces:
             return None
-        records = self.checkpoints()
+        records, written = self.checkpoints(), self.metrics()
         done = int(records[-1]["batch"]) if records else 0
-        rows = [row for record in records for row in record.get("metrics", [])] + self.metrics()
+        rows = [row for record in records for row in record.get("metrics", [])] + written
         kept = {int(row["step"]): _known(row) for row in rows if int(row["step"]) < done}
         for record in records[:-1]:  # only the last checkpoint is resumed from, and these entries may be large
             record.pop("loop", None)
@@ -181,7 +183,19 @@ class RunFolder:
         for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
             if (self.path / path).exists() or lines:
                 replace_file(self.path / path, "".join(json.dumps(line) + "\n" for line in lines), durable=True)
+        if records or not written:  # otherwise the list of checkpoints was lost
+            self._delete_weights_except({Path(text).parts[-3:] for text in _texts(records)})
         return records[-1] if records else None
+
+    def _delete_weights_except(self, kept: Set[tuple[str, ...]]) -> None:
+        """Delete the local engine's weights, except those that end in one of these paths of three parts.
+
+        What is in another place behind a link stays: another run may use it.
+        """
+        here = self.path.resolve() / WEIGHTS
+        for path in here.glob("local-*/*weights/*"):
+            if path.parts[-3:] not in kept and path.is_dir() and path.resolve() == path:
+                shutil.rmtree(path, ignore_errors=True)
 
     def _check_existing(self, behavior: LogDirBehavior) -> LogDirBehavior:
         """What to do with the run in the folder. Raises `UsageError` if there is none, or it must not be there."""
@@ -278,9 +292,25 @@ def _is_inside(value: object, folder: Path) -> bool:
         return False
 
 
+def _is_of_a_start(path: Path) -> bool:
+    """Whether a file is what is left of a start that was killed while it wrote its first files."""
+    return path.name == LOCK or any(fnmatch(path.name, f".{name}.*.new") for name in (CONFIG, DIFF))
+
+
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:
     """The metrics that are finite: the others are unknown, and JSON has no such numbers."""
     return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, str):
+        yield value
 
 
 def _append(path: Path, text: str) -> None:

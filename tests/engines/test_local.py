@@ -153,7 +153,9 @@ def model_of(kind: str, folder: Path, qwen3: Path) -> Path:
     if kind == "gpt2":
         library: Any = transformers
         sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
-        model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
         return save_beside_tokenizer(model, folder / "m", qwen3)
     if kind == "qwen3":
         return qwen3
@@ -187,7 +189,7 @@ async def test_a_common_beginning_is_computed_once_and_changes_no_gradient(
         for output, expected in zip(outcome.loss_fn_outputs, found[0][0].loss_fn_outputs, strict=True):
             assert output["logprobs"].data == pytest.approx(expected["logprobs"].data, abs=1e-5)
         for name, gradient in gradients.items():
-            torch.testing.assert_close(gradient, found[0][1][name], atol=1e-5, rtol=1e-4)
+            torch.testing.assert_close(gradient, found[0][1][name], atol=1e-4, rtol=1e-4)
 
 
 async def converse(sampler: LocalSamplingClient, number: int, delays: list[float]) -> list[tuple[Any, Any]]:
@@ -586,6 +588,19 @@ async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
         assert torch.equal(again._training._named[name], master), name
 
 
+async def test_a_run_that_goes_on_in_half_precision_has_the_weights_in_full(
+    half: LocalServiceClient, service: LocalServiceClient, model_path: Path
+) -> None:
+    begun = await service.create_lora_training_client(str(model_path), rank=0)
+    await step(begun, [datum(prompt_of(20))], 2e-5)
+    path = (await begun.save_state("full")).path
+    for restore in (half.create_training_client_from_state_with_optimizer, half.create_training_client_from_state):
+        again = await restore(path)
+        for name, weight in begun._training._named.items():
+            assert torch.equal(again._training._masters[name], weight), name
+            assert torch.equal(again._training._named[name], weight.bfloat16()), name
+
+
 async def test_gradients_of_several_batches_add_up_in_full_precision(model_path: Path, tmp_path: Path) -> None:
     data = [datum(prompt_of(20, seed)) for seed in range(6)]
     config = LocalEngineConfig(checkpoint_dir=tmp_path, dtype="bfloat16", batch_tokens=20)  # one at a time
@@ -757,6 +772,8 @@ async def test_a_trainer_knows_the_context_of_its_model(tmp_path: Path, model_pa
 STILL_COMPUTING = """
 import sys, time, torch
 from rtl_agent_gym.engines.threads import Worker, end_process
+from rtl_agent_gym.errors import ServiceDown
+from rtl_agent_gym.training import launch
 
 def compute():
     weight = torch.ones(1200, 1200, requires_grad=True)
@@ -769,11 +786,27 @@ while not worker.computing:
     time.sleep(0.01)
 time.sleep(1)
 print("stopped")
-sys.exit(end_process(130))
+"""
+A_RUN_FAILS = """
+def train(*_, **__):
+    raise {}
+
+launch.train = train
+sys.exit(launch.main([]))
 """
 
 
-def test_a_process_ends_quietly_while_the_engine_computes() -> None:
+@pytest.mark.parametrize(
+    ("end", "code", "says"),
+    [
+        ("sys.exit(end_process(130))", 130, ""),
+        (A_RUN_FAILS.format("ServiceDown('away')"), 3, "error: away\n"),
+        (A_RUN_FAILS.format("OSError(28, 'full')"), 3, "error: full; the same command resumes the run\n"),
+        (A_RUN_FAILS.format("KeyboardInterrupt"), 130, "stopped; the same command resumes the run\n"),
+    ],
+    ids=("at once", "an error", "a full disk", "Ctrl-C"),
+)
+def test_a_process_ends_quietly_while_the_engine_computes(end: str, code: int, says: str) -> None:
     """Without `end_process`, CPython before 3.14 aborts."""
-    ended = subprocess.run([sys.executable, "-c", STILL_COMPUTING], capture_output=True, text=True)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "stopped\n", "")
+    ended = subprocess.run([sys.executable, "-c", STILL_COMPUTING + end], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "stopped\n", says)

@@ -159,7 +159,9 @@ def test_targets_have_weights_where_the_kl_has() -> None:
     assert token_targets([7], [0.0], [0.0], [LIKELY], [0.0], config, [1.0]) == ([[7, 0]], [[0.0, 0.0]]), "not sampled"
 
 
-@pytest.mark.parametrize("given", [{"kl_clip": 1.0}, {"kl_discount_factor": 0.5}, {"reward_coef": 1.0}])
-def test_the_teachers_tokens_are_learnt_without_a_reward(given: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "given", [{"kl_clip": 1.0}, {"kl_discount_factor": 0.5}, {"reward_coef": 1.0}, {"loss_fn": "ppo"}]
+)
+def test_the_teachers_tokens_are_learnt_without_a_reward(given: dict[str, object]) -> None:
     with pytest.raises(UsageError, match=f"kl_top_k: cannot be combined with {next(iter(given))}"):
         TrainOptions.build({"reward_coef": 0.0, "kl_top_k": 4, **given})

@@ -13,12 +13,14 @@ pytest.importorskip("torch")
 pytest.importorskip("tinker")
 
 from rtl_agent_gym.demo.shipped import SMALL
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import RequestRefused, ServiceError, UsageError
 from rtl_agent_gym.evaluation import read_config
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.problems import Problem, load_problems, loading
 from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.notes import Rows
+from rtl_agent_gym.retries import STEP_EPISODES
+from rtl_agent_gym.training import rollouts
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
@@ -217,6 +219,39 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
     assert played == [trained[0].id] * STEPS
     assert len(service.data) == STEPS
     assert service.temperatures == {True: {1.0}, False: {0.0}}
+
+
+class Away(GivesUp):
+    """Does not answer the first `failures` requests of evaluations; with `refuses`, it refuses them."""
+
+    failures, refuses = 2, False
+
+    async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
+        if sampling_params.seed not in self.training and self.failures:
+            self.failures -= 1
+            raise RequestRefused("no") if self.refuses else ServiceError("away")
+        return await super().sample(prompt, num_samples, sampling_params)
+
+
+@pytest.mark.docker
+async def test_an_evaluation_without_any_verdict_is_played_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "STEP_EPISODES", STEP_EPISODES._replace(attempts=2, first=0.0))
+    options = ("num_steps=1", "kl_penalty_coef=0", "teacher_model=none", "baseline=none", "rollout_retries=0")
+
+    def planned_in(folder: str) -> Plan:
+        return make_plan(tmp_path / folder, PROBLEMS[:1], *options, held_out=PROBLEMS[1:3])
+
+    service = Away([[f"Done.{END}"]])
+    [row] = (await run(planned_in("once"), service, no_teacher)).metrics()
+    assert (row["test_before/episodes"], row["test/episodes"]) == (2.0, 2.0)
+    for refuses, asked in ((False, 4), (True, 2)):
+        service = Away([[f"Done.{END}"]])
+        service.failures, service.refuses = 100, refuses
+        with pytest.raises(ServiceError, match=r"no episode of the evaluation has a verdict; .*: (away|no)"):
+            await run(planned_in(str(refuses)), service, no_teacher)
+        assert 100 - service.failures == asked
 
 
 class Solves(Scripted):

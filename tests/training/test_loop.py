@@ -13,6 +13,7 @@ import pytest
 
 from rtl_agent_gym.errors import SandboxLost, UsageError
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.training.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
@@ -301,6 +302,60 @@ async def test_the_best_checkpoint_by_held_out_problems_is_kept(
     for path in ("state_path", "sampler_path"):
         there = [one["name"] for one in records if one[path] and Path(one[path]).is_dir()]
         assert there == ["000003", "000006", "final"]  # the last two, to resume from, and the best
+
+
+def weights_in(folder: Path) -> set[str]:
+    """The saved weights of a run, below the folder of its checkpoints."""
+    checkpoints = folder / "checkpoints"
+    return {str(path.relative_to(checkpoints)) for path in checkpoints.glob("local-*/*/*")}
+
+
+async def test_weights_of_steps_that_did_not_count_are_deleted(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("num_steps=5", "eval_every=1", "save_every=2", "max_lag=1")
+    play = toy.ToyEvaluator.play
+
+    async def fails(self: Any, problems: Any, sampler: Any, samples: int, folder: Path) -> Any:
+        if folder.name == "000004-test":
+            raise SandboxLost("pulled the plug")
+        return await play(self, problems, sampler, samples, folder)
+
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}", held_out=2)
+    with monkeypatch.context() as broken:
+        broken.setattr(toy.ToyEvaluator, "play", fails)
+        with pytest.raises(SandboxLost):
+            await toy.run(home, *arguments, held_out=2)
+    begun = weights_in(home / "run")
+    [first] = {name.partition("/")[0] for name in begun}
+    names = ("weights/000004", "sampler_weights/000004", "sampler_weights/behind-000003")
+    dropped = {f"{first}/{name}" for name in names}
+    assert dropped < begun  # saved before the evaluation
+    scratch = f"{first}/weights/.000005.1234"
+    (home / "run/checkpoints" / scratch).mkdir()
+    (home / "run/checkpoints/notes").mkdir()
+    (home / "shared").mkdir()
+    for name in ("copy", "linked"):
+        shutil.copytree(home / "run", home / name)
+    (home / "linked/checkpoints").rename(home / "shared/checkpoints")
+    (home / "linked/checkpoints").symlink_to(home / "shared/checkpoints")
+    again = await toy.run(home, *arguments, f"log_path={home / 'copy'}", held_out=2)
+    assert weights_in(home / "run") == begun | {scratch}
+    assert differs(again.weights, whole.weights) < 1e-6
+
+    run = RunFolder(home / "run")
+    run.repair()
+    kept = weights_in(home / "run")
+    assert kept == begun - dropped
+    assert (home / "run/checkpoints/notes").is_dir()
+    RunFolder(home / "linked").repair()
+    assert weights_in(home / "linked") == begun | {scratch}  # another run may have its weights there, too
+    (home / "run/checkpoints.jsonl").unlink()
+    run.repair()
+    assert weights_in(home / "run") == kept  # the list was lost, as there are metrics
+    (home / "run/metrics.jsonl").unlink()
+    run.repair()
+    assert weights_in(home / "run") == set()  # no step has counted
 
 
 async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:

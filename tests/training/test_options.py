@@ -78,6 +78,12 @@ def test_defaults_are_the_documented_ones() -> None:
     assert TrainOptions().model_dump().items() >= CONTRACT.items()
 
 
+@pytest.mark.parametrize("name", ["turn_rewards", "turn_grading_time", "progress_coef"])
+def test_rewards_of_training_episodes_are_no_options_of_supervised_training(name: str) -> None:
+    with pytest.raises(UsageError, match=f"^{name}: does not apply to this recipe"):
+        SftOptions.build({name: "1"})
+
+
 def test_values_are_read_from_text() -> None:
     options = parsed(
         "learning_rate=3e-4", "problem_ids=a,b", "pipeline=true", "kl_clip=0.5", "teacher_model=none",
@@ -148,6 +154,10 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"student_model": "Qwen/Qwen3-8B", "renderer_name": "gpt_oss"}, "renderer_name"),
         ({"student_model": "Qwen/Qwen3-8B", "teacher_model": "x"}, "teacher_model"),
         ({"teachers": '{"cvdp_no_such": "Qwen/Qwen3-32B"}'}, "teachers"),
+        (
+            {"teachers": json.dumps({PROBLEM_ID: "small"})},
+            "^teachers: 'small' is a name for student_model and teacher_",
+        ),
         ({"user_prompt": "@/nowhere"}, "user_prompt"),
         ({"harness_feedback": "-1"}, "harness_feedback"),
         ({"harness_feedback": "2", "env": "single_turn"}, "harness_feedback"),
@@ -425,6 +435,20 @@ def test_a_start_that_failed_is_no_run_that_other_options_would_change(tmp_path:
     assert ((folder.path / "code.diff").read_text() == "of earlier code") == bool(result)
 
 
+def test_a_start_that_was_killed_at_once_leaves_no_folder_that_the_next_one_refuses(tmp_path: Path) -> None:
+    begun, folder = TrainOptions.build({}).model_dump(mode="json"), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    for name in (".lock", ".config.json.0a1b2c3d.new", ".code.diff.0a1b2c3d.new"):
+        (folder.path / name).touch()
+    folder.open(begun, "raise")
+    folder.close()
+    folder.open(begun | {"seed": 1}, "resume")  # nothing has been played yet
+    folder.close()
+    (folder.path / "config.json").unlink()
+    with pytest.raises(UsageError, match="has no run"):
+        folder.open(begun, "resume")
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool) -> None:
     begun = TrainOptions.build({}).model_dump(mode="json")
@@ -499,11 +523,14 @@ def test_a_run_that_was_moved_or_copied_has_its_weights_with_it(tmp_path: Path, 
     assert found == new.checkpoints()[0] != before
 
 
-@pytest.mark.parametrize("option", ["local_device", "local_dtype"])
-def test_a_wrong_device_or_type_is_told_by_the_options_name(option: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("local_device", "nonsense"), ("local_dtype", "nonsense"), ("local_dtype", "float8_e4m3fn")],
+)
+def test_a_wrong_device_or_type_is_told_by_the_options_name(option: str, value: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    with pytest.raises(UsageError, match=rf"^{option}\b.*nonsense"):
-        launch.train({"log_path": str(tmp_path / "run"), option: "nonsense"}, recipes=[SMALL])
+    with pytest.raises(UsageError, match=rf"^{option}\b.*{value}"):
+        launch.train({"log_path": str(tmp_path / "run"), option: value}, recipes=[SMALL])
 
 
 @pytest.mark.docker

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +29,7 @@ BROKEN = status_error(tinker.InternalServerError, 500)
 KEY = status_error(tinker.AuthenticationError, 401)
 BILLING = status_error(tinker.BillingError, 402)
 TOO_LONG = status_error(tinker.BadRequestError, 400)
+UNSUPPORTED = status_error(tinker.UnprocessableEntityError, 422)
 SERVERS = failed(RequestErrorCategory.Server)
 USERS = failed(RequestErrorCategory.User)
 
@@ -171,6 +174,42 @@ async def test_a_teacher_that_refuses_everything_leaves_the_reward(toy: Any, hom
     assert [row["teacher_kl/unjudged"] for row in ran.folder.metrics()] == [3, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("faults", "arguments", "kind", "says"),
+    [
+        ({"compute_logprobs": {"always": UNSUPPORTED}}, (), RequestRefused, "the teacher refused .* reward_coef is 0"),
+        # The six requests before these are the student's: three episodes of two turns.
+        (
+            {"sample": dict.fromkeys((6, 7, 8), UNSUPPORTED)},
+            ("kl_top_k=2",),
+            UsageError,
+            "^kl_top_k: the teacher refused .* use kl_top_k=0$",
+        ),
+    ],
+)
+async def test_a_teacher_that_refuses_everything_ends_a_run_without_a_reward(
+    toy: Any, home: Path, faults: Any, arguments: tuple[str, ...], kind: type[Exception], says: str
+) -> None:
+    ran = played(toy, home, "run", lambda below: Faulty(below, faults), "reward_coef=0", *arguments)
+    cause = await reason(ran)
+    assert isinstance(cause, kind), cause
+    assert re.search(says, str(cause)), cause
+    assert not RunFolder(home / "run").checkpoints()
+
+
+async def test_a_later_step_that_the_teacher_refuses_is_told_of(
+    toy: Any, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A resumed run would find the same episodes, and end again."""
+    faults: Any = {"compute_logprobs": dict.fromkeys((1, 3, 4, 5), TOO_LONG)}
+    ran = await played(toy, home, "run", lambda below: Faulty(below, faults), "reward_coef=0")
+    assert [row["teacher_kl/unjudged"] for row in ran.folder.metrics()] == [1, 3, 0]
+    first, second = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert first == "warning: step 1: the teacher did not judge 1 of the episodes, which have no KL; logs.log says why"
+    assert second.startswith("warning: step 2: the teacher did not judge 3 of the episodes")
+    assert second.endswith("; no token of this step has a KL")
+
+
 async def test_a_trainer_that_is_not_restored_at_once_is_tried_again(tmp_path: Path) -> None:
     opened = []
 
@@ -191,6 +230,13 @@ async def test_a_trainer_that_is_not_restored_at_once_is_tried_again(tmp_path: P
         await made.open()
         assert await made.apply(0, work) == "done"
     assert len(opened) == 3
+
+
+def test_a_mistake_in_the_code_is_told_before_what_failed_beside_it() -> None:
+    mistake, cancelled = KeyError("no such layer"), asyncio.CancelledError()
+    group = BaseExceptionGroup("tasks", [cancelled, ServiceDown("away"), ExceptionGroup("more", [mistake])])
+    assert cause_of(group) is mistake
+    assert cause_of(BaseExceptionGroup("tasks", [cancelled])) is cancelled
 
 
 async def test_every_step_of_cleaning_up_is_done_and_the_first_error_told() -> None:

@@ -105,6 +105,24 @@ def test_an_ended_episode_counts_with_what_it_still_earns() -> None:
     assert running.means == {"p": (2, pytest.approx(1.4)), "p turn 2": (2, 0.5)}
 
 
+def test_a_running_mean_of_a_turn_counts_all_earlier_episodes() -> None:
+    """Also those of steps without an episode of so many turns, before and after."""
+    episodes = [[0.4], [0.2], [0.0, 1.0], [0.3], [0.1]]
+    running = RunningMeans()
+    for turns in episodes:
+        before = dict(running.means)
+        [[found], _] = centred_turns([[turns], [[0.6] * len(turns)]], ["p", "q"], "running", running)
+        if "p" in before:
+            baselines = [before["p"][1], before.get("p turn 2", (0, 0.0))[1]]
+            earned = of_later_turns(turns)
+            assert found == pytest.approx([own - mean for own, mean in zip(earned, baselines, strict=False)])
+    assert running.means["p turn 2"] == (5, pytest.approx(1.0 / 5))
+    alone = RunningMeans()
+    for turns in episodes:
+        centred_turns([[turns]], ["p"], "running", alone)
+    assert alone.means == {"p": (5, pytest.approx(2.0 / 5)), "p turn 2": (5, pytest.approx(1.0 / 5))}
+
+
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     return load_problems("bundled")[0]
