@@ -42,10 +42,12 @@ from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
 WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_schedule": "linear", "resume_every": 30}
-WITHOUT_GROUPS = {"batch_size": 16, "group_size": 1}
-"""A teacher judges each episode alone, and episodes of different problems differ more."""
+DISTILLED = SELF | {"batch_size": 16, "group_size": 1, "kl_top_k": 8, "kl_clip": None, "warmup_steps": 6}
+"""A teacher judges each episode alone, and episodes of different problems differ more. The student agrees with it on
+nearly all tokens, so the KL of all likely tokens is used, and Adam's first steps, whose size does not depend on that of
+the gradient, are small."""
 FOLLOWING: dict[str, dict[str, Any]] = {
-    **{f"self-{rate}": SELF | WITHOUT_GROUPS | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
+    **{f"self-{rate}": DISTILLED | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
     "reward": NO_TEACHER | {"learning_rate": "5e-5"},
 }
 """Options of the runs that start from these weights, besides `SMOLLM.defaults`."""

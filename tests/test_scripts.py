@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rtl_agent_gym.sandboxes.image_build import KEYRING
 from tests.conftest import mark_samples
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,6 +98,42 @@ def old_pythons(tmp_path: Path) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
+@pytest.fixture
+def ready(checkout: Path) -> Path:
+    """A checkout with an environment that is up to date, whose command prints its arguments."""
+    programs(checkout / ".venv/bin", {"rtl-agent-gym": 'echo "called: $*"'})
+    (checkout / ".venv/bin/python").symlink_to(sys.executable)
+    made_from = [f"{checkout.resolve()}\nchat,hub\nPython {platform.python_version()}\n"]
+    made_from += [(checkout / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
+    (checkout / ".venv/setup-stamp").write_text(f"eval {hashlib.sha256(''.join(made_from).encode()).hexdigest()}\n")
+    return checkout
+
+
+def programs(folder: Path, scripts: dict[str, str]) -> Path:
+    """A folder with these programs, scripts of the shell by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def path_of_root(folder: Path, **scripts: str) -> str:
+    """A PATH for root of a machine that lacks what is installed with apt-get, whose calls are noted in ``apt-get.log``.
+
+    Args:
+        folder: Where its programs and the log are.
+        scripts: Programs that it has, by name.
+    """
+    lacking = {"bwrap", "newuidmap", "mmdebstrap", "chromium", "npm", "id", "apt-get"}
+    (folder / "usual").mkdir(parents=True)
+    for program in {path.name: path for place in ("/bin", "/usr/bin") for path in Path(place).iterdir()}.values():
+        if program.name not in lacking:
+            (folder / "usual" / program.name).symlink_to(program)
+    noting = {"id": "echo 0", "apt-get": f'echo "$*" >> "{folder}/apt-get.log"'}
+    return f"{programs(folder / 'own', noting | scripts)}:{folder / 'usual'}"
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_scripts_can_be_run_and_stop_at_the_first_failure(script: str) -> None:
     path = ROOT / script
@@ -134,6 +171,34 @@ def test_a_test_that_passes_only_at_its_second_try_fails_the_nightly_run(tmp_pat
         codes.append(done.returncode)
     assert codes == [0, 1]
     assert "RTL_GYM_TESTS_MAY_NOT_RERUN=1" in (ROOT / "scripts/test").read_text()
+
+
+class TestTest:
+    """`scripts/test`, with a stub of `scripts/setup`."""
+
+    @pytest.fixture
+    def checkout(self, tmp_path: Path) -> Path:
+        (tmp_path / "scripts").mkdir()
+        shutil.copy(ROOT / "scripts/test", tmp_path / "scripts/test")
+        programs(tmp_path / ".venv/bin", {"rtl-agent-gym": "", "pytest": "echo tested"})
+        return tmp_path
+
+    @pytest.mark.parametrize("code", [1, 3])
+    def test_root_without_docker_is_told_how_to_do_without(self, checkout: Path, tmp_path: Path, code: int) -> None:
+        programs(checkout / "scripts", {"setup": f'echo "$*"; exit {code}'})
+        done = run(checkout, "scripts/test", PATH=path_of_root(tmp_path / "machine"), RTL_GYM_SANDBOX="docker")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (code, "--for dev --docker")
+        assert ("RTL_GYM_SANDBOX=namespaces ./scripts/test" in done.stderr) == (code == 3)
+
+    def test_it_waits_for_another_apt(self, checkout: Path, tmp_path: Path) -> None:
+        programs(checkout / "scripts", {"setup": ""})
+        path = path_of_root(tmp_path / "machine")
+        done = run(checkout, "scripts/test", "--agents", PATH=path, RTL_GYM_SANDBOX="namespaces")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "tested")
+        calls = (tmp_path / "machine/apt-get.log").read_text().splitlines()
+        assert all(call.startswith("-o DPkg::Lock::Timeout=120 ") for call in calls)
+        installed = [call.partition("--no-install-recommends ")[2].split()[0] for call in calls if " install " in call]
+        assert installed == ["bubblewrap", "chromium", "npm"]
 
 
 class TestSetup:
@@ -189,26 +254,69 @@ class TestSetup:
         assert f"PYTHON={other} is another" in done.stderr
 
     @pytest.mark.parametrize("chosen", [["--docker"], []], ids=["by the option", "by the variable"])
-    def test_docker_is_installed_only_if_asked_and_then_nothing_else(self, checkout: Path, chosen: list[str]) -> None:
-        programs = checkout / ".venv/bin"
-        programs.mkdir(parents=True)
-        (programs / "python").symlink_to(sys.executable)
-        (programs / "rtl-agent-gym").write_text('#!/bin/sh\necho "called: $*"\n')
-        (programs / "apt-get").write_text("#!/bin/sh\necho apt-get >&2; exit 1\n")
-        for name in ("rtl-agent-gym", "apt-get"):
-            (programs / name).chmod(0o755)
-        made_from = [f"{checkout.resolve()}\nchat,hub\nPython {platform.python_version()}\n"]
-        made_from += [(checkout / name).read_text() for name in ("pyproject.toml", "constraints.txt")]
-        (checkout / ".venv/setup-stamp").write_text(f"eval {hashlib.sha256(''.join(made_from).encode()).hexdigest()}\n")
-        path = f"{programs}:{os.environ['PATH']}"
+    def test_docker_is_installed_only_if_asked_and_then_nothing_else(
+        self, ready: Path, tmp_path: Path, chosen: list[str]
+    ) -> None:
+        path = path_of_root(tmp_path / "machine")
         environment = {"PATH": path, "PYTHON": "", "RTL_GYM_SANDBOX": "auto" if chosen else "docker"}
-        done = run(checkout, "scripts/setup", "--for", "eval", *chosen, **environment)
+        done = run(ready, "scripts/setup", "--for", "eval", *chosen, **environment)
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
         assert done.stdout.splitlines() == [
             "setup: .venv is up to date (for eval)",
             "called: image build --sandbox docker --start-daemon",
         ]
+        assert not (tmp_path / "machine/apt-get.log").exists()
+
+    @pytest.mark.parametrize("kind", ["podman", "apptainer"])
+    def test_what_podman_and_apptainer_need_is_not_installed(self, ready: Path, tmp_path: Path, kind: str) -> None:
+        path = path_of_root(tmp_path / "machine")
+        done = run(ready, "scripts/setup", PATH=path, PYTHON="", RTL_GYM_SANDBOX=kind)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines() == ["setup: .venv is up to date (for eval)", "called: image build"]
+        assert not (tmp_path / "machine/apt-get.log").exists()
+
+    def test_root_gets_the_packages_that_namespaces_lack(self, ready: Path, tmp_path: Path) -> None:
+        script, keys = ready / "scripts/setup", tmp_path / "keys.gpg"
+        assert script.read_text().count(f" {KEYRING} ") == 1
+        script.write_text(script.read_text().replace(str(KEYRING), str(keys)))
+        environment = {"PYTHON": "", "RTL_GYM_SANDBOX": "namespaces"}
+        found = dict.fromkeys(("bwrap", "newuidmap", "mmdebstrap"), "exit 1")
+        install = "-o DPkg::Lock::Timeout=120 install -y -qq --no-install-recommends"
+        for machine, there, missing in (
+            ("bare", {}, "bubblewrap uidmap mmdebstrap debian-archive-keyring"),
+            ("without keys", found, "debian-archive-keyring"),
+        ):
+            path = path_of_root(tmp_path / machine, **there)
+            done = run(ready, "scripts/setup", PATH=path, **environment)
+            assert (done.returncode, done.stderr) == (0, "")
+            assert done.stdout.splitlines()[-1] == "called: image build"
+            calls = (tmp_path / machine / "apt-get.log").read_text().splitlines()
+            assert calls == ["-o DPkg::Lock::Timeout=120 update -qq", f"{install} {missing}"]
+        keys.touch()
+        done = run(ready, "scripts/setup", PATH=path_of_root(tmp_path / "complete", **found), **environment)
+        assert done.stdout.splitlines()[-1] == "called: image build"
+        assert not (tmp_path / "complete/apt-get.log").exists()
+
+    def test_an_environment_of_an_older_python_is_refused(self, checkout: Path) -> None:
+        old = 'case "$*" in *version_info*) exit 1;; --version) echo Python 3.10.12;; "-m pip install"*) exit 1;; esac'
+        programs(checkout / ".venv/bin", {"python": old})
+        (checkout / ".venv/bin/activate").write_text(f"VIRTUAL_ENV={checkout.resolve()}/.venv\n")
+        done = run(checkout, "scripts/setup", "--venv-only", PYTHON="")
+        assert done.returncode == 3
+        assert ".venv has Python 3.10.12, and 3.11 or newer is needed. Remove .venv and run this again" in done.stderr
+        assert {path.name for path in (checkout / ".venv").iterdir()} == {"bin"}
+
+    @pytest.mark.parametrize("missing", [True, False])
+    def test_a_venv_that_cannot_be_made(self, checkout: Path, missing: bool) -> None:
+        script = f'case "$*" in *"-m venv"*) exit 1;; *ensurepip*) exit {missing:d};; esac; exec {sys.executable} "$@"'
+        python = programs(checkout / "other", {"python": script}) / "python"
+        done = run(checkout, "scripts/setup", "--venv-only", PYTHON=str(python))
+        package = "python{}.{}-venv".format(*sys.version_info)
+        assert (f"apt-get install {package}" in done.stderr) == missing
+        assert ("apt-get" in done.stderr) == missing
+        assert "could not create .venv" in done.stderr
+        assert done.returncode == (3 if missing else 1)
 
     @pytest.mark.slow
     def test_an_environment_is_the_same_through_a_link(self, checkout: Path, tmp_path: Path) -> None:

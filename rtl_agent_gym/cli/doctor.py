@@ -11,7 +11,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
@@ -27,16 +27,17 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..engines.config import key_source
-from ..errors import ImageError, SandboxError, UsageError
+from ..errors import ImageError, SandboxError
+from ..options import WITHOUT_DAEMON
 from ..renderers.vocabularies import HARMONY_COPY, HARMONY_FILE, QWEN3_RANKS, package_file, qwen3_cached
-from ..sandboxes import image, image_build
+from ..sandboxes import choice, image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
 from ..sandboxes.apptainer import check_apptainer
 from ..sandboxes.cgroups import NO_DAEMON, why_none
-from ..sandboxes.choice import kind
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon, is_local
 from ..sandboxes.namespaces import check_namespaces
+from ..sandboxes.root_folder import RECORD, root_place, roots_folder
 from .options import JsonOption
 
 NARROW = 64
@@ -125,12 +126,13 @@ def _print(console: Console, checks: list[Check]) -> None:
 
 def run_checks() -> list[Check]:
     """Every check, in the order of the table. Takes about two seconds."""
-    groups = {
+    used = _used_kind()
+    groups: dict[str, Callable[[], Iterator[Check]]] = {
         "python": _python,
-        "docker": _docker,
-        "namespaces": _namespaces,
-        "apptainer": _apptainer,
-        "machine": _machine,
+        "docker": lambda: _docker(used),
+        "namespaces": lambda: _namespaces(used),
+        "apptainer": lambda: _apptainer(used),
+        "machine": lambda: _machine(used),
         "extras": _extras,
         "keys": _keys,
         "vocabularies": _vocabularies,
@@ -149,14 +151,32 @@ def _python() -> Iterator[Check]:
     yield _check("rtl-agent-gym", version, version or "imported from a folder", "pip install -e .")
 
 
-def _docker() -> Iterator[Check]:
-    required = _needs_docker()
+def _used_kind() -> str:
+    """Which sandboxes are made here, or will be once their image is here. Docker's where none can be made."""
+    if (word := choice.kind()) != "auto":
+        return word
+    for word in ("docker", "namespaces", "apptainer"):
+        try:
+            choice.check(word)
+        except ImageError:
+            return word
+        except SandboxError:
+            continue
+        return word
+    return "docker"
+
+
+def _docker(used: str) -> Iterator[Check]:
+    required = used not in WITHOUT_DAEMON
     try:
+        if used == "podman":
+            choice.resolved_kind()  # finds Podman's own socket
         daemon = find_daemon()
     except SandboxError as error:
         what, _, todo = str(error).partition(". ")
         yield _check("Docker daemon", False, what, todo, required=required)
-        yield _check("simulation image", False, "no daemon to ask", "./scripts/setup --docker", required=required)
+        setup = "./scripts/setup" if used == "podman" else "./scripts/setup --docker"
+        yield _check("simulation image", False, "no daemon to ask", setup, required=required)
         return
     name = "Podman " if daemon.podman else ""
     yield _check("Docker daemon", True, f"{name}{daemon.version} (API {daemon.api_version}) at {daemon.host}")
@@ -170,42 +190,24 @@ def _docker() -> Iterator[Check]:
         "here, except with rtl-agent-gym --allow-weak-limits"
     )
     accepted = bool(os.environ.get(WEAK_VARIABLE))
-    yield _check("cgroup", not daemon.missing_limits, found, todo, required=not accepted)
+    yield _check("cgroup", not daemon.missing_limits, found, todo, required=required and not accepted)
     why = why_none(daemon.cgroup_driver, local=is_local(daemon.host, {"MemTotal": daemon.memory}), podman=daemon.podman)
     found = f"not limited together: {why}" if why else "limited together, by control groups"
     yield _check("memory of all sandboxes", not why, found, _TOGETHER)
     found = "containers run under a system call filter" if daemon.seccomp else "no system call filter"
     yield _check("seccomp", daemon.seccomp, found, "a kernel and daemon with seccomp are safer")
-    yield _image()
+    yield _image(required)
     yield _containers()
 
 
-def _needs_docker() -> bool:
-    """Whether sandboxes can only be containers here, or were chosen to be."""
-    try:
-        return kind() in ("docker", "podman") or (kind() != "apptainer" and not check_namespaces())
-    except ImageError:  # these can be made; what their image lacks, their own row says
-        return False
-    except (SandboxError, UsageError):
-        return True
-
-
-def _has_daemon() -> bool:
-    try:
-        return bool(find_daemon())
-    except SandboxError:
-        return False
-
-
-def _namespaces() -> Iterator[Check]:
+def _namespaces(used: str) -> Iterator[Check]:
     """Sandboxes without a daemon, and what keeps their limits."""
     part = "sandboxes without Docker"
     try:
         found = check_namespaces()
     except SandboxError as error:
         what, _, todo = str(error).partition("; ")
-        alone = kind() == "auto" and isinstance(error, ImageError) and not _has_daemon()
-        yield _check(part, False, what, todo, required=alone or kind() == "namespaces")
+        yield _check(part, False, what, todo, required=used == "namespaces")
         return
     yield _check(part, True, found)
     why = why_none(NO_DAEMON, local=True)
@@ -222,29 +224,28 @@ def _namespaces() -> Iterator[Check]:
     yield _check("their limits", not why, limits, todo)
 
 
-def _apptainer() -> Iterator[Check]:
+def _apptainer(used: str) -> Iterator[Check]:
     """Agents' sandboxes below Apptainer. Only where it is there, or was chosen."""
-    chosen = kind() == "apptainer"
-    if not chosen and shutil.which("apptainer") is None:
+    if used != "apptainer" and shutil.which("apptainer") is None:
         return
     try:
         found = check_apptainer()
     except SandboxError as error:
-        yield _check("sandboxes below Apptainer", False, str(error), required=chosen)
+        yield _check("sandboxes below Apptainer", False, str(error), required=used == "apptainer")
     else:
         yield _check("sandboxes below Apptainer", True, found)
 
 
-def _image() -> Check:
-    part = "simulation image"
+def _image(required: bool) -> Check:
+    part, build = "simulation image", "rtl-agent-gym image build" + ("" if required else " --sandbox docker")
     try:
         found = image.inspect()
     except SandboxError as error:
-        return _check(part, False, str(error).partition(";")[0], "rtl-agent-gym image build", required=True)
+        return _check(part, False, str(error).partition(";")[0], build, required=required)
     try:
         versions = image_build.verify()
     except SandboxError as error:
-        return _check(part, False, str(error).splitlines()[0], "rtl-agent-gym image build --no-cache", required=True)
+        return _check(part, False, str(error).splitlines()[0], f"{build} --no-cache", required=required)
     shown = ", ".join(f"{tool} {versions[tool]}" for tool in ("iverilog", "cocotb", "verilator", "yosys", "pytest"))
     return _check(part, True, f"{found['tag']}, {found['size'] / _GB:.2f} GB: {shown}; {found['remark']}")
 
@@ -269,27 +270,33 @@ def _is_there(folder: Path) -> bool:
         return False
 
 
-def _machine() -> Iterator[Check]:
+def _machine(used: str) -> Iterator[Check]:
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()), enough=1.0)
-    root, memory, here = Path("/var/lib/docker"), 0, True
-    with contextlib.suppress(SandboxError):
-        daemon = find_daemon()
-        root, memory, here = Path(daemon.root_dir), daemon.memory, is_local(daemon.host, {"MemTotal": daemon.memory})
-    if here:
-        # Docker Desktop reports a folder inside its own virtual machine.
-        nearest = next((folder for folder in (root, *root.parents) if _is_there(folder)), Path("/"))
-        yield _disk("disk for Docker", nearest, enough=5.0)
+    memory = 0
+    if used in WITHOUT_DAEMON:
+        built = (root_place() / RECORD).exists()  # then only harnesses' images need room
+        yield _disk("disk for the image", roots_folder(), enough=1.0 if built else 5.0, required=not built)
+    else:
+        root, here = Path("/var/lib/docker"), True
+        with contextlib.suppress(SandboxError):
+            daemon = find_daemon()
+            root, memory = Path(daemon.root_dir), daemon.memory
+            here = is_local(daemon.host, {"MemTotal": memory})
+        if here:
+            yield _disk("disk for Docker", root, enough=5.0)
     size = (memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / _GB
     yield _check("memory", size >= 3.5, f"{size:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield _check("processor cores", True, str(cores))
 
 
-def _disk(part: str, folder: Path, *, enough: float) -> Check:
-    """Whether `enough` GB are free in a folder's file system."""
-    free = shutil.disk_usage(folder).free / _GB
+def _disk(part: str, folder: Path, *, enough: float, required: bool = True) -> Check:
+    """Whether `enough` GB are free in the file system of a folder that may not exist yet."""
+    # Docker Desktop reports a folder inside its own virtual machine.
+    nearest = next((place for place in (folder, *folder.parents) if _is_there(place)), Path("/"))
+    free = shutil.disk_usage(nearest).free / _GB
     todo = f"free at least {enough:.0f} GB there"
-    return _check(part, free >= enough, f"{free:.1f} GB free at {folder}", todo, required=True)
+    return _check(part, free >= enough, f"{free:.1f} GB free at {nearest}", todo, required=required)
 
 
 def _extras() -> Iterator[Check]:

@@ -14,8 +14,6 @@ are refused without it.
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -23,41 +21,8 @@ from pathlib import Path
 from ..errors import SandboxError
 from .namespaces import NamespaceHost, NamespaceSandboxes, allow_open_files
 from .root_folder import Root, find_root
+from .root_run import apptainer, apptainer_exec
 from .zygote import Launch
-
-ISOLATION = (
-    "--userns",  # also where Apptainer is installed with set-user-id
-    "--containall",  # PID and IPC namespaces; no files, devices and variables of the machine
-    "--no-home",
-    "--no-mount",
-    "home,cwd,tmp,sys,hostfs,bind-paths",  # whatever the machine's configuration mounts
-    "--cleanenv",
-    "--no-eval",
-    "--no-privs",
-    "--uts",
-    "--net",
-    "--network",
-    "none",
-    "--no-init",  # the warden is process 1
-    "--no-umask",
-    "--writable-tmpfs",  # places for the folders in memory; the warden makes the root read-only
-    "--pwd",
-    "/",
-)
-"""Options of ``apptainer exec``. ``--security`` is for root only; the warden has a filter of its own."""
-_KEPT = ("HOME", "PATH", "TMPDIR", "USER")
-"""The variables that Apptainer itself gets. Others, such as APPTAINER_BIND, could change what the options say."""
-
-
-def apptainer() -> str:
-    """The path of Apptainer's program. Raises `SandboxError` if it is not installed, or must not be used."""
-    if (found := shutil.which("apptainer")) is None:
-        raise SandboxError("the program apptainer is not installed")
-    if os.geteuid() == 0:
-        raise SandboxError(
-            "below Apptainer the number of root's processes would not be limited; be another user, or use namespaces"
-        )
-    return found
 
 
 def image_file(root: Root) -> Path:
@@ -88,8 +53,7 @@ class ApptainerHost(NamespaceHost):
         if programs is not None:
             raise SandboxError("below Apptainer, agents have no programs in their sandboxes; use namespaces or Docker")
         scratch = [word for path in missing for word in ("--scratch", path)]
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        command = [apptainer(), "exec", *ISOLATION, *scratch, str(image_file(root))]
+        command, environment = apptainer_exec(image_file(root), *scratch)
         yield Launch(command, single=True, environment=environment)
 
 

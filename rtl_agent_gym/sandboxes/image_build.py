@@ -45,12 +45,21 @@ IMAGE_LABEL = "io.rtl-agent-gym.image"
 
 _LONGEST_SILENCE = 1800  # seconds; compiling Icarus on a slow machine prints nothing for minutes
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_INDEXES = {
+    "PIP_INDEX_URL": "--index-url",
+    "PIP_EXTRA_INDEX_URL": "--extra-index-url",
+    "PIP_TRUSTED_HOST": "--trusted-host",
+}
+"""Variables of pip, whose values have spaces between them, and the same options in a requirements file."""
 _CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 PULLED_BASE = "debian:trixie-slim"
 BOOTSTRAPPED_BASE = "rtl-agent-gym/base:trixie"
 
 RELEASE = "trixie"
 """Debian's, of the image."""
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+"""What Debian's packages are checked with: the package debian-archive-keyring."""
+_GENERAL_MIRROR = "http://deb.debian.org/debian"
 _EXCLUDED = ("--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*")
 
 
@@ -143,13 +152,17 @@ def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfi
 
 
 def build_context() -> dict[str, bytes]:
-    """The files of the build context and the host's certificates.
+    """The files of the build context, with the host's certificates and pip's package indexes.
 
-    The certificates belong to the machine that builds: only an early stage uses them, and the tag ignores them.
+    These belong to the machine that builds: only an early stage uses them, and the tag ignores them. The indexes are
+    options in the file with the hashes of all packages, so that no layer's history or variable has an index's password.
     """
     bundle = next((Path(os.environ[name]) for name in _CA_BUNDLES if os.environ.get(name)), None)
     certificates = bundle.read_bytes() if bundle is not None and bundle.is_file() else b""
-    return {**context_files(), "host-ca.crt": certificates}
+    files = context_files()
+    given = [(option, value) for name, option in _INDEXES.items() for value in os.environ.get(name, "").split()]
+    indexes = "".join(f"{option} {value}\n" for option, value in given)
+    return {**files, "requirements.lock": indexes.encode() + files["requirements.lock"], "host-ca.crt": certificates}
 
 
 def proxies() -> dict[str, str]:
@@ -293,20 +306,20 @@ def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
             raise ImageError(f"Docker cannot import the bootstrapped Debian: {_first_line(reply)}")
 
 
-def debian_mirror() -> list[str]:
-    """The address of the mirror that this machine's apt uses, if it is Debian; else nothing."""
-    if platform.freedesktop_os_release().get("ID") != "debian":
-        return []
-    targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-    mirrors = run_program(targets, error=ImageError).split()
-    return [mirror for mirror in mirrors if mirror.startswith("http") and "security" not in mirror][:1]
+def debian_mirror() -> str:
+    """The address of the mirror from which this machine's apt has Debian, else of the general one."""
+    mirrors: list[str] = []
+    if platform.freedesktop_os_release().get("ID") == "debian":
+        targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+        # As fetched descriptions say, so that it is no other publisher's source, and not Debian's for security.
+        mirrors = run_program([*targets, "Origin: Debian", "Label: Debian"], error=ImageError).split()
+    return next((mirror for mirror in mirrors if mirror.startswith("http")), _GENERAL_MIRROR)
 
 
 def _debootstrap_command(root: str) -> list[str]:
     command = [find_program("debootstrap") or "debootstrap", "--variant=minbase", "--include=ca-certificates"]
-    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    if keyring.exists():  # on Ubuntu, debootstrap would use Ubuntu's keys
-        command.append(f"--keyring={keyring}")
-    command += [RELEASE, root, *debian_mirror()]
+    if KEYRING.exists():  # on Ubuntu, debootstrap would use Ubuntu's keys
+        command.append(f"--keyring={KEYRING}")
+    command += [RELEASE, root, debian_mirror()]
     # debootstrap's mounts end with its mount namespace, even if it is killed.
     return [unshare, "--mount", *command] if (unshare := find_program("unshare")) else command

@@ -3,8 +3,8 @@
 The content is every file below the root: its path, kind and mode, and what it holds or where it links to. Left out is
 what differs between two builds of the same: times, owners, caches, logs, temporary files, and what a container runtime
 or the building host puts there. Compiled Python counts by its code, without the time in its header and the sharing of
-objects, which depends on the process that compiled it. An argument names, in JSON, the modes of files that a root
-folder stores with other ones.
+objects, which depends on the process that compiled it. A first argument names, in JSON, the modes of files that a root
+folder stores with other ones, and a second one the folder to read instead of ``/``.
 """
 
 import hashlib
@@ -85,7 +85,9 @@ def packages(root: str = "/") -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(digest(modes=json.loads(sys.argv[1]) if len(sys.argv) > 1 else None))
-    for name, version in packages().items():
+    arguments = sys.argv[1:]
+    modes, root = arguments[:1], arguments[1] if len(arguments) > 1 else "/"
+    print(digest(root, json.loads(modes[0]) if modes else None))
+    for name, version in packages(root).items():
         print(name, version)
     sys.stdout.flush()

@@ -23,7 +23,7 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -33,7 +33,8 @@ from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
 from .daemon import Progress, exclusive, find_program, silent, tail
 from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
-from .userns import as_builder, bubblewrap, open_full, why_not_ranged
+from .root_run import UNCHANGED, run_in
+from .userns import as_builder, open_full, why_not_ranged
 
 VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
@@ -66,7 +67,7 @@ class Root(Content):
 def roots_folder() -> Path:
     """The folder of all roots."""
     if named := os.environ.get(VARIABLE):
-        return Path(named)
+        return Path(named).absolute()
     return cache_folder("roots")
 
 
@@ -421,18 +422,7 @@ def _from_squashfs(source: Path, tree: _Tree | None) -> dict[str, Any]:
 
 def _read(root: Path, modes: dict[str, int]) -> Content:
     """The content of a root, read by its own Python."""
-    found = run_in(root, ["/usr/bin/python3", "-ISBc", content_program(), json.dumps(modes)])
+    found = run_in(root, ["/usr/bin/python3", "-ISBc", content_program(), json.dumps(modes), UNCHANGED])
     if found.returncode or (content := Content.printed(found.stdout)) is None:
         raise SandboxError(f"the content of the root folder cannot be read:\n{tail(found.stderr.splitlines())}")
     return content
-
-
-def run_in(
-    root: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a program of a root, which it cannot change, without anything else of this machine."""
-    words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    words += ["--ro-bind", str(root), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    for name, value in (environment or {}).items():
-        words += ["--setenv", name, value]
-    return subprocess.run([*words, "--", *command], capture_output=True, text=True, stdin=subprocess.DEVNULL)

@@ -31,7 +31,16 @@ from ..errors import SandboxError, UsageError, cannot_write
 from .daemon import Progress, find_program, silent, tail
 from .dockerfile import Stage, build_stages, read_stages
 from .image import CONTENT_LABEL, context_files, image_tag
-from .image_build import IMAGE_LABEL, RELEASE, build_context, checked_versions, debian_mirror, proxies, version_script
+from .image_build import (
+    IMAGE_LABEL,
+    KEYRING,
+    RELEASE,
+    build_context,
+    checked_versions,
+    debian_mirror,
+    proxies,
+    version_script,
+)
 from .root_build import RootSteps, StepRunner
 from .root_folder import (
     RECORD,
@@ -44,8 +53,8 @@ from .root_folder import (
     remove_tree,
     remove_unused,
     root_place,
-    run_in,
 )
+from .root_run import run_in
 from .userns import bubblewrap, open_full, why_not_ranged
 
 SQUASHFS = (".sqsh", ".squashfs", ".sfs")
@@ -69,11 +78,16 @@ def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
     place = root_place()
     if (place / RECORD).exists() and not rebuild:
         return find_root()
-    bubblewrap()
+    try:
+        bubblewrap()
+    except SandboxError as error:
+        raise SandboxError(f"{error}, or take an image from elsewhere: rtl-agent-gym image unpack FILE") from error
     if why := why_not_ranged():
         raise SandboxError(f"an image is built only with a range of user ids, since its packages have several: {why}")
     if find_program("mmdebstrap") is None:
         raise SandboxError("a build without Docker needs mmdebstrap; install the package mmdebstrap (Debian, Ubuntu)")
+    if not KEYRING.exists():
+        raise SandboxError(f"a build needs {KEYRING}; install the package debian-archive-keyring (Debian, Ubuntu)")
     with locked(progress):
         if not (place / RECORD).exists() or rebuild:  # no other process has just built it
             with in_scratch(".building-", place) as scratch:
@@ -132,11 +146,10 @@ def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
     progress(f"making a Debian {RELEASE} with mmdebstrap")
     # Without the right to make device files, packages' scripts write to these.
     devices = 'mkdir -p "$1/dev" && cd "$1/dev" && touch null zero random urandom && chmod 666 *'
-    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
     command = ["env", *(f"{name}={value}" for name, value in proxies().items()), "mmdebstrap", "--mode=root"]
     command += ["--variant=minbase", "--include=ca-certificates", "--dpkgopt=force-unsafe-io"]
     command += [f"--setup-hook={devices}"]
-    command += [RELEASE, str(root), *(f"deb [signed-by={keys}] {mirror} {RELEASE} main" for mirror in debian_mirror())]
+    command += [RELEASE, str(root), f"deb [signed-by={KEYRING}] {debian_mirror()} {RELEASE} main"]
     runner.on_host(root.parent, command)
     progress(f"base: built in {time.monotonic() - begun:.0f} s")
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import tomllib
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rtl_agent_gym.cli import doctor
 from rtl_agent_gym.cli import image as image_command
+from rtl_agent_gym.errors import DaemonError, ImageError
+from rtl_agent_gym.sandboxes import choice, image
+from rtl_agent_gym.sandboxes.admission import WEAK_VARIABLE
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
-from rtl_agent_gym.sandboxes.daemon import connect, find_daemon
+from rtl_agent_gym.sandboxes.daemon import DaemonInfo, connect, find_daemon
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.sandboxes.image_build import ensure_image
+from rtl_agent_gym.sandboxes.root_folder import RECORD, Root
 from tests.cli.in_process import call as command
 from tests.conftest import ROOT
+from tests.sandboxes.apptainer_stub import apptainer_stub
 
 
 def by_part(output: str) -> dict[str, dict[str, str]]:
@@ -27,6 +35,20 @@ def by_part(output: str) -> dict[str, dict[str, str]]:
 @pytest.fixture
 def no_daemon(tmp_path: Path) -> dict[str, str]:
     return {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "RTL_GYM_ROOTS": str(tmp_path), "RTL_GYM_SANDBOX": "docker"}
+
+
+def a_daemon(**values: object) -> DaemonInfo:
+    """A daemon as it describes itself."""
+    described = {"ServerVersion": "1.0", "api_version": "1.41", "seccomp": True, "missing_limits": ()}
+    return DaemonInfo.model_validate({"host": "unix:///none.sock", "DockerRootDir": "/", **described, **values})
+
+
+def make_record(roots: Path) -> None:
+    """Let the simulation image seem to be in a folder of roots."""
+    place = roots / image_tag().rpartition(":")[2]
+    place.mkdir(parents=True)
+    root = Root(digest="sha256:1", packages={}, tag=image_tag(), environment={}, modes={})
+    (place / RECORD).write_text(root.model_dump_json())
 
 
 class TestDoctor:
@@ -100,6 +122,80 @@ class TestDoctor:
         assert found.state == "optional"
         assert "RLIMIT_NPROC" in found.found
         assert "not held: processors" in found.found
+
+    def test_what_docker_lacks_is_not_required_where_namespaces_were_chosen(
+        self, no_daemon: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        daemon = a_daemon(missing_limits=("MemoryLimit",))
+
+        def no_image() -> dict[str, object]:
+            raise ImageError("it is not there; build it")
+
+        monkeypatch.delenv(WEAK_VARIABLE, raising=False)
+        monkeypatch.setattr(doctor, "find_daemon", lambda: daemon)
+        monkeypatch.setattr(image, "inspect", no_image)
+        for kind, state in (("namespaces", "optional"), ("docker", "missing")):
+            parts = by_part(command("doctor", "--json", **no_daemon | {"RTL_GYM_SANDBOX": kind}).stdout)
+            assert parts["simulation image"]["state"] == parts["cgroup"]["state"] == state
+            assert parts["simulation image"]["todo"].endswith("--sandbox docker") == (kind == "namespaces")
+
+    @pytest.mark.parametrize("built", [True, False])
+    def test_auto_needs_no_docker_where_there_is_apptainer(
+        self, no_daemon: dict[str, str], monkeypatch: pytest.MonkeyPatch, built: bool
+    ) -> None:
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        if built:
+            make_record(Path(no_daemon["RTL_GYM_ROOTS"]))
+        with apptainer_stub() as folder:
+            done = command("doctor", "--json", **no_daemon | {"RTL_GYM_SANDBOX": "auto", "PATH": str(folder)})
+        parts = by_part(done.stdout)
+        states = [parts[part]["state"] for part in ("Docker daemon", "simulation image", "sandboxes without Docker")]
+        assert states == ["optional"] * 3
+        assert parts["sandboxes below Apptainer"]["state"] == ("ok" if built else "missing")
+
+    def test_the_disk_is_that_of_the_sandboxes_which_are_used(
+        self, no_daemon: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def have(free: float) -> None:
+            usage = {str(tmp_path): SimpleNamespace(free=free)}
+            monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage.get(str(folder), SimpleNamespace(free=5e8)))
+
+        roots = tmp_path / "not/yet"
+        environment = no_daemon | {"RTL_GYM_ROOTS": str(roots), "RTL_GYM_SANDBOX": "namespaces"}
+        for free, state in ((4e9, "missing"), (6e9, "ok")):
+            have(free)
+            parts = by_part(command("doctor", "--json", **environment).stdout)
+            assert "disk for Docker" not in parts
+            assert parts["disk for the image"]["state"] == state
+            assert parts["disk for the image"]["found"].endswith(f"free at {tmp_path}")
+        make_record(roots)
+        assert by_part(command("doctor", "--json", **environment).stdout)["disk for the image"]["state"] == "optional"
+        parts = by_part(command("doctor", "--json", **environment | {"RTL_GYM_SANDBOX": "docker"}).stdout)
+        assert "disk for the image" not in parts
+        assert parts["disk for Docker"]["state"] == "missing"
+
+    def test_podman_is_found_at_its_own_socket(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        def find_podman() -> DaemonInfo:
+            if os.environ.get("DOCKER_HOST") != f"unix://{socket}":
+                raise DaemonError("no Docker daemon: there is none. Start it")
+            return a_daemon(podman=True)
+
+        socket = tmp_path / "podman/podman.sock"
+        monkeypatch.setenv("RTL_GYM_SANDBOX", "podman")
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+        monkeypatch.setenv("DOCKER_HOST", "so that it is as before afterwards")
+        monkeypatch.delenv("DOCKER_HOST")
+        monkeypatch.setattr(choice, "_chosen", None)
+        monkeypatch.setattr(choice, "PODMAN_SOCKETS", ("{XDG_RUNTIME_DIR}/podman/podman.sock",))
+        for module in (doctor, choice):
+            monkeypatch.setattr(module, "find_daemon", find_podman)
+        found = {check.part: check for check in doctor.run_checks()}["Docker daemon"]
+        assert (found.state, found.found) == ("missing", f"no Podman: there is no socket {socket}")
+        assert found.todo.startswith("Install Podman")
+        socket.parent.mkdir()
+        socket.touch()
+        found = {check.part: check for check in doctor.run_checks()}["Docker daemon"]
+        assert (found.state, found.found) == ("ok", "Podman 1.0 (API 1.41) at unix:///none.sock")
 
     def test_as_a_table_for_people(self, no_daemon: dict[str, str]) -> None:
         done = command("doctor", **no_daemon, COLUMNS="100", WANDB_API_KEY="")

@@ -1,8 +1,8 @@
 """What the tests have in the place of Apptainer: it accepts one command line, word by word, and then carries it out.
 
 It does what Apptainer's documentation says of these options: user, mount, PID, IPC, UTS and network namespaces with one
-user, who is the caller; an overlay over the image that can be written to; a small /dev; no capability with
-``--no-privs``. Other files of the machine that are writable stand for what a configuration might mount.
+user, who is the caller and gets a line in /etc/passwd; an overlay over the image that can be written to; a small /dev;
+no capability with ``--no-privs``. Other files that are writable stand for what a configuration might mount.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _NAMESPACES = 0x10000000 | 0x20000 | 0x20000000 | 0x8000000 | 0x4000000 | 0x40000000
 """CLONE_NEWUSER, NEWNS, NEWPID, NEWIPC, NEWUTS, NEWNET."""
 _NOSUID_NODEV, _BIND, _PRIVATE, _DETACH = 2 | 4, 4096, 0x4000 | 0x40000, 2
+_REMOUNT_READ_ONLY = 32 | 1
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}[os.uname().machine]
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _SIGKILL = 1, 38, 9
 
@@ -58,12 +59,16 @@ def main(words: list[str]) -> None:
     while rest[0] == "--scratch":
         scratch.append(rest[1])
         rest = rest[2:]
-    image, program, *arguments = rest
-    if not Path(image, "usr", "bin").is_dir() or program != "/usr/bin/python3" or arguments[0] != "-ISBc":
+    bound = rest[1] if rest[0] == "--bind" else ""
+    image, program, *arguments = rest[2:] if bound else rest
+    if bound not in ("", f"{image}:/mnt:ro"):
+        refuse(f"unexpected folder: {bound}")
+    expected = ["/usr/bin/env", "-i"] if bound else ["/usr/bin/python3", "-ISBc"]
+    if not Path(image, "usr", "bin").is_dir() or [program, *arguments[:1]] != expected:
         refuse(f"unexpected program {program} in {image}")
     if found := [name for name in os.environ if name.startswith(("APPTAINER", "SINGULARITY")) or name == "SECRET"]:
         refuse(f"variables that change its options, or that it would pass on: {found}")
-    if not stat.S_ISSOCK(os.fstat(0).st_mode):
+    if not bound and not stat.S_ISSOCK(os.fstat(0).st_mode):
         refuse("its standard input is not the control socket")
     ids = {"uid": os.getuid(), "gid": os.getgid()}
     if not ids["uid"]:
@@ -75,14 +80,20 @@ def main(words: list[str]) -> None:
     if child := os.fork():
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     check(_LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0))
-    change_root(Path(image), scratch)
+    change_root(Path(image), scratch, bound=bool(bound))
     check(_LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     environment = {"APPTAINER_CONTAINER": image, "PATH": "/usr/bin:/bin"}
     os.execve(program, [program, *arguments], environment)  # which has no capability then
 
 
-def change_root(image: Path, scratch: list[str]) -> None:
-    """Make the container's files, and let this process see nothing else."""
+def change_root(image: Path, scratch: list[str], *, bound: bool) -> None:
+    """Make the container's files, and let this process see nothing else.
+
+    Args:
+        image: The folder below them.
+        scratch: Where there are empty folders in memory.
+        bound: Whether the image is also at /mnt, as it is.
+    """
     mount("", "none", "/", _PRIVATE)
     session = Path("/tmp")
     mount("tmpfs", "tmpfs", session, _NOSUID_NODEV)
@@ -95,6 +106,11 @@ def change_root(image: Path, scratch: list[str]) -> None:
         (root / place).mkdir(parents=True, exist_ok=True)
     for place in (*(path.lstrip("/") for path in scratch), "dev", "var/tmp", "mnt"):
         mount("tmpfs", "tmpfs", root / place, _NOSUID_NODEV, "mode=755")
+    (session / "passwd").write_text((image / "etc/passwd").read_text() + "user:x:1:1::/:/bin/sh\n")
+    mount("", session / "passwd", root / "etc/passwd", _BIND)
+    if bound:
+        mount("", image, root / "mnt", _BIND)
+        mount("", "none", root / "mnt", _BIND | _REMOUNT_READ_ONLY)
     for name in DEVICES:
         (root / "dev" / name).touch()
         mount("", f"/dev/{name}", root / "dev" / name, _BIND)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
+import tarfile
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.cluster.canaries import known
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.sandboxes import ApptainerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes import ApptainerSandboxes, SandboxSpec, root_folder, root_image
 from rtl_agent_gym.scoring import Scorer
 from tests.sandboxes import test_namespaces
 from tests.sandboxes.apptainer_stub import apptainer_stub
+from tests.sandboxes.test_root_folder import saved
 
 READ_ONLY = ("/", "/usr", "/etc", "/dev", "/sys", "/proc/sys/kernel", "/var", "/var/tmp", "/mnt")
+PYTHON = (
+    *("bin", "lib", "lib64", "mnt", "dev", "proc", "tmp", "var/tmp", "etc/passwd", "var/lib/dpkg/status"),
+    *("usr/bin/python3*", "usr/bin/env", "usr/lib/python3.13", "usr/lib64/*", "usr/lib/ld-linux*"),
+    *(f"usr/lib/*-linux-gnu/{name}*.so*" for name in ("libc", "libm", "libz", "libexpat", "ld-linux")),
+)
+"""The paths of an image that has Python alone."""
 NAMESPACES = [f"/proc/self/ns/{name}" for name in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")]
 
 
@@ -70,9 +80,29 @@ async def test_a_grading(provider: ApptainerSandboxes) -> None:
         assert [(await scorer.score(problem, files)).passed for files in (right, wrong)] == [True, False]
 
 
+def test_an_image_is_unpacked_and_checked_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = root_folder.find_root().folder
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, apptainer_stub() as stub:  # the stub hides /tmp
+        layer = Path(scratch, "layer.tar")
+        with tarfile.open(layer, "w") as archive:
+            for path in sorted({path for pattern in PYTHON for path in real.glob(pattern)}):
+                archive.add(path, path.relative_to(real), recursive=path.name == "python3.13")
+        file = saved(Path(scratch, "image.tar"), layer.read_bytes())
+        with monkeypatch.context() as patch:
+            patch.setenv("PATH", str(stub))
+            assert root_image.verify()["cocotb"] == "2.0.1"
+            patch.setenv(root_folder.VARIABLE, f"{scratch}/roots")
+            made = root_folder.unpack(file)
+            assert made.packages["libc6"]
+            (stub / "apptainer").unlink()
+            with pytest.raises(SandboxError, match="install the package bubblewrap"):
+                root_image.verify()
+        assert root_folder._read(made.folder, made.modes).digest == made.digest
+
+
 async def test_another_command_line_would_be_an_error(
     provider: ApptainerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rtl_agent_gym.sandboxes.apptainer.ISOLATION", ("--containall",))
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.root_run.ISOLATION", ("--containall",))
     with pytest.raises(SandboxError, match="unexpected options"):
         await provider.create()

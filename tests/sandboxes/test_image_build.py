@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
 import re
 import secrets
 import shutil
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import docker
@@ -125,6 +130,48 @@ class TestContext:
         final_stage = (image.CONTEXT / "Dockerfile").read_text().rpartition("\nFROM ")[2]
         assert "host-ca" not in final_stage
 
+    def test_the_hosts_package_indexes_go_to_the_build_but_not_into_the_tag(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Index(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_error(404)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        asked: list[str] = []
+        for name in [name for name in os.environ if name.startswith("PIP_")]:
+            monkeypatch.delenv(name)
+        locked, before = image_build.build_context()["requirements.lock"], image.image_tag()
+        assert locked == image.context_files()["requirements.lock"]
+        with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            here = f"http://127.0.0.1:{server.server_port}"
+            monkeypatch.setenv("PIP_INDEX_URL", f"{here}/a/simple")
+            monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"{here}/b {here}/c")
+            monkeypatch.setenv("PIP_TRUSTED_HOST", "127.0.0.1")
+            try:
+                given = image_build.build_context()["requirements.lock"]
+                assert given.endswith(locked)
+                assert given.removesuffix(locked).decode().splitlines() == [
+                    f"--index-url {here}/a/simple",
+                    f"--extra-index-url {here}/b",
+                    f"--extra-index-url {here}/c",
+                    "--trusted-host 127.0.0.1",
+                ]
+                (tmp_path / "requirements.lock").write_bytes(given)
+                command = [sys.executable, "-m", "pip", "--isolated", "download", "--no-deps", "--require-hashes"]
+                done = subprocess.run(
+                    [*command, "--retries=0", "-r", "requirements.lock"], cwd=tmp_path, capture_output=True, text=True
+                )
+            finally:
+                server.shutdown()
+        assert "No matching distribution" in done.stderr
+        assert {path.split("/")[1] for path in asked} == {"a", "b", "c"}
+        assert image.image_tag() == before
+
     def test_scripts_are_executable_whatever_the_checkout_made_of_them(self, context: Path) -> None:
         (context / "tool").write_text("#!/bin/sh\n")
         (context / "tool").chmod(0o600)
@@ -143,6 +190,51 @@ class TestContext:
         locked = dict(re.findall(r"(?m)^([\w.-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lock))
         assert len(locked) == lock.count("==")
         assert locked | {k: v for k, v in image_build.pinned_versions().items() if k != "iverilog"} == locked
+
+
+@pytest.mark.skipif(find_program("apt-get") is None, reason="no apt-get on this system")
+class TestMirror:
+    """Which of this machine's sources of packages a build takes Debian from."""
+
+    @pytest.fixture
+    def apt(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A folder with apt's sources, and the lists that it has fetched, in `lists`."""
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "debian"})
+        (tmp_path / "lists").mkdir()
+        (tmp_path / "sources.list").write_text(
+            "deb https://cloud.example/apt cloud-sdk-bookworm main\n"
+            "deb http://deb.example/debian-security bookworm-security main\n"
+            "deb http://deb.example/debian bookworm main\n"
+        )
+        (tmp_path / "apt.conf").write_text(
+            f'Dir::Etc::sourcelist "{tmp_path}/sources.list"; Dir::Etc::sourceparts "-"; '
+            f'Dir::State::lists "{tmp_path}/lists"; APT::Architecture "amd64";'
+        )
+        monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+        return tmp_path
+
+    def fetch(self, apt: Path, source: str, origin: str, label: str = "") -> None:
+        """Note the description of a source, as ``apt-get update`` does."""
+        path, _, packages = source.partition(" ")
+        name = path.replace("/", "_")
+        text = f"Origin: {origin}\nLabel: {label or origin}\nSHA256:\n {hashlib.sha256(b'').hexdigest()} 0 {packages}\n"
+        (apt / "lists" / f"{name}_InRelease").write_text(text)
+        (apt / "lists" / f"{name}_{packages.replace('/', '_')}").touch()
+
+    def test_it_is_debians_among_those_of_others(self, apt: Path) -> None:
+        packages = "main/binary-amd64/Packages"
+        self.fetch(apt, f"cloud.example/apt/dists/cloud-sdk-bookworm {packages}", "cloud")
+        self.fetch(apt, f"deb.example/debian-security/dists/bookworm-security {packages}", "Debian", "Debian-Security")
+        self.fetch(apt, f"deb.example/debian/dists/bookworm {packages}", "Debian")
+        assert image_build.debian_mirror() == "http://deb.example/debian/"
+        assert image_build._debootstrap_command("/root")[-2:] == ["/root", "http://deb.example/debian/"]
+
+    def test_it_is_the_general_one_before_lists_are_fetched_and_elsewhere(
+        self, apt: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert image_build.debian_mirror() == "http://deb.debian.org/debian"
+        monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "ubuntu"})
+        assert image_build.debian_mirror() == "http://deb.debian.org/debian"
 
 
 @pytest.mark.docker

@@ -57,6 +57,13 @@ def roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "roots"
 
 
+def test_a_relative_folder_is_one_of_this_folder(roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(root_folder.VARIABLE, "roots")
+    made = unpack(saved(tmp_path / "image.tar", layer(("a", b"1", 0o644))))
+    assert made.folder == roots / image.image_tag().rpartition(":")[2] / "root"
+
+
 def tree(root: Path) -> dict[str, str]:
     """What is below a folder: kinds, modes, contents."""
     found = {}

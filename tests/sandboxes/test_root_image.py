@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tarfile
 from pathlib import Path
@@ -13,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
-from rtl_agent_gym.sandboxes import image, root_folder, root_image
-from rtl_agent_gym.sandboxes.root_build import find_built
+from rtl_agent_gym.sandboxes import image, image_build, root_folder, root_image
+from rtl_agent_gym.sandboxes.root_build import StepRunner, find_built
 from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, prune, remove_tree, unpack
 from rtl_agent_gym.sandboxes.userns import why_not_ranged
 from tests.sandboxes.test_root_folder import layer, roots, saved, tree
@@ -174,6 +175,7 @@ def test_a_root_that_is_built_again_stays_while_it_is_used(
 
     monkeypatch.setattr(root_image, "why_not_ranged", lambda: "")
     monkeypatch.setattr(root_image, "find_program", lambda name: name)
+    monkeypatch.setattr(root_image, "KEYRING", roots)
     monkeypatch.setattr(root_image, "_build", build)
     known = {root.folder.parent.name, ".lock"}
     with (root.folder.parent / RECORD).open("rb") as file:
@@ -191,9 +193,35 @@ def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(SandboxError, match="only with a range of user ids"):
             root_image.build_image()
         return
+    monkeypatch.setattr(root_image, "_build", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(root_image, "find_program", lambda name: name)
+    monkeypatch.setattr(root_image, "KEYRING", tmp_path / "none.gpg")
+    with pytest.raises(SandboxError, match="install the package debian-archive-keyring"):
+        root_image.build_image()
     monkeypatch.setattr(root_image, "find_program", lambda name: None)
     with pytest.raises(SandboxError, match="install the package mmdebstrap"):
         root_image.build_image()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match=r"install the package bubblewrap .*rtl-agent-gym image unpack FILE"):
+        root_image.build_image()
+
+
+@pytest.mark.parametrize("system", ["ubuntu", "debian"])
+def test_the_base_is_checked_with_debians_keys_on_every_system(
+    system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Runner(StepRunner):
+        def on_host(self, folder: Path, command: list[str]) -> None:
+            commands.append(command)
+
+    commands: list[list[str]] = []
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": system})
+    monkeypatch.setattr(image_build, "run_program", lambda *_, **__: "")
+    root_image._make_base(Runner(), tmp_path / "base", lambda line: None)
+    assert commands[0][-2:] == [
+        str(tmp_path / "base"),
+        "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie main",
+    ]
 
 
 @pytest.mark.docker
