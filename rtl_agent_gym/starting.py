@@ -16,8 +16,23 @@ def is_command_line() -> bool:
     """Whether this process is ``rtl-agent-gym`` or ``python -m rtl_agent_gym``, rather than a user of the library."""
     program = (getattr(sys, "argv", None) or [""])[0]
     if program == "-m":  # as long as Python looks for the module
-        return sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == ["rtl_agent_gym"]
+        return _module(sys.orig_argv[1:]) == "rtl_agent_gym"
     return os.path.basename(program) == "rtl-agent-gym" and program in sys.orig_argv
+
+
+def _module(words: list[str]) -> str:
+    """The module that Python's options name, as in ``-m x``, ``-mx``, ``-Im x`` and ``-W ignore -Imx``; else empty."""
+    left = iter(words)
+    for word in left:
+        if word.startswith("--") or not word.startswith("-"):
+            continue
+        for end, letter in enumerate(word[1:], 2):
+            if letter in "mWX":  # the options with a value, which is the rest of the word or the next one
+                value = word[end:] or next(left, "")
+                if letter == "m":
+                    return value
+                break
+    return ""
 
 
 def quiet_interrupts() -> None:

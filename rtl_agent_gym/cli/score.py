@@ -18,7 +18,7 @@ from ..episodes.runtime import acquire
 from ..errors import UsageError
 from ..options import LONGEST_TIMEOUT, EpisodeRules
 from ..problems import Problem, find_problem, load_problems
-from ..problems.paths import ANSWER_FILE, graded_folders
+from ..problems.paths import ANSWER_FILE, in_graded_folders
 from ..scoring import TIME_LIMIT, RewardWeights, Score
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
@@ -140,13 +140,14 @@ def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
     """
     if not folder.is_dir():
         raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")
-    total, graded = 0, {*graded_folders(problem), ANSWER_FILE}
+    total = 0
 
     def refuse(error: OSError) -> NoReturn:
         raise UsageError(f"--files {error.filename}: cannot be read: {error.strerror}") from error
 
     def is_graded(path: Path) -> bool:
-        return path.relative_to(folder).parts[0] in graded
+        inside = path.relative_to(folder)
+        return inside.parts[0] == ANSWER_FILE or in_graded_folders(problem, inside.as_posix())
 
     def on_unreadable_folder(error: OSError) -> None:
         if Path(error.filename) == folder or is_graded(Path(error.filename)):

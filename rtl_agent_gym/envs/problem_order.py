@@ -49,6 +49,7 @@ class Schedule:
     """How often each problem is played; not used if `batches` is set."""
     order: Order = "shuffled"
     seed: int = 0
+    """At least 0."""
     batches: int | None = None
     """The number of batches, all of them full; None for as many as the epochs make."""
 
@@ -56,6 +57,8 @@ class Schedule:
         for name in ("batch_size", "group_size", "epochs"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, got {getattr(self, name)!r}")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise UsageError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         if self.order not in get_args(Order):
             raise UsageError(f"order is {self.order!r}; expected one of {', '.join(get_args(Order))}")
 

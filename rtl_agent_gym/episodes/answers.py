@@ -134,9 +134,10 @@ def read_blocks(text: str, levels: int = _MOST_NESTED) -> list[Block]:
         else:
             placed.append((start, Block(token.content, language, _name(token.info, token.content, lines, start))))
     loose = "\n".join(outside)
-    last = 0
+    last = line = counted = 0
     for unit in _units(loose):
-        line = loose.count("\n", 0, unit.start)
+        line += loose.count("\n", counted, unit.start)
+        counted = unit.start
         placed.append((line, Block(f"{_directives_above(loose[last : unit.start])}{unit.text}\n")))
         last = unit.end
     return [block for _, block in sorted(placed, key=lambda item: item[0])]

@@ -195,7 +195,7 @@ class Episode:
             if stop is None and ids is not None and not self._append_reply(turn, ids):
                 stop = "max_tokens"
             seconds = time.monotonic() - begun
-            await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, found)
+            await self._recording.turn(completion, turn, seconds, self._workspace.sandbox, found, self.renderer)
             score = await self._grade() if stop is not None else None
             turn = replace(turn, stop_reason=stop, score=score)
             self.turn_rewards = await self._turn_rewards.share([*self.turns, turn], score, self._workspace.files)

@@ -11,16 +11,16 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .. import __version__
 from ..errors import SandboxBroken
 from ..policies.protocol import Completion, Outside
 from ..problems import Problem
-from ..problems.paths import graded_folders
-from ..renderers import Action, ModelTurn
-from ..renderers.actions import command_of, with_text
+from ..problems.paths import UNREAD, graded_folders, in_graded_folders
+from ..renderers import Action, ModelTurn, Renderer, ToolCall
+from ..renderers.actions import command_of, native_action, with_text
 from ..sandboxes import CommandResult, FoundFiles, ReadRequest, Sandbox
 from ..scoring import RewardWeights, rules_digest
 from ..scoring.score import Score
@@ -93,15 +93,23 @@ class Recording:
         """The files to read after each turn; None if their changes are not recorded."""
         if self._writer is None or not self.config.record_files:
             return None
-        return ReadRequest(graded_folders(self.problem), self.problem.targets, MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
+        folders, limits = graded_folders(self.problem), (MAX_RECORDED_FILE, MAX_RECORDED_TOTAL)
+        return ReadRequest(folders, self.problem.targets, *limits, UNREAD)
 
     async def turn(
-        self, completion: Completion, turn: Turn, seconds: float, sandbox: Sandbox | None, found: FoundFiles | None
+        self,
+        completion: Completion,
+        turn: Turn,
+        seconds: float,
+        sandbox: Sandbox | None,
+        found: FoundFiles | None,
+        renderer: Renderer,
     ) -> None:
         """Write a turn and the changes that it made to the files, which are read here if they are not given."""
         if self._writer is None:
             return
         files, left_out = await self._changes(turn, sandbox, found)
+        completion = self._readable_as_text(completion, renderer)
         logprobs = completion.logprobs
         if logprobs is not None and not all(map(math.isfinite, logprobs)):
             logprobs = None  # unknown; JSON has no such numbers
@@ -128,6 +136,24 @@ class Recording:
             )
         )
 
+    def _readable_as_text(self, completion: Completion, renderer: Renderer) -> Completion:
+        """The completion so that its text, read again without a vocabulary, means what its tokens did.
+
+        Ids without a stop token are cut off, whatever ended them. Where the text spells a stop token that the ids do
+        not have, the turn is recorded as read.
+        """
+        ids, native = completion.token_ids, completion.native
+        if ids is None or native is not None or self.config.workspace != "shell":
+            return completion
+        action = renderer.parse_ids(ids, truncated=completion.cut_off)
+        for cut_off in (completion.cut_off, True):
+            if renderer.parse_text(completion.text, truncated=cut_off) == action:
+                return replace(completion, cut_off=cut_off)
+        native = ModelTurn(action.thinking, action.text, tuple(map(ToolCall.of, action.commands)))
+        read = native_action(native, truncated=completion.cut_off)
+        same = (read.kind, read.commands, read.text) == (action.kind, action.commands, action.text)
+        return replace(completion, native=native) if same else completion
+
     async def _changes(
         self, turn: Turn, sandbox: Sandbox | None, found: FoundFiles | None
     ) -> tuple[dict[str, str | None], list[str]]:
@@ -138,16 +164,19 @@ class Recording:
         try:
             if found is None:
                 limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
-                found = await sandbox.read_files(wanted.paths, first=wanted.first, **limits)
+                found = await sandbox.read_files(wanted.paths, first=wanted.first, skip=wanted.skip, **limits)
         except SandboxBroken:  # the turn's result says so
             return {}, []
-        texts: dict[str, str] = {}
+        before, texts = self._files, dict[str, str]()
+        beyond = []  # what is left out here
         for path, data in found.items():
-            with contextlib.suppress(UnicodeDecodeError):  # binary files are not recorded
+            try:
                 texts[path] = data.decode()
-        before, self._files = self._files, {path: _digest(text) for path, text in texts.items()}
+            except UnicodeDecodeError:  # binary files are not recorded
+                if path in before:
+                    beyond.append((path, "it is not text"))
+        self._files = {path: _digest(text) for path, text in texts.items()}
         changes: dict[str, str | None] = {}
-        beyond = []
         for path, text in texts.items():
             if before.get(path) == self._files[path]:
                 continue
@@ -230,8 +259,8 @@ def _recorded_size(path: str, text: str) -> int:
 
 def _recorded_files(problem: Problem) -> dict[str, str]:
     """The files of a problem whose changes a transcript records: as many as their limit allows, the smallest first."""
-    folders, left = graded_folders(problem), MAX_RECORDED_TOTAL
-    sizes = {path: len(text.encode()) for path, text in problem.context.items() if path.partition("/")[0] in folders}
+    left = MAX_RECORDED_TOTAL
+    sizes = {path: len(text.encode()) for path, text in problem.context.items() if in_graded_folders(problem, path)}
     kept = set()
     for path in sorted(sizes, key=lambda path: (path not in problem.targets, sizes[path], path)):
         if sizes[path] <= min(left, MAX_RECORDED_FILE):

@@ -22,7 +22,7 @@ from functools import cached_property
 
 from ..errors import SandboxError
 from ..problems import Problem
-from ..problems.paths import graded_folders
+from ..problems.paths import in_graded_folders
 from ..scoring.score import Score
 from .rules import EpisodeConfig
 from .submissions import Submitted
@@ -229,8 +229,7 @@ class TurnRewards:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _given(self) -> Files:
-        folders = graded_folders(self.problem)
-        return {path: text for path, text in self.problem.context.items() if path.partition("/")[0] in folders}
+        return {path: text for path, text in self.problem.context.items() if in_graded_folders(self.problem, path)}
 
     @cached_property
     def _problem_digest(self) -> bytes:

@@ -12,7 +12,7 @@ from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..metrics import COMMAND_OOMS, COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..problems.paths import ANSWER_FILE, graded_folders
+from ..problems.paths import ANSWER_FILE, UNREAD, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
 from ..retries import START
@@ -139,9 +139,9 @@ class ShellWorkspace:
             return {ANSWER_FILE: read_text(self._text)}, ""
         if self.sandbox is None:
             raise UsageError("the files of a shell are in its sandbox, which is not open")
-        given = [path for path in self.problem.context if path not in self.problem.targets]
+        first = list(dict.fromkeys([*self.problem.targets, *self.problem.context]))
         try:
-            found = await self.sandbox.read_files(graded_folders(self.problem), first=[*self.problem.targets, *given])
+            found = await self.sandbox.read_files(graded_folders(self.problem), first=first, skip=UNREAD)
         except SandboxBroken as error:
             return {}, f"nothing was left to grade: {error}"
         lines = found.left_out_lines(most=5) if isinstance(found, FoundFiles) else []

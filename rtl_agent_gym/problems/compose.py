@@ -53,6 +53,8 @@ def parse_services(text: str) -> dict[str, dict[str, Any]]:
         if not isinstance(environment := service.get("environment") or {}, (dict, list)):
             expected = "expected a mapping or a list of NAME=value"
             raise ProblemError(f"the environment of service {name!r} is {_kind(environment)}; {expected}")
+        if not isinstance(volumes := service.get("volumes"), list | None):
+            raise ProblemError(f"the value of volumes of service {name!r} is {_kind(volumes)}; expected a list")
     return services
 
 

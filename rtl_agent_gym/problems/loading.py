@@ -75,12 +75,18 @@ def _looks_like_path(name: str) -> bool:
 def _sibling(path: Path) -> str:
     if not os.path.isdir(path.parent):
         return ""
-    names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
+    try:
+        names = sorted(entry.name for entry in path.parent.iterdir() if entry.name.endswith(SUFFIXES))
+    except OSError:
+        return ""
     return f"; {near_matches(path.name, names)}" if names else ""
 
 
 def _in_folder(path: Path) -> list[tuple[Path, str]]:
-    found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+    try:
+        found = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+    except OSError as error:
+        raise UsageError(f"the folder {path} cannot be read: {error.strerror}") from error
     if not found:
         raise UsageError(f"the folder {path} contains no file that ends in {' or '.join(SUFFIXES)}")
     return [(entry, str(entry)) for entry in found]

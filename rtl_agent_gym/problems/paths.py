@@ -19,6 +19,9 @@ AGENT_FOLDERS = ("rtl", "verif", "docs")
 ANSWER_FILE = "subjective.txt"
 """The file of an answer that is text, as the official runner names it."""
 
+UNREAD = ("rundir", ".git")
+"""Entries of the work folder that are never read: where tests run, and what Git keeps of an agent's commits."""
+
 _MAX_PART = 255
 _MAX_PATH = 4000
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -70,10 +73,14 @@ def is_allowed_path(path: str) -> bool:
 
 
 def graded_folders(problem: Problem) -> tuple[str, ...]:
-    """The folders and files of the work folder that are read at the end of an episode."""
-    if not problem.checkout:
-        return AGENT_FOLDERS
-    return tuple(sorted({*AGENT_FOLDERS, *(path.partition("/")[0] for path in (*problem.context, *problem.targets))}))
+    """The folders of the work folder that are read at the end of an episode, without `UNREAD`."""
+    return (".",) if problem.checkout else AGENT_FOLDERS
+
+
+def in_graded_folders(problem: Problem, path: str) -> bool:
+    """Whether a path of the work folder is at or below one of `graded_folders`."""
+    top = path.partition("/")[0]
+    return top not in UNREAD if problem.checkout else top in AGENT_FOLDERS
 
 
 def editable(problem: Problem, path: str) -> bool:

@@ -261,6 +261,10 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
 
         return await self._client.call(read)
 
+    async def missing_limits(self) -> tuple[str, ...]:
+        await self._client.budget()  # it connects
+        return self._client.missing_limits
+
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
         return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
 

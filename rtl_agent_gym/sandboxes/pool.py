@@ -72,6 +72,9 @@ class WaitingSandboxes(SandboxProvider):
     async def image_digest(self) -> str:
         return await self._provider.image_digest()
 
+    async def missing_limits(self) -> tuple[str, ...]:
+        return await self._provider.missing_limits()
+
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         return await self._provider.build_image(files, dockerfile=dockerfile)
 

@@ -147,6 +147,7 @@ class Sandbox(Protocol):
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
+        skip: Sequence[str] = (),
     ) -> FoundFiles:
         """Regular files at or below `paths`, all relative to the work folder; at most 5,000 files and folders.
 
@@ -158,6 +159,7 @@ class Sandbox(Protocol):
             first: Files that are read before all others, in this order; the others follow by size.
             max_file: Maximum size of a file in bytes.
             max_total: Maximum size of all files together in bytes.
+            skip: Files and folders that are not read.
         """
         ...
 
@@ -222,6 +224,10 @@ class SandboxProvider(Protocol):
     async def image_digest(self) -> str:
         """What identifies the content of that image on every machine. Raises `ImageError` as `image` does."""
         return await self.image()
+
+    async def missing_limits(self) -> tuple[str, ...]:
+        """The limits of its sandboxes that the machine cannot enforce, by name. Raises `SandboxError`."""
+        return ()
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
         """The id of an image built from a folder of files; built once for the same files on this daemon.

@@ -56,6 +56,7 @@ class ReadRequest:
     first: Sequence[str] = ()
     max_file: int = 16 << 20
     max_total: int = 64 << 20
+    skip: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

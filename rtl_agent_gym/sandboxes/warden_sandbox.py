@@ -279,8 +279,9 @@ class WardenSandbox(Sandbox):
         first: Sequence[str] = (),
         max_file: int = 16 << 20,
         max_total: int = 64 << 20,
+        skip: Sequence[str] = (),
     ) -> FoundFiles:
-        request = _read_request(ReadRequest(paths, first, max_file, max_total))
+        request = _read_request(ReadRequest(paths, first, max_file, max_total, skip))
         return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
 
     async def oom_kills(self) -> int | None:
@@ -295,7 +296,7 @@ class WardenSandbox(Sandbox):
 
 def _read_request(wanted: ReadRequest) -> dict[str, Any]:
     """The header of a warden's request for files."""
-    limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
+    limits = {"max_file": wanted.max_file, "max_total": wanted.max_total, "skip": list(wanted.skip)}
     return {"root": WORK_DIR, "paths": list(wanted.paths), "first": list(wanted.first), **limits}
 
 

@@ -67,11 +67,8 @@ def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
         inside = path.removeprefix(f"{WORK_DIR}/")
         if inside != path and (editable(problem, inside) or editable(problem, f"{inside}/x")):
             return
-    raise ProblemError(
-        f"service {service!r}: {message}; every grading would fail like this, so the problem cannot be scored",
-        problem_id=problem.id,
-        field=f"harness.{COMPOSE_FILE}",
-    )
+    message = f"service {service!r}: {message}; every grading would fail like this, so the problem cannot be scored"
+    raise ProblemError(message, problem_id=problem.id, field=f"harness.{COMPOSE_FILE}")
 
 
 def memory_use(memory: Memory) -> MemoryUse | None:
@@ -142,15 +139,14 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
             start_fault(service["name"], service["fault"], problem)
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
-    sent = sent_from_outside(report)
-    failed = any(service["code"] != 0 for service in report["services"]) or (
-        sent and any(map(_denied, report["services"]))
-    )
+    sent, use = sent_from_outside(report), memory_use(report["memory"])
+    denied = (sent or use is None) and any(map(_denied, report["services"]))
+    failed = denied or any(service["code"] != 0 for service in report["services"])
     if failed and (fault := machine_fault(report)):
         raise HarnessError(f"{problem.id}: {fault}")
     if failed and sent:
         return MemoryUse(out=True, limit=report["memory"]["limit"], own=False)
-    return memory_use(report["memory"]) or MemoryUse()
+    return use or MemoryUse()
 
 
 def _denied(service: ServiceReport) -> bool:

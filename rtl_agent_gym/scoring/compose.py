@@ -72,12 +72,10 @@ def read_services(problem: Problem, options: HarnessOptions | None = None) -> li
     """
     if problem.unscorable:
         raise ProblemError(f"it cannot be scored: {problem.unscorable}", problem_id=problem.id)
+    field = f"harness.{COMPOSE_FILE}"
     if COMPOSE_FILE not in problem.harness:
-        raise ProblemError(
-            "the problem has no hidden tests, so nothing can be scored",
-            problem_id=problem.id,
-            field=f"harness.{COMPOSE_FILE}",
-        )
+        message = "the problem has no hidden tests, so nothing can be scored"
+        raise ProblemError(message, problem_id=problem.id, field=field)
     options = options or HarnessOptions()
     need = commercial_need(problem.harness)
     if need is not None and not any(name in text for name, _ in options.images for text in problem.harness.values()):
@@ -87,12 +85,12 @@ def read_services(problem: Problem, options: HarnessOptions | None = None) -> li
         services = parse_services(problem.harness[COMPOSE_FILE])
         return [_service(name, service, problem, options) for name, service in services.items()]
     except ProblemError as error:
-        raise ProblemError(error.message, problem_id=problem.id, field=f"harness.{COMPOSE_FILE}") from error
+        raise ProblemError(error.message, problem_id=problem.id, field=field) from error
 
 
 def _service(name: str, service: Mapping[str, Any], problem: Problem, options: HarnessOptions) -> Service:
     harness = problem.harness
-    unknown = sorted(set(service) - _KNOWN_KEYS)
+    unknown = sorted(set(service) - _KNOWN_KEYS, key=str)  # YAML reads a key such as `on` as a boolean
     if unknown:
         raise ProblemError(f"service {name!r}: the key {unknown[0]!r} is not supported here")
     argv = [*_words(service.get("entrypoint"), name, "entrypoint"), *_words(service.get("command"), name, "command")]
@@ -103,10 +101,8 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
     needed = [image] if built_from is None else named_images(harness.get(built_from) or "")
     own = next((found for name in reversed(needed) if (found := options.image(name))), None)
     if built_from is None and image not in SIM_IMAGES and own is None:
-        raise ProblemError(
-            f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), got {image!r}, in which nothing "
-            "guards the tests"
-        )
+        got = f"got {image!r}, in which nothing guards the tests"
+        raise ProblemError(f"service {name!r}: expected the simulation image ({SIM_IMAGES[0]}), {got}")
     if built_from is not None and built_from not in harness:
         raise ProblemError(f"service {name!r}: build needs the harness file {built_from!r}, which is not there")
     if fault := next(env_file_faults(service, harness), None):
@@ -147,11 +143,9 @@ def _check_volumes(name: str, volumes: Any) -> None:
             target = rest.partition(":")[0]
         inside = posixpath.normpath(target)
         folder = posixpath.normpath(source)
-        if (folder == "src" and inside in ("/src", "/code/src")) or inside == f"/code/{folder}":
-            continue
-        if (folder, inside) == ("rundir", CHECKOUT_RUN_DIR):
-            continue
-        raise ProblemError(f"service {name!r}: the volume {source}:{target} is not supported; expected ./src:/src")
+        hidden = folder == "src" and inside in ("/src", "/code/src")
+        if not hidden and inside != f"/code/{folder}" and (folder, inside) != ("rundir", CHECKOUT_RUN_DIR):
+            raise ProblemError(f"service {name!r}: the volume {source}:{target} is not supported; expected ./src:/src")
 
 
 def needs_build(dockerfile: str) -> bool:
@@ -226,10 +220,8 @@ def _resolve(problem: Problem, dockerfile: str, base: str, options: HarnessOptio
     stages = base_images(text)
     last = stages[-1] if stages else ""
     if last not in SIM_IMAGES and options.image(last) is None:
-        raise ImageError(
-            f"{problem.id}: {dockerfile} builds on {last or 'nothing'}; its last stage must build on "
-            f"{SIM_IMAGES[0]}, or nothing guards its tests"
-        )
+        must = f"its last stage must build on {SIM_IMAGES[0]}, or nothing guards its tests"
+        raise ImageError(f"{problem.id}: {dockerfile} builds on {last or 'nothing'}; {must}")
     for name in SIM_IMAGES:
         text = text.replace(name, base)
     return options.resolve(text)

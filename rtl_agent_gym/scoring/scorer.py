@@ -169,6 +169,8 @@ class Scorer:
         }
         if seed is not None:
             parts["seed"] = seed
+        if missing := await retrying(lambda: self._sandboxes().missing_limits(), retries):
+            parts["missing_limits"] = sorted(missing)
         return ScoreCache.key(parts)
 
     def _digest(self, problem: Problem) -> str:

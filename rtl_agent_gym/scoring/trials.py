@@ -25,8 +25,8 @@ FOLDER = "/tmp/trial"
 """Where the files of a run are, and the program that does it, ``run.py``."""
 ROUNDS = 10
 SECONDS, IN_ALL = 60.0, 900.0
-"""Wall time of a run, and of all. A program that takes longer is at fault, as an agent's command is: no more of it is
-run."""
+"""Wall time of a run, and of all, without the waits for their sandboxes. A program that takes longer is at fault, as an
+agent's command is: no more of it is run."""
 LONGEST = 4_000_000
 """Characters that a run may print."""
 _PATIENCE, _LONGEST = 900.0, 64_000_000
@@ -45,7 +45,7 @@ async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> 
     problem = submission.problem
     if PROGRAM not in problem.harness:
         return submission, False
-    late, end = False, time.monotonic() + IN_ALL
+    late, used = False, 0.0
     known: dict[str, Any] = {"state": None, "results": {}}
     for _ in range(ROUNDS):
         asked = await _ask(submission, provider, known)
@@ -57,9 +57,10 @@ async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> 
         names, results = sorted(runs), dict[str, dict[str, Any]]()
         Random(secrets.randbits(64)).shuffle(names)
         for name in names:
-            if late := late or time.monotonic() > end:
+            if late := late or used > IN_ALL:
                 break
-            results[name] = await _run(submission, provider, runs[name])
+            results[name], seconds = await _run(submission, provider, runs[name])
+            used += seconds
             late = results[name]["late"]
         known = {"state": asked["state"], "results": results}
     raise HarnessError(f"the trials of {problem.id} did not end in {ROUNDS} rounds")
@@ -83,16 +84,21 @@ async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Map
     return asked
 
 
-async def _run(submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]) -> dict[str, Any]:
-    """The last line that a run printed, which the submission may have written, and whether it took too long."""
+async def _run(
+    submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]
+) -> tuple[dict[str, Any], float]:
+    """The last line that a run printed, which the submission may have written; whether it was late; its seconds."""
     sandbox = await provider.create(_SPEC)
+    result, begun = {"output": "", "late": False}, time.monotonic()
     try:
         await sandbox.write_files(submission.tree)
         await sandbox.write_files({f"{FOLDER[1:]}/{name}": text for name, text in files.items()}, root="/")
-        command = f"cd {FOLDER} && /venv/bin/python3 run.py"
-        done = await sandbox.run(command, timeout=SECONDS, max_output=LONGEST)
+        begun = time.monotonic()
+        done = await sandbox.run(f"cd {FOLDER} && /venv/bin/python3 run.py", timeout=SECONDS, max_output=LONGEST)
+        result = {"output": (done.output.strip().splitlines() or [""])[-1], "late": done.timed_out}
     except SandboxBroken:
-        return {"output": "", "late": False}
+        pass
     finally:
+        seconds = time.monotonic() - begun
         await sandbox.close()
-    return {"output": (done.output.strip().splitlines() or [""])[-1], "late": done.timed_out}
+    return result, seconds

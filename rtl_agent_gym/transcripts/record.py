@@ -107,7 +107,8 @@ class TurnRecord(_Event):
     completion: str
     """What the model wrote, as text."""
     native: ModelTurn | None = None
-    """The turn as reported by a service with native tool calls; if set, the action was read from this."""
+    """The turn as reported by a service with native tool calls, or as read from tokens whose text would be read
+    otherwise; if set, the action is read from this."""
     outside: bool = False
     """Whether an agent's own program ran the calls in the sandbox: `commands` are its tools' calls, without status."""
     stream: int | None = None
@@ -123,7 +124,7 @@ class TurnRecord(_Event):
     teacher_logprobs: list[float | None] | None = None
     """Log-probability of each sampled token under the teacher, in nats; None if the teacher cannot score it."""
     cut_off: bool = False
-    """Whether the token limit ended the completion."""
+    """Whether the completion counts as ended by the token limit, as ids without a stop token do."""
     refused: bool = False
     """Whether the model refused, or a content filter of its service withheld the turn."""
     action: Literal["command", "final", "malformed"]
@@ -133,7 +134,8 @@ class TurnRecord(_Event):
     files: dict[str, str | None] = {}
     """Text files of the graded folders that this turn wrote or changed; None for a removed file."""
     left_out: list[str] = []
-    """The first few files that are not recorded because they are too large or too many, each as ``path: reason``."""
+    """The first few files that are not recorded because they are too large, too many or no longer text, each as
+    ``path: reason``."""
     seconds: float = 0.0
     """Wall time of the turn's commands, without the time of the model."""
 

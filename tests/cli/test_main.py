@@ -26,6 +26,7 @@ from rtl_agent_gym.errors import (
     most_telling,
 )
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.starting import is_command_line
 
 from ..evaluation.recording import final_turn, record, score
 
@@ -56,6 +57,23 @@ def run(tmp_path: Path) -> Path:
 def test_the_version() -> None:
     done = call("--version")
     assert (done.returncode, done.stdout) == (0, f"rtl-agent-gym {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "options", [["-mrtl_agent_gym"], ["-Bm", "rtl_agent_gym"], ["-Wd", "-Xutf8", "-Bmrtl_agent_gym"]]
+)
+def test_python_finds_the_program_however_its_option_is_written(options: list[str]) -> None:
+    done = call("--version", program=[sys.executable, *options])
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"rtl-agent-gym {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "options", [["-m", "tests"], ["-W", "error::ImportWarning:m", "-mtests"], ["-X", "m", "-Bm", "tests"]]
+)
+def test_another_program_is_not_the_command_line(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    monkeypatch.setattr(sys, "orig_argv", ["python", *options, "-m", "rtl_agent_gym"])
+    assert not is_command_line()
 
 
 @pytest.mark.parametrize(("module", "arguments"), [("gymnasium", ["--version"]), ("docker", ["doctor"])])

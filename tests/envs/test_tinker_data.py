@@ -65,6 +65,12 @@ def test_the_seed_decides_the_order() -> None:
     ]  # whatever came before
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "1"])
+def test_a_seed_that_cannot_be_one_is_refused_at_once(seed: Any) -> None:
+    with pytest.raises(UsageError, match=r"^seed must be a whole number of at least 0, got "):
+        Schedule(seed=seed)
+
+
 def test_the_curriculum_goes_from_easy_to_hard_in_each_epoch() -> None:
     sampler = made(order="curriculum", epochs=2).problem_sampler
     assert isinstance(sampler, EpochSampler)

@@ -57,7 +57,7 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
             del found["verif/a"]
         turn = Turn(number, Action("command", ("x",)), (CommandResult("", 0),), ("",))
         read = FoundFiles(found, [("verif/huge", "too large")], 1)
-        await recording.turn(Completion("x"), turn, 0.0, sandbox, read)
+        await recording.turn(Completion("x"), turn, 0.0, sandbox, read, get_renderer("qwen3"))
     dumps = {f"verif/{number}": b"\1" * 200_000 for number in range(9)}
     recording.score(Score(passed=False), changed_files(recording.problem, dumps))
     recording.end("completed", 7, 0.0, None, None)
@@ -72,6 +72,24 @@ async def test_the_changes_of_all_turns_have_a_limit_in_bytes_of_the_transcript(
     assert last.files == {"verif/a": None}
     assert transcript.score is not None
     assert len(transcript.score.files) == 3
+
+
+async def test_a_file_that_is_text_no_longer_is_not_recorded_as_removed(tmp_path: Path) -> None:
+    """A replay of an agent's own program would delete it."""
+    [problem, *_] = load_problems("bundled")
+    recording = Recording(problem, EpisodeConfig(transcript_dir=tmp_path))
+    recording._writer = TranscriptWriter.in_folder(tmp_path, problem.id)
+    recording._write(Header(problem_id=problem.id, problem_digest="d", renderer="qwen3", category=3, difficulty="easy"))
+    sandbox: Any = object()
+    for number, content in enumerate((b"text", b"\xff", b"\xff", b"text", b"more"), 1):
+        turn = Turn(number, Action("command", ("x",)), (CommandResult("", 0),), ("",))
+        found = FoundFiles({"verif/a": content, "verif/binary": b"\xfe"})
+        await recording.turn(Completion("x"), turn, 0.0, sandbox, found, get_renderer("qwen3"))
+    recording.end("completed", 5, 0.0, None, None)
+    assert recording.path is not None
+    turns = read_transcript(recording.path).turns
+    assert [turn.files for turn in turns] == [{"verif/a": "text"}, {}, {}, {}, {"verif/a": "more"}]
+    assert [turn.left_out for turn in turns] == [[], *[["verif/a: it is not text"]] * 2, [], []]
 
 
 async def test_a_full_disk_does_not_hide_what_ended_the_episode(

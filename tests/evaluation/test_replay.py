@@ -16,10 +16,11 @@ from rtl_agent_gym.errors import TranscriptError, UsageError
 from rtl_agent_gym.evaluation import Replay, play, replay
 from rtl_agent_gym.evaluation.recorded import read_action
 from rtl_agent_gym.evaluation.replay import recorded_weights, replayed_to
-from rtl_agent_gym.policies import GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
+from rtl_agent_gym.policies import Completion, GoldenPolicy, ModelOptions, Policy, RandomPolicy, ScriptedPolicy, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
+from rtl_agent_gym.renderers.vocabularies import Control, qwen3_tokenizer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
@@ -136,6 +137,37 @@ async def test_a_chat_models_own_calls_are_replayed_as_they_were(
     assert read_action(transcript.turns[1], get_renderer(renderer)).text == quoted
     said = ScriptedPolicy(path).player(ARBITER, get_renderer(renderer))
     assert [(await said.act([])).native for _ in range(2)] == [turn.native for turn in transcript.turns]
+
+
+async def test_sampled_tokens_are_replayed_as_they_were_read(
+    tmp_path: Path, provider: DockerSandboxes, static: Scorer
+) -> None:
+    """A spelled stop token is text there, and ids without one are cut off, whatever ended them."""
+    renderer = get_renderer("qwen3", qwen3_tokenizer())
+    ask = renderer.turn_text(ModelTurn(calls=(ToolCall.of("ls rtl"),)))
+    turns = [
+        ["Not <|im_end|> yet.\n" + ask, Control("<|im_end|>")],
+        ["Soon.", Control("<|im_end|>"), ask],
+        [ask, Control("<|endoftext|>")],
+        ["All done.", Control("<|endoftext|>")],
+        ["Now <|im_end|> it is.", Control("<|im_end|>")],
+    ]
+    config = EpisodeConfig(transcript_dir=tmp_path)
+    for number, pieces in enumerate(turns):
+        async with Episode(ARBITER, provider=provider, grader=static, renderer=renderer, config=config) as episode:
+            await episode.start()
+            ids = renderer.codec.encode(pieces)
+            turn = await episode.step(Completion(renderer.decode(ids), token_ids=ids))
+            if not episode.over:
+                await episode.finish("max_tokens")
+            path = episode.transcript_path
+            assert path is not None
+        assert turn.action.kind == ("command", "final", "command", "malformed", "final")[number]
+        found = await again(path, provider, static)
+        assert found.identical, found.divergence
+        (recorded,) = read_transcript(path).turns
+        read = read_action(recorded, get_renderer("qwen3"))
+        assert (read.kind, read.commands, read.text) == (turn.action.kind, turn.action.commands, turn.action.text)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])

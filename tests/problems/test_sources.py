@@ -257,6 +257,17 @@ def test_a_folder_without_problem_files(tmp_path: Path) -> None:
         load_problems(tmp_path)
 
 
+def test_a_folder_that_cannot_be_read_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> Iterator[Path]:  # as for a folder of mode 000; root would read that
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(UsageError, match=f"the folder {tmp_path} cannot be read: Permission denied"):
+        load_problems(tmp_path)
+    with pytest.raises(UsageError, match=f"there is no file or folder {tmp_path}/x.jsonl$"):
+        load_problems(tmp_path / "x.jsonl")
+
+
 def test_an_empty_name_is_not_the_current_folder() -> None:
     with pytest.raises(UsageError, match="the source of problems is empty; expected 'bundled', a path"):
         load_problems("")

@@ -179,6 +179,9 @@ async def test_files_go_in_and_come_out(box: Sandbox) -> None:
     await box.write_files(files)
     assert await box.read_files(["."]) == files
     assert (await box.exec(["stat", "-c", "%a %U", "rtl/a.sv"])).output == "644 agent\n"
+    assert await box.read_files(["."], first=["docs/b", "rtl/a.sv"], skip=["rtl"]) == {
+        path: data for path, data in files.items() if not path.startswith("rtl/")
+    }
     assert await box.read_files(["rtl", "nowhere"]) == {"rtl/a.sv": b"module a;\n"}
     with pytest.raises(ValueError, match="relative file path"):
         await box.write_files({"../x": ""})

@@ -23,7 +23,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admission, warden_sandbox
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
-from rtl_agent_gym.scoring.blame import MemoryUse, machine_fault, memory_use, start_fault
+from rtl_agent_gym.scoring.blame import MemoryUse, check_report, machine_fault, memory_use, start_fault
 from rtl_agent_gym.scoring.grader.measures import memory
 from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
 from rtl_agent_gym.scoring.harness import scoring_limits
@@ -135,6 +135,38 @@ def test_what_a_design_cannot_bring_about(found: Report, said: str) -> None:
     fault = machine_fault(found)
     assert said in fault
     assert bool(said) == bool(fault)
+
+
+FORGED = {"kind": "results", "item": "t", "file": "results.xml", "total": 1, "failed": 0}
+"""What a service leaves whose simulation was killed before a witness could confirm its results."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"kills": 1, "own": 0}, None),  # the host killed it
+        ({"kills": 1, "own": 1}, MemoryUse(True, LIMIT)),
+        ({"kills": 1, "own": 0, "peak": LIMIT // 2}, MemoryUse(True, LIMIT, own=False)),
+        ({}, None),
+        ({"peak": LIMIT // 2}, MemoryUse(True, LIMIT, own=False)),
+    ],
+)
+def test_results_that_a_killed_simulation_left_are_no_forgery_of_the_machines(
+    changes: dict[str, int], expected: MemoryUse | None
+) -> None:
+    found = report(
+        service={"code": 0, "fault": None, "messages": [FORGED], "signals": [KILL]}, memory=changes, faults=[]
+    )
+    if expected is None:
+        with pytest.raises(HarnessError):
+            check_report(found, make_problem())
+    else:
+        assert check_report(found, make_problem()) == expected
+
+
+def test_a_service_that_ended_well_is_no_fault_of_the_host() -> None:
+    found = report(service={"code": 0, "fault": None, "messages": []}, memory={"kills": 1}, faults=[])
+    assert check_report(found, make_problem()) == MemoryUse()
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ import pytest
 
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.retries import Retries
+from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
 from rtl_agent_gym.scoring.compose import HarnessImages
 from rtl_agent_gym.scoring.grading import Grading
 from rtl_agent_gym.scoring.submission import sift
+from tests.sandboxes.providers import ProviderAround
 
 GRADING = Grading(passed=True, syntax=0.5, reason="because", violations=["x"])
 
@@ -63,6 +65,25 @@ async def test_what_may_end_a_grading_otherwise_is_in_its_name(adder: Problem, m
                 monkeypatch.setattr(scorer_module, name, value)
             keys.add(await scorer._key(submission, 600, None, Retries()))
     assert len(keys) == 3
+
+
+async def test_verdicts_without_enforced_limits_have_names_of_their_own(
+    adder: Problem, provider: DockerSandboxes
+) -> None:
+    missing: tuple[str, ...] = ()
+
+    class Weak(ProviderAround):
+        async def missing_limits(self) -> tuple[str, ...]:
+            return missing
+
+    async def key() -> str:
+        async with Scorer(Weak(provider), waiting=1) as scorer:
+            scorer._images = HarnessImages("sha256:0")
+            return await scorer._key(sift(adder, {}), 600, None, Retries())
+
+    enforced, missing = await key(), ("MemoryLimit",)
+    weak, missing = await key(), ()
+    assert weak != enforced == await key()
 
 
 def test_a_file_cut_off_by_a_crash_is_not_there(tmp_path: Path) -> None:

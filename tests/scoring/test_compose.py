@@ -85,6 +85,18 @@ def test_several_env_files_and_environment_go_over_each_other_in_order() -> None
         ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    env_file: ./src/none\n", "src/none"),
         ("services:\n  a:\n    build: .\n    command: x\n", "'Dockerfile'"),
         ('services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: "x \'y"\n', "split into words"),
+        (
+            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    on: a\n    foo: b",
+            "'a': the key True is not supported",
+        ),
+        (
+            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: true",
+            "'a' is a boolean; expected a list",
+        ),
+        (
+            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: 5",
+            "'a' is a number; expected a list",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_a_problem_error_that_names_the_service(text: str, said: str) -> None:

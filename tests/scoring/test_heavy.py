@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.cli.score import read_folder
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
@@ -70,7 +71,9 @@ async def test_designs_in_a_repository(scorer: Scorer) -> None:
 
 @pytest.mark.docker
 async def test_an_episode_in_a_repository(scorer: Scorer, provider: DockerSandboxes, tmp_path: Path) -> None:
-    command = f"ls; cat README.md; sed -i 's/a - b/a + b/' {SOURCE}; echo '// more' >> lib/width.svh"
+    make = "mkdir -p .git include rundir; touch .git/x rundir/x; mv lib/width.svh include/; echo '// top' > defs.svh"
+    include = f"sed -i 's/a - b/a + b/; s+/lib/+/include/+' {SOURCE}"
+    command = f"ls; cat README.md; {make}; {include}; echo '// more' >> include/width.svh"
     config = EpisodeConfig(transcript_dir=tmp_path)
     renderer = get_renderer("qwen3")
     async with Episode(heavy(), provider=provider, grader=scorer, renderer=renderer, config=config, seed=1) as episode:
@@ -85,4 +88,16 @@ async def test_an_episode_in_a_repository(scorer: Scorer, provider: DockerSandbo
     assert last.score.passed, last.score.reason
     transcript = read_transcript(next(tmp_path.iterdir()))
     assert transcript.header.files == CONTEXT
-    assert sorted(transcript.turns[0].files) == ["lib/width.svh", SOURCE]
+    changes = transcript.turns[0].files
+    assert sorted(changes) == ["defs.svh", "include/width.svh", "lib/width.svh", SOURCE]
+    assert changes["lib/width.svh"] is None
+    assert transcript.score is not None
+    assert {"defs.svh", "include/width.svh", SOURCE} <= transcript.score.files.keys()
+
+
+def test_all_files_of_a_repository_count_but_those_of_its_runs(tmp_path: Path) -> None:
+    for path in ("defs.svh", "include/width.svh", "rundir/x", ".git/config", "src/rtl/new.sv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("x")
+    found = dict(read_folder(tmp_path, heavy()))
+    assert {path for path, content in found.items() if content} == {"defs.svh", "include/width.svh", "src/rtl/new.sv"}

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rtl_agent_gym.errors import HarnessError
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 
 from .verification_attacks import RIGHT, TWINS, WRONG, Control, problem_of
@@ -154,6 +156,23 @@ async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
             score = await scorer.score(problem_of([WRONG], kind="cocotb"), {"verif/bench.py": ASLEEP})
             assert (score.passed, score.tests_passed, score.retries, score.cached) == (False, 0, 0, False)
             assert "does not end" in score.tests[0].name
+
+
+async def test_a_busy_machine_takes_no_time_from_the_runs(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the runs themselves count: their sandboxes may have to wait for memory for longer than that."""
+    create, clock, waited = provider.create, time.monotonic, 0.0
+
+    async def waits(spec: SandboxSpec | None = None) -> Sandbox:
+        nonlocal waited
+        waited += 600.0
+        return await create(spec)
+
+    monkeypatch.setattr(provider, "create", waits)
+    monkeypatch.setattr("rtl_agent_gym.scoring.trials.time", SimpleNamespace(monotonic=lambda: clock() + waited))
+    score = await scored(provider, HONEST, [WRONG])
+    assert (score.passed, score.tests_passed) == (True, 1), score.reason
 
 
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:

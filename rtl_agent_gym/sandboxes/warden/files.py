@@ -113,7 +113,7 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
     """Send the contents of the regular files at or below ``header["paths"]``, one after another.
 
     The paths ``header["first"]`` come before all others, and these by size, so that a limit excludes large files rather
-    than small ones.
+    than small ones. Nothing at or below ``header["skip"]`` is read.
 
     Returns:
         ``files``: (path, size) of each that was sent, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
@@ -157,9 +157,10 @@ class _LeftOut:
 
 
 class _Look:
-    """How much one reading may still look at."""
+    """What one reading does not look at, and how much else it may still look at."""
 
-    def __init__(self) -> None:
+    def __init__(self, skip: Sequence[str]) -> None:
+        self.skip = frozenset(skip)
         self.entries, self.characters = MOST_ENTRIES, MOST_CHARACTERS
         self.over = ""
         """Why nothing more is read, once a limit is reached."""
@@ -198,10 +199,12 @@ def _find(header: Mapping[str, Any], left_out: _LeftOut) -> Iterator[tuple[int, 
     """(rank, size, path) of each file at or below the paths. The rank is the file's index in ``first``."""
     ranks = {path: rank for rank, path in reversed(list(enumerate(header["first"])))}
     seen: set[str] = set()
-    look = _Look()
+    look = _Look(header.get("skip", ()))
     for path in [*header["first"], *sorted(header["paths"])]:
         parts = [part for part in path.split("/") if part not in ("", ".")]
         if path in ranks and not any(_is_below(path, top) for top in header["paths"]):
+            continue
+        if any(_is_below(path, top) for top in look.skip):
             continue
         try:
             fd = _open_folder(header["root"], parts[:-1], make=False)
@@ -234,7 +237,7 @@ def _below(name: str, parts: list[str], fd: int, look: _Look) -> Iterator[tuple[
     """(path, size, why not) of each file at or below the entry `name` of an open folder."""
     here = parts if name == "." else [*parts, name]
     path = "/".join(here)
-    if look.over:
+    if look.over or path in look.skip:
         return
     look.take(path)
     if look.over:
