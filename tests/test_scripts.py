@@ -293,6 +293,11 @@ class TestSetup:
             assert done.stdout.splitlines()[-1] == "called: image build"
             calls = (tmp_path / machine / "apt-get.log").read_text().splitlines()
             assert calls == ["-o DPkg::Lock::Timeout=120 update -qq", f"{install} {missing}"]
+        path = path_of_root(tmp_path / "offline", **found, **{"apt-get": "exit 100"})
+        done = run(ready, "scripts/setup", PATH=path, **environment)  # only a build needs the keys
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "called: image build")
+        path = path_of_root(tmp_path / "bare and offline", **{"apt-get": "exit 100"})
+        assert run(ready, "scripts/setup", PATH=path, **environment).returncode != 0
         keys.touch()
         done = run(ready, "scripts/setup", PATH=path_of_root(tmp_path / "complete", **found), **environment)
         assert done.stdout.splitlines()[-1] == "called: image build"

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 from transformers.utils import logging as transformers_logging
@@ -156,6 +156,11 @@ class ModelStore:
         if unknown:
             raise UsageError(f"the local engine does not support layers of type {', '.join(sorted(unknown))} ({path})")
         return module.to(self._device.name).requires_grad_(False)
+
+
+def are_full(path: str) -> bool:
+    """Whether the weights in a model's folder are in full precision, by its configuration."""
+    return AutoConfig.from_pretrained(path).dtype not in (torch.bfloat16, torch.float16)
 
 
 def full_weights(path: str) -> dict[str, Tensor]:

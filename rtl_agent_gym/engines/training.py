@@ -87,7 +87,7 @@ class Training:
         masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
         if file.is_file():
             saved = load_file(file)
-        elif not training.rank and training._copies():  # of a run in full precision: the model's weights are rounded
+        elif not training.rank and training._copies() and models.are_full(path):  # the model's weights are rounded
             saved = models.full_weights(path)
         else:
             saved = {}

@@ -151,7 +151,12 @@ async def evaluate(
                 "dollars per million tokens"
             )
         record = make_record(config, problems, player, renderer, named=policy is None)
-        rules = rules_for(player, config.episode)
+        rules, inside = rules_for(player, config.episode), False
+        for problem in problems:  # raises for a problem that it cannot play
+            made = player.player(problem, episode_renderer(config.episode, renderer), 0)
+            inside = inside or isinstance(made, Inhabitant)
+            if rules.prompt_limit is not None:
+                await asyncio.to_thread(open_prompt, problem, rules, renderer)
         file: ResultsFile | None = None
         if config.keep:
             file = owned.enter_context(
@@ -159,12 +164,6 @@ async def evaluate(
             )
             owned.enter_context(logging_to(file.folder / LOGS))
             rules = rules.with_options(transcript_dir=file.folder / "transcripts")
-        inside = False
-        for problem in problems:  # raises for a problem that it cannot play
-            made = player.player(problem, episode_renderer(config.episode, renderer), 0)
-            inside = inside or isinstance(made, Inhabitant)
-            if rules.prompt_limit is not None:
-                open_prompt(problem, rules, renderer)
         runtime: Runtime | None = None
         if provider is None:
             lease = acquire(sandbox=config.episode.sandbox.kind)

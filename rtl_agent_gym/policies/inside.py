@@ -158,7 +158,7 @@ class InsidePlayer(AgentPlayer):
             raise ended.error
         if ended.why and self._line.full:
             return None
-        if not self._answered and ended.error is None:
+        if not self._answered:
             raise SandboxError(f"{self._policy.agent} never asked its model: {ended.why or 'it ended at once'}")
         text = f"[{self._policy.agent}: {ended.why or 'it has ended'}]"
         return Completion(

@@ -87,11 +87,11 @@ def editable(problem: Problem, path: str) -> bool:
     """Whether an agent's file at `path` counts when `problem` is scored.
 
     In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
-    heavy problem, all files but those below ``rundir/``; in a non-agentic problem, only the target files. All other
+    heavy problem, all files but those below `UNREAD`; in a non-agentic problem, only the target files. All other
     files are ignored.
     """
     if problem.checkout:
-        return path_fault(path) is None and not path.startswith("rundir/")
+        return path_fault(path) is None and path.partition("/")[0] not in UNREAD
     if problem.agentic:
         return is_allowed_path(path)
     return path in problem.targets and path_fault(path) is None

@@ -82,8 +82,15 @@ class Process:
         return int(header["exit_code"])
 
     async def kill(self) -> None:
-        """Kill it and everything it started; return when it has ended. Idempotent."""
-        self._channel.tell(b"K", self._address)
+        """Kill it and everything it started; return when it has ended. Idempotent.
+
+        A tracer learns of a process's end first and could hide it. So if it is not seen in time, all processes of the
+        sandbox are killed.
+        """
+        self._channel.tell(b"K", {**self._address, "all": False})
+        await asyncio.wait({self._end.reply}, timeout=self._grace / 2)
+        if not self._end.reply.done():
+            self._channel.tell(b"K", {**self._address, "all": True})
         await self._reply(self._end, self._grace)
 
     async def communicate(

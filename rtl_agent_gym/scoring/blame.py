@@ -18,8 +18,8 @@ from ..problems.compose import COMPOSE_FILE
 from ..problems.model import Problem
 from ..problems.paths import editable
 from ..sandboxes import WORK_DIR
-from .grader.messages import Memory, Report, ServiceReport, Signal, StartFault
-from .outcomes import account
+from .grader.messages import Memory, Report, Signal, StartFault
+from .outcomes import Account, Ran
 
 LOST = 5.0
 """Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
@@ -140,7 +140,7 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
     sent, use = sent_from_outside(report), memory_use(report["memory"])
-    denied = (sent or use is None) and any(map(_denied, report["services"]))
+    denied = (sent or use is None) and any(map(_denied, Ran.of(report["services"]).accounts))
     failed = denied or any(service["code"] != 0 for service in report["services"])
     if failed and (fault := machine_fault(report)):
         raise HarnessError(f"{problem.id}: {fault}")
@@ -149,7 +149,6 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
     return use or MemoryUse()
 
 
-def _denied(service: ServiceReport) -> bool:
+def _denied(found: Account) -> bool:
     """Whether a service fails although it ended well: a killed simulation leaves results that no witness confirms."""
-    found = account(service["messages"])
     return found.wraps or bool(found.violations)

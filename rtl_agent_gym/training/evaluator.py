@@ -16,7 +16,7 @@ from pathlib import Path
 from .. import __version__, strict_json
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
-from ..errors import SandboxError
+from ..errors import RequestRefused, SandboxError
 from ..evaluation.config import EvaluationConfig
 from ..evaluation.evaluate import evaluate
 from ..evaluation.outcome import EpisodeResult, verdicts
@@ -109,9 +109,11 @@ class Evaluator:
         )
 
         async def play_missing() -> Sequence[EpisodeResult]:
+            faults.clear()
             done = await evaluate(config, policy, observer=observer)
             if faults and all(result.score is None for result in done.results):  # too few for `evaluate` to give up
-                last = faults[-1]
+                others = [fault for fault in faults if not isinstance(fault, RequestRefused)]
+                last = (others or faults)[-1]  # refusals alone are not tried again
                 raise type(last)(f"no episode of the evaluation has a verdict; the last fault: {last}") from last
             return done.results
 

@@ -18,13 +18,14 @@ import tinker
 import torch
 import transformers
 
-from rtl_agent_gym.engines import local
+from rtl_agent_gym.engines import local, models
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, context_length, translate
 from rtl_agent_gym.engines.sampling import SlotTable
+from rtl_agent_gym.engines.training import MASTERS
 from rtl_agent_gym.errors import UsageError
 
 from .conftest import check_scores, datum, make_model, prompt_of, save_beside_tokenizer, step
@@ -599,6 +600,18 @@ async def test_a_run_that_goes_on_in_half_precision_has_the_weights_in_full(
         for name, weight in begun._training._named.items():
             assert torch.equal(again._training._masters[name], weight), name
             assert torch.equal(again._training._named[name], weight.bfloat16()), name
+
+
+async def test_weights_in_half_precision_are_read_once(
+    half: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = await half.create_lora_training_client(str(model_path), rank=0)
+    path = (await begun.save_state("half")).path
+    (Path(path) / MASTERS).unlink()
+    monkeypatch.setattr(models, "full_weights", lambda path: pytest.fail("read again"))
+    again = await half.create_training_client_from_state(path)
+    for name, weight in begun._training._named.items():
+        assert torch.equal(again._training._masters[name], weight.float()), name
 
 
 async def test_gradients_of_several_batches_add_up_in_full_precision(model_path: Path, tmp_path: Path) -> None:

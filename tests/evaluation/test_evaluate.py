@@ -252,6 +252,7 @@ async def test_a_prompt_that_does_not_fit_is_said_before_anything_runs(
             observer=Observer(begun=lambda problem, sample: begun.append(problem.id)),
         )
     assert begun == []
+    assert not list(tmp_path.rglob("config.json"))  # so another limit is no other evaluation
 
 
 class Wrong:

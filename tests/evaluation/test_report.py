@@ -270,6 +270,8 @@ def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
         write_report([tmp_path])
     assert str(refused.value).endswith("; name those to report: " + ", ".join(map(str, [*runs, training])))
     assert read_run(training).kind == "training"
+    (training / "metrics.jsonl").unlink()  # as before its first step
+    assert read_run(training).folder == training
 
 
 def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(tmp_path: Path) -> None:

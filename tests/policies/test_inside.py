@@ -171,6 +171,59 @@ async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
     assert "its sandbox has ended" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
 
 
+async def test_who_breaks_the_sandbox_before_its_first_request_is_no_grade(problem: Problem, tmp_path: Path) -> None:
+    agent = policy(["never"], PROGRAM | {"argv": ["bash", "-c", "sleep 600"]})
+    enter = InsidePlayer.enter
+
+    def broken(self: InsidePlayer, sandbox: Any, turn_seconds: float) -> None:
+        enter(self, sandbox, turn_seconds)
+        spawn = sandbox.spawn
+
+        async def spawning(argv: Any, **options: Any) -> Any:
+            process = await spawn(argv, **options)
+            if "sleep 600" in argv:
+                with contextlib.suppress(SandboxBroken):
+                    await sandbox._ask(b"R", {}, patience=5.0)  # the warden cannot go on from this
+            return process
+
+        sandbox.spawn = spawning
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(InsidePlayer, "enter", broken)
+        result, _, _ = await asyncio.wait_for(play(problem, agent, tmp_path), 60)
+    assert result.score is None
+    assert "never asked its model: its sandbox has ended" in result.fault
+
+
+TRACER = """python3 -c "
+import ctypes, os, time
+above, pid = [], os.getppid()
+while pid > 1:
+    above.append(pid)
+    pid = int(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[1])
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+for pid in above:
+    ctypes.CDLL(None).ptrace(16, pid, 0, 0)
+time.sleep(600)
+" < /dev/null > /dev/null 2>&1; sleep 600"""
+"""Attaches to the agent, which stops it, and would hide its end from the warden."""
+
+
+async def test_an_agent_whose_end_is_hidden_is_graded(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["rtl_agent_gym.evaluation.play"], "SLOWEST_START", 4.0)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.GRACE", 4.0)
+    agent = policy([in_json(solution(problem)), in_json(TRACER), "never"])
+    result, _, lines = await asyncio.wait_for(play(problem, agent, tmp_path, command_timeout=0.5), 60)
+    assert result.score is not None, result.fault
+    assert result.score.passed
+    assert "did not ask its model" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+
+
 async def test_a_bug_in_watching_it_ends_the_episode(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

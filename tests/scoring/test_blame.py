@@ -169,6 +169,20 @@ def test_a_service_that_ended_well_is_no_fault_of_the_host() -> None:
     assert check_report(found, make_problem()) == MemoryUse()
 
 
+def test_a_service_that_reads_what_another_one_simulated_is_not_denied_by_the_host() -> None:
+    simulated = [
+        {"kind": "plan", "item": "t", "process": 1, "file": "results.xml", "tests": ["a"]},
+        {"kind": "test", "item": "t", "process": 1, "test": "a", "outcome": "passed"},
+    ]
+    found = report(service={"code": 0, "fault": None, "messages": simulated}, memory={"kills": 1}, faults=[])
+    [reading] = report(service={"name": "b", "code": 0, "fault": None, "messages": [FORGED]})["services"]
+    found["services"].append(reading)  # which is no forgery here
+    assert check_report(found, make_problem()) == MemoryUse()
+    found["services"].reverse()
+    with pytest.raises(HarnessError):
+        check_report(found, make_problem())
+
+
 @pytest.mark.parametrize(
     ("program", "cwd", "number", "expected"),
     [

@@ -11,6 +11,7 @@ from rtl_agent_gym.cli.score import read_folder
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.problems.paths import editable
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
@@ -101,3 +102,4 @@ def test_all_files_of_a_repository_count_but_those_of_its_runs(tmp_path: Path) -
         (tmp_path / path).write_text("x")
     found = dict(read_folder(tmp_path, heavy()))
     assert {path for path, content in found.items() if content} == {"defs.svh", "include/width.svh", "src/rtl/new.sv"}
+    assert [path for path in found if editable(heavy(), path)] == [path for path, content in found.items() if content]

@@ -222,14 +222,16 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
 
 
 class Away(GivesUp):
-    """Does not answer the first `failures` requests of evaluations; with `refuses`, it refuses them."""
+    """Does not answer the first `failures` requests of evaluations, or refuses them (None: every second one)."""
 
-    failures, refuses = 2, False
+    failures: int = 2
+    refuses: bool | None = False
 
     async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
         if sampling_params.seed not in self.training and self.failures:
             self.failures -= 1
-            raise RequestRefused("no") if self.refuses else ServiceError("away")
+            refuses = self.failures % 2 == 0 if self.refuses is None else self.refuses
+            raise RequestRefused("no") if refuses else ServiceError("away")
         return await super().sample(prompt, num_samples, sampling_params)
 
 
@@ -246,12 +248,13 @@ async def test_an_evaluation_without_any_verdict_is_played_again(
     service = Away([[f"Done.{END}"]])
     [row] = (await run(planned_in("once"), service, no_teacher)).metrics()
     assert (row["test_before/episodes"], row["test/episodes"]) == (2.0, 2.0)
-    for refuses, asked in ((False, 4), (True, 2)):
+    for refuses, asked in ((False, 4), (True, 2), (None, 4)):
         service = Away([[f"Done.{END}"]])
         service.failures, service.refuses = 100, refuses
-        with pytest.raises(ServiceError, match=r"no episode of the evaluation has a verdict; .*: (away|no)"):
+        with pytest.raises(ServiceError, match=r"no episode of the evaluation has a verdict; .*: (away|no)") as raised:
             await run(planned_in(str(refuses)), service, no_teacher)
         assert 100 - service.failures == asked
+        assert isinstance(raised.value, RequestRefused) == (refuses is True)
 
 
 class Solves(Scripted):

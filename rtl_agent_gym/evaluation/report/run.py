@@ -121,7 +121,8 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
 def _runs_below(folder: Path) -> list[Path]:
     """The training runs and evaluations in a folder, if it is none itself; not the evaluations of a training run."""
     found = {path.parent for path in folder.rglob("*.jsonl") if path.name in OF_A_RUN}
-    return [] if folder in found else sorted(run for run in found if found.isdisjoint(run.parents))
+    is_run = folder in found or (folder / "config.json").exists()  # before a training's first step there is no more
+    return [] if is_run else sorted(run for run in found if found.isdisjoint(run.parents))
 
 
 def unreadable_note(sentences: Sequence[str]) -> str:

@@ -129,7 +129,7 @@ class Warden:
         elif kind == b"H":
             process.hold(header["held"])
         else:
-            process.kill()
+            process.kill(header["all"])
 
     def on_end(self, pid: int, status: int) -> None:
         """Report the end of a child."""

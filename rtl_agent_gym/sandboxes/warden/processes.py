@@ -280,9 +280,9 @@ class Process:
                     mine.add(pid)
         return sorted(mine & set(now), key=lambda pid: pid != self.pid)
 
-    def kill(self) -> None:
-        """Kill it and what it started."""
-        signal_all(self.remains(), signal.SIGKILL)
+    def kill(self, everything: bool) -> None:
+        """Kill it and what it started, or everything in the sandbox."""
+        signal_all([-1] if everything else self.remains(), signal.SIGKILL)
 
     def on_death(self, code: int, alone: bool) -> None:
         """Its main process has ended: end the rest and report. `alone`: every process here is its own."""
