@@ -101,7 +101,7 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     """Do a run of `PRETRAINED`, or what is left of it. The others need ``sft`` and do it first."""
     begun, problems = time.monotonic(), held_out(seed, sizes.held_out)
     start, folder = sizes.folder / f"smollm2-sft-{seed}", sizes.folder / f"smollm2-{name}-{seed}"
-    shared = {option: SMOLLM.defaults[option] for option in ("local_dtype", "local_batch", "local_batch_tokens")}
+    shared = {option: SMOLLM.defaults[option] for option in ("local_batch", "local_batch_tokens")}
     shared |= {
         "engine": "local",
         "student_model": SMOLLM.name,

@@ -14,6 +14,7 @@ import random
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from ..renderers import ToolCall
 from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import package_file
 from ..sources.families.family import SPECIFICATION
+from ..training.options import TrainOptions
 from ..training.plan import ModelRecipe, Plan
 from .shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 
@@ -47,9 +49,9 @@ WARM_START_EPISODES = 800
 DISTILLATION_STEPS = 24
 """The sizes of the runs of ``benchmarks/learning.py --model smollm2``, which also prints the seconds of each step.
 
-An episode has 680 tokens, 232 of them sampled. On two quiet cores in float32, a step of the warm start with 4 episodes
-takes 27 s with AVX2 and 11 s with AVX-512, so 800 episodes take an hour and a half, or 40 minutes. A step of
-distillation with 16 episodes takes 130 to 340 s, so 24 steps take one to two hours.
+An episode has 680 tokens, 232 of them sampled. On two quiet cores, a step of the warm start with 4 episodes takes 27 s
+in float32 with AVX2, and 11 to 13 s in float32 with AVX-512 or in bfloat16, so 800 episodes take an hour and a half, or
+40 minutes. A step of distillation with 16 episodes takes 130 to 340 s, so 24 steps take one to two hours.
 """
 
 _WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"
@@ -59,16 +61,29 @@ _CONTROL = 3
 """llama.cpp's type of a control token."""
 
 
-def fast_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether the processor multiplies matrices in bfloat16 faster than in float32.
+def _seconds_of_a_product(dtype: str) -> float:
+    """The least seconds of a product of matrices of the model's sizes, half a billion multiplications, on the CPU."""
+    import torch
 
-    With AVX2 alone it emulates them, which takes many times as long. With ``avx512_bf16`` and without AMX, torch is not
-    faster than in float32.
+    left, right = torch.ones(256, 576, dtype=getattr(torch, dtype)), torch.ones(576, 1536, dtype=getattr(torch, dtype))
+    found = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        torch.mm(left, right)
+        found.append(time.perf_counter() - begun)
+    return min(found)
+
+
+def faster_type(seconds: Callable[[str], float] = _seconds_of_a_product) -> str:
+    """``bfloat16`` if the CPU multiplies matrices clearly faster in it than in float32, otherwise ``float32``.
+
+    It is measured, since the processor's flags do not tell: with ``avx512_bf16`` one is several times faster, and
+    another is not; with AVX2 alone bfloat16 is emulated, which takes many times as long.
+
+    Args:
+        seconds: The seconds of a product in a type.
     """
-    try:
-        return not {"amx_bf16", "bf16"}.isdisjoint(cpuinfo.read_text().split())
-    except OSError:
-        return False
+    return "bfloat16" if seconds("bfloat16") * 1.5 < seconds("float32") else "float32"
 
 
 def make_smollm(folder: Path | None = None) -> Path:
@@ -271,12 +286,24 @@ def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> It
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
     folder = str(make_smollm())
+    if plan.engine == "local" and plan.options.student_model == SMOLLM.name:
+        plan = replace(plan, options=_in_faster_type(plan.options))
     if plan.teacher == SMOLLM.name:
         plan = replace(plan, teacher=folder)
     if plan.student != SMOLLM.name:
         return plan
     short = SYSTEM_PROMPT if plan.options.env == "agentic" and plan.system_prompt is None else plan.system_prompt
     return replace(plan, student=folder, system_prompt=short)
+
+
+def _in_faster_type(options: TrainOptions) -> TrainOptions:
+    """The options, with the faster type of a CPU for ``local_dtype=auto``."""
+    import torch
+
+    on_gpu = torch.cuda.is_available() if options.local_device == "auto" else options.local_device != "cpu"
+    if on_gpu or options.local_dtype != "auto":
+        return options
+    return options.model_copy(update={"local_dtype": faster_type()})
 
 
 SMOLLM = ModelRecipe(
@@ -304,7 +331,6 @@ SMOLLM = ModelRecipe(
         "grad_clip_norm": 1.0,
         "timeout_seconds": 10.0,
         "resume_every": 4,  # a checkpoint of all weights with the optimizer has 1.9 GB
-        "local_dtype": "bfloat16" if fast_bfloat16() else "auto",
         "local_batch": 32,
         "local_batch_tokens": 4096,  # a forward pass needs about 1.5 MB a token, half of it for the logits
         "log_path": "runs/distillation_smollm2",

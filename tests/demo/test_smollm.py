@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.demo import smollm
 from rtl_agent_gym.demo.jobs import RECIPES
-from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, fast_bfloat16, make_smollm, note_of_reset
+from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, faster_type, make_smollm, note_of_reset
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import Row
@@ -172,29 +172,30 @@ def test_a_run_of_the_model_has_its_own_defaults(monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name, raising=False)
     plan = plan_run({"engine": "local", "student_model": "smollm2"}, recipes=RECIPES)
     assert plan.recipes == (SMOLLM,)
-    dtype = "bfloat16" if fast_bfloat16() else "auto"
-    assert (plan.options.local_dtype, plan.options.lora_rank, plan.renderer) == (dtype, 0, "qwen3_instruct")
+    assert (plan.options.local_dtype, plan.options.lora_rank, plan.renderer) == ("auto", 0, "qwen3_instruct")
     assert not {problem.id for problem in plan.problems} & {problem.id for problem in plan.held_out}
     small = plan_run({"engine": "local", "teacher_model": "smollm2"}, recipes=RECIPES)
     assert [one.name for one in small.recipes] == ["small", "smollm2"]
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "fast"),
-    [
-        ("flags\t\t: fpu avx2 avx512f avx512bw avx512_vnni\n", False),
-        ("flags\t\t: fpu avx2 avx512f avx512bw avx512_bf16\n", False),
-        ("flags\t\t: fpu avx2 amx_bf16 amx_tile\n", True),
-        ("Features\t: fp asimd sve bf16 i8mm\n", True),
-        ("Features\t: fp asimd\n", False),
-        (None, False),
-    ],
-)
-def test_the_default_precision_is_one_that_the_processor_has(cpuinfo: str | None, fast: bool, tmp_path: Path) -> None:
-    """In bfloat16, one with AVX2 alone takes many times as long as in float32."""
-    if cpuinfo is not None:
-        (tmp_path / "cpuinfo").write_text(f"model name\t: a processor\n{cpuinfo}")
-    assert fast_bfloat16(tmp_path / "cpuinfo") == fast
+@pytest.mark.parametrize(("bfloat16", "chosen"), [(0.25, "bfloat16"), (0.9, "float32"), (40.0, "float32")])
+def test_the_precision_is_the_processors_faster_one(bfloat16: float, chosen: str) -> None:
+    """With AVX2 alone, a product in bfloat16 takes many times as long."""
+    assert faster_type({"bfloat16": bfloat16, "float32": 1.0}.__getitem__) == chosen
+    assert faster_type() in ("bfloat16", "float32")
+
+
+def test_a_run_computes_in_the_faster_type_unless_one_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What the run records stays ``auto``: it may be continued on another machine."""
+    monkeypatch.setattr(smollm, "make_smollm", lambda: tmp_path)
+    monkeypatch.setattr(smollm, "faster_type", lambda: "bfloat16")
+    given = {"engine": "local", "student_model": "smollm2", "local_device": "cpu"}
+    for options, dtype in (({}, "bfloat16"), ({"local_dtype": "float64"}, "float64"), ({"local_device": "x"}, "auto")):
+        plan = plan_run(given | options, recipes=RECIPES)
+        assert plan.record()["local_dtype"] == options.get("local_dtype", "auto")
+        made = smollm.find_models(plan)
+        assert (made.options.local_dtype, made.student) == (dtype, str(tmp_path))
+        assert smollm.find_models(made).options.local_dtype == dtype
 
 
 def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
