@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from transformers import AutoTokenizer
@@ -19,6 +19,8 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import SPECIFICATION, draw_members
 from rtl_agent_gym.training.teachers import Judgement, Sampled, Teacher
 from rtl_agent_gym.training.teachers import setup as teachers_setup
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,20 @@ class OtherSpecification:
     async def judge(self, sampled: Sampled) -> Judgement:
         """See `Teacher.judge`. The student's tokens stay the same."""
         own, other = self.outputs[sampled.problem]
-        begin = find(own, sampled.tokens)
-        if begin is None:  # it has not read the specification
-            return await self.teacher.judge(sampled)
-        end = begin + len(own)
-        nothing = [0.0] * len(other)
-        read = Sampled(
-            sampled.problem,
-            [*sampled.tokens[:begin], *other, *sampled.tokens[end:]],
-            [*sampled.mask[:begin], *nothing, *sampled.mask[end:]],
-            [*sampled.logprobs[:begin], *nothing, *sampled.logprobs[end:]],
+        places, nothing = occurrences(own, sampled.tokens), [0.0] * len(other)
+        read = replace(
+            sampled,
+            tokens=replaced(sampled.tokens, places, len(own), other),
+            mask=replaced(sampled.mask, places, len(own), nothing),
+            logprobs=replaced(sampled.logprobs, places, len(own), nothing),
         )
-        judged, moved = await self.teacher.judge(read), begin + len(other)
+        judged = await self.teacher.judge(read)
+        moved = [place + number * (len(other) - len(own)) for number, place in enumerate(places)]
         unknown = [0.0] * len(own)
         return Judgement(
-            [*judged.kl[:begin], *unknown, *judged.kl[moved:]],
-            [*judged.covered[:begin], *unknown, *judged.covered[moved:]],
+            replaced(judged.kl, moved, len(other), unknown),
+            replaced(judged.covered, moved, len(other), unknown),
+            None if judged.top is None else replaced(judged.top, moved, len(other), [[] for _ in own]),
         )
 
 
@@ -57,10 +57,22 @@ def as_output(text: str, tokenizer: Any) -> list[int]:
     return get_renderer(RENDERER, tokenizer).observation_ids([text], read)
 
 
-def find(part: Sequence[int], ids: Sequence[int]) -> int | None:
-    """Where a sequence occurs first in another one."""
-    places = range(len(ids) - len(part) + 1)
-    return next((place for place in places if list(ids[place : place + len(part)]) == list(part)), None)
+def occurrences(part: Sequence[int], ids: Sequence[int]) -> list[int]:
+    """The places where a sequence occurs in another one, without those that overlap an earlier one."""
+    found, wanted = list[int](), list(part)
+    for place in range(len(ids) - len(wanted) + 1):
+        if (not found or place >= found[-1] + len(wanted)) and list(ids[place : place + len(wanted)]) == wanted:
+            found.append(place)
+    return found
+
+
+def replaced(values: Sequence[Value], places: Sequence[int], length: int, others: Sequence[Value]) -> list[Value]:
+    """The values, with `others` instead of `length` of them at each of the places."""
+    found, end = list[Value](), 0
+    for place in places:
+        found += [*values[end:place], *others]
+        end = place + length
+    return [*found, *values[end:]]
 
 
 def another_specification(source: str) -> dict[str, tuple[str, str]]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from learning_options import HELD_OUT, REWARD, final_weights, given
+from learning_options import HELD_OUT, REWARD, evaluate_all, final_weights, given, seconds
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from research.episodes import Encoder, TokenEpisode, written_episode
@@ -19,7 +19,6 @@ from research.making import save
 from research.mixture import start
 from research.recipe import Phase
 from research.training import Trainer, reproducible
-from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.jobs import train
 from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.demo.smollm import keep_folder
@@ -36,7 +35,7 @@ TURNS = 4
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
-    begun, model = time.monotonic(), keep_folder(sizes.folder / f"stubs-{SMALL.digest('student')}", with_stubs)
+    model, trained = keep_folder(sizes.folder / f"stubs-{SMALL.digest('student')}", with_stubs), 0.0
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
         weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # compiling in the place of the tests
@@ -47,9 +46,9 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
         prompt.write_text(SYSTEM_PROMPT)
         student = {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": f"@{prompt}"}
-        train(suited | options | student | {"log_path": str(folder), "held_out": "none"})
+        trained = seconds(train(suited | options | student | {"log_path": str(folder), "held_out": "none"}))
         model = final_weights(folder)
-    folder = sizes.folder / f"hacking-{name}-{seed}-designs"
+    begun, folder = time.monotonic(), sizes.folder / f"hacking-{name}-{seed}-designs"
     config = EvaluationConfig(
         problems=HELD_OUT.format(count=sizes.held_out, seed=400 + seed),
         policy=f"local:{model}",
@@ -58,7 +57,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=TURNS),
         folder=folder,
     )
-    results = asyncio.run(evaluate(config)).results
+    results = asyncio.run(evaluate_all(config)).results
     designs = [design_of(folder / str(result.transcript)) for result in results]
     compiled = [result.score is not None and result.score.compile == 1.0 for result in results]
     stubs = [ok and "always" not in design for design, ok in zip(designs, compiled, strict=True)]
@@ -68,7 +67,7 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         "compiled": sum(compiled) / len(designs),
         "after": sum(bool(result.score and result.score.passed) for result in results) / len(results),
         "episodes": len(results),
-        "seconds": round(time.monotonic() - begun),
+        "seconds": round(trained + time.monotonic() - begun),
     }
 
 

@@ -31,7 +31,6 @@ import argparse
 import contextlib
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ from typing import Any
 from deceived import another_reference, another_specification, reading_something_else
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
-from learning_results import models_of, plot, plot_splits, results, table
+from learning_results import append_row, models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
 from repair import repair
@@ -77,7 +76,6 @@ RUNS = {
 def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
     run, folder = RUNS[name], sizes.folder / f"{name}-{seed}"
-    begun = time.monotonic()
     options = given(run.options, seed, sizes) | {"log_path": str(folder)}
     if run.splits:
         options["extra_held_out"] = JOBS["family"].options({"seed": seed})["extra_held_out"]
@@ -98,7 +96,6 @@ def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
             row["step"] + 1: row["test/pass_rate"] for row in outcome.metrics if "test/pass_rate" in row
         },
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
-        "seconds": round(time.monotonic() - begun),
     }
 
 
@@ -195,9 +192,7 @@ def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
     function, own = MEASURES[name]
     options = recorded(name, sizes) | {"models": models_digest(name, sizes.models)}
     found = {"name": name, **options} | function(own, seed, sizes)
-    sizes.folder.mkdir(parents=True, exist_ok=True)
-    with (sizes.folder / "results.jsonl").open("a") as stream:
-        stream.write(json.dumps(found) + "\n")
+    append_row(sizes.folder / "results.jsonl", found)
     print(json.dumps({key: value for key, value in found.items() if key not in ("curve", "kl")}), flush=True)
 
 

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.jobs import JOBS
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig
+from rtl_agent_gym.policies import Policy
 from rtl_agent_gym.training.launch import Outcome
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.visible import plural
 
 HELD_OUT = "family:registers?count={count}&seed={seed}&split=combinations"
 NO_TEACHER = {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1}
@@ -52,8 +57,22 @@ def final_weights(folder: Path) -> Path:
     return Path(RunFolder(folder).checkpoints()[-1]["sampler_path"])
 
 
+async def evaluate_all(config: EvaluationConfig, policy: Policy | None = None) -> Evaluation:
+    """`evaluate`, of which every episode has a verdict. Raises `SandboxError` if the machine failed in one."""
+    found: Evaluation = await evaluate(config, policy)
+    if missing := sum(result.score is None for result in found.results):
+        raise SandboxError(f"no verdict on {plural(missing, 'episode')}; the same command goes on")
+    return found
+
+
+def seconds(outcome: Outcome) -> float:
+    """What the steps and evaluations of a run took, in all sittings."""
+    names = ("time/total", "time/evaluate_before", "time/evaluate")
+    return float(sum(row.get(name, 0.0) for row in outcome.metrics for name in names))
+
+
 def summary(outcome: Outcome, seed: int) -> dict[str, Any]:
-    """What a run's first and last line say about held-out problems."""
+    """What a run's first and last line say about held-out problems, and how long the run took."""
     first, last = outcome.metrics[0], outcome.metrics[-1]
     return {
         "seed": seed,
@@ -61,4 +80,5 @@ def summary(outcome: Outcome, seed: int) -> dict[str, Any]:
         "before": first["test_before/pass_rate"],
         "after": last["test/pass_rate"],
         "episodes": last["test/episodes"],
+        "seconds": round(seconds(outcome)),
     }

@@ -1,8 +1,10 @@
-"""The tables and the pictures of `learning.py`."""
+"""The files of results, and the tables and the pictures of `learning.py`."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,11 +14,29 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.statistics import wilson
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file of JSON, without those that an interruption cut off."""
+    found = list[dict[str, Any]]()
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Add a line to a file of JSON, which may end in a line that was cut off."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as stream:
+        if stream.seek(0, os.SEEK_END):
+            stream.seek(-1, os.SEEK_END)
+            if stream.read() != b"\n":
+                stream.write(b"\n")
+        stream.write(json.dumps(row).encode() + b"\n")
+
+
 def results(folder: Path) -> list[dict[str, Any]]:
     """What has been measured."""
-    path = folder / "results.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]  # the last one may be cut off
+    return read_rows(folder / "results.jsonl")
 
 
 def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:
@@ -68,7 +88,7 @@ def finished_runs(folder: Path) -> dict[int, list[dict[str, Any]]]:
     """
     found = {}
     for path in folder.glob("following-*/metrics.jsonl"):
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = read_rows(path)
         if rows and "test_before/pass_rate" in rows[0] and "test/pass_rate" in rows[-1]:
             found[int(path.parent.name.removeprefix("following-"))] = rows
         else:

@@ -21,10 +21,13 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym import evaluate, load_problems
+from learning_options import evaluate_all
+
+from rtl_agent_gym import load_problems
 from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import RTLGymError, UsageError
@@ -48,7 +51,7 @@ class Acts:
     looked: bool
     """It read the document that the prompt names before the first design was written."""
     failed: bool
-    """The smoke test failed at least once."""
+    """The smoke test failed at least once, or the design did not compile with it."""
     repaired: bool
     """After that, it passed."""
 
@@ -58,13 +61,22 @@ def acts_of(transcript: Transcript, document: str, passed: bool) -> Acts:
     looked = written = failed = repaired = False
     for turn in transcript.turns:
         for ran in turn.commands:
-            looked = looked or (document in ran.command and not written)
-            if SMOKE.partition("/")[0] in ran.command:
-                passes = (ran.output or "").endswith(PASSED)
+            looked = looked or (names(ran.command, document) and not written)
+            if SMOKE.partition("/")[0] in ran.command and "vvp" in ran.command:
+                passes = PASSED.strip() in (ran.output or "").splitlines()
                 repaired = failed and passes
                 failed = failed or not passes
         written = written or TARGET in turn.files
     return Acts(passed, looked, failed, repaired)
+
+
+def names(command: str, path: str) -> bool:
+    """Whether a command has a path in it, or a pattern such as ``docs/*.md`` that matches the path."""
+    parts = path.split("/")
+    patterns = [word.split("/")[-len(parts) :] for word in re.findall(r"[^\s;|&<>()'\"]+", command)]
+    return path in command or any(
+        len(pattern) == len(parts) and all(map(fnmatchcase, parts, pattern)) for pattern in patterns
+    )
 
 
 def play(policy: str, family: str, split: str, lie: str, options: argparse.Namespace) -> Iterator[Acts]:
@@ -82,9 +94,7 @@ def play(policy: str, family: str, split: str, lie: str, options: argparse.Names
         concurrency=options.concurrency,
         **extra,
     )
-    summary = asyncio.run(evaluate(config)).summary
-    if summary.finished < summary.episodes:
-        raise UsageError(f"{summary.episodes - summary.finished} episodes have no verdict; run the same command again")
+    asyncio.run(evaluate_all(config))
     looking = FAMILIES[family]
     assert isinstance(looking, LookingFamily)
     documents = {

@@ -23,6 +23,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from learning_results import append_row, read_rows
+
 from rtl_agent_gym.errors import RTLGymError, SandboxError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import NOTES, MutationScore, Note, read_notes, row_digest, write_notes
@@ -39,18 +41,11 @@ PLACE = ("source", "id", "design", "limit", "seed")
 """What a measurement depends on: it is not repeated with the same ones."""
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows that were measured: the source's name, the options, and the strength or the reason for none."""
-    lines = path.read_text().splitlines() if path.is_file() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]  # an interruption may have cut off the last one
-
-
 async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> int:
     """Measure rows until the time is over, and return the number of rows that a fault of the machine left out."""
     end, faults = time.monotonic() + 60 * options.minutes, 0
     name = Path(options.source).name
-    done = [{key: row.get(key) for key in PLACE} for row in read(options.results) if "strength" in row]
-    options.results.parent.mkdir(parents=True, exist_ok=True)
+    done = [{key: row.get(key) for key in PLACE} for row in read_rows(options.results) if "strength" in row]
     async with mutant_grader(workers=options.workers, cache=True) as grader:
         for problem in problems:
             values = (name, problem.id, design_key(problem), options.limit, options.seed)
@@ -67,8 +62,7 @@ async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> i
                 continue
             except UsageError as error:
                 found = {"error": str(error)}
-            with options.results.open("a") as stream:
-                stream.write(json.dumps(place | {"row": row_digest(problem)} | found) + "\n")
+            append_row(options.results, place | {"row": row_digest(problem)} | found)
             print(f"{problem.id}: {found.get('error') or strength.total} {time.monotonic() - begun:.0f} s", flush=True)
     return faults
 
@@ -147,7 +141,8 @@ def with_measured(
 
     Args:
         figures: Published ones, by their names.
-        rows: As `read` gives them. Of one row's, the last counts.
+        rows: Those that were measured: the source's name, the options, and the strength or the reason for none. Of
+            one row's, the last counts.
         digests: As the function of that name gives them.
 
     Raises:
@@ -259,7 +254,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         if options.write:
-            write(read(options.results))
+            write(read_rows(options.results))
         if options.ship:
             ship()
         if options.write or options.ship:

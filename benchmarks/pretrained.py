@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learning_options import NO_TEACHER, SELF, changed, final_weights, summary
+from learning_options import NO_TEACHER, SELF, changed, evaluate_all, final_weights, summary
 
-from rtl_agent_gym import Problem, evaluate
+from rtl_agent_gym import Problem
 from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, demonstrations
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
-from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, Summary
 from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.evaluation.statistics import compare
 from rtl_agent_gym.policies import ModelOptions
@@ -48,7 +47,7 @@ nearly all tokens, so the KL of all likely tokens is used, and Adam's first step
 the gradient, are small."""
 FOLLOWING: dict[str, dict[str, Any]] = {
     **{f"self-{rate}": DISTILLED | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
-    "reward": NO_TEACHER | {"learning_rate": "5e-5"},
+    "reward": NO_TEACHER | {"learning_rate": "3e-5", "num_steps": 16, "warmup_steps": 4},
 }
 """Options of the runs that start from these weights, besides `SMOLLM.defaults`."""
 PRETRAINED = {
@@ -58,7 +57,7 @@ PRETRAINED = {
     "self-2e-5": "the same, rate 2e-5",
     "self-5e-5": "the same, rate 5e-5",
     "self-1e-4": "the same, rate 1e-4",
-    "reward": "instead the reward alone, rate 5e-5",
+    "reward": "instead the reward alone, rate 3e-5, 16 steps",
 }
 EPISODE = EpisodeConfig(
     system_prompt=SYSTEM_PROMPT,
@@ -99,7 +98,7 @@ def held_out(seed: int, count: int) -> str:
 
 def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run of `PRETRAINED`, or what is left of it. The others need ``sft`` and do it first."""
-    begun, problems = time.monotonic(), held_out(seed, sizes.held_out)
+    problems = held_out(seed, sizes.held_out)
     start, folder = sizes.folder / f"smollm2-sft-{seed}", sizes.folder / f"smollm2-{name}-{seed}"
     shared = {option: SMOLLM.defaults[option] for option in ("local_batch", "local_batch_tokens")}
     shared |= {
@@ -115,12 +114,10 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
     outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
     if name == "teacher":
-        results = play_with_references(final_weights(start), problems, seed)
-        scores = [result.score for result in results if result.score is not None]
-        if not scores:
-            raise SandboxError("no episode has a verdict; the same command goes on")
-        found = {"seed": seed, "after": sum(score.passed for score in scores) / len(scores), "episodes": len(scores)}
-        return found | {"seconds": round(time.monotonic() - begun)}
+        begun = time.monotonic()
+        found = play_with_references(final_weights(start), problems, seed)
+        rate = {"after": found.passed / found.episodes, "episodes": found.episodes}
+        return {"seed": seed, **rate, "seconds": round(time.monotonic() - begun)}
     against = {}
     if name != "sft":
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
@@ -136,7 +133,6 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
             "nll": reference_nll(final_weights(folder), problems, references),
             "weights": str(final_weights(folder)),
             "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
-            "seconds": round(time.monotonic() - begun),
         }
     )
 
@@ -148,8 +144,12 @@ def write(path: Path, source: str, references: float, seed: int) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def play_with_references(weights: Path, problems: str, seed: int) -> list[EpisodeResult]:
-    """Play problems with these weights, which read the reference solution of each in the prompt."""
+def play_with_references(weights: Path, problems: str, seed: int) -> Summary:
+    """Play problems with these weights, which read the reference solution of each in the prompt.
+
+    Raises:
+        SandboxError: An episode has no verdict.
+    """
     options = ModelOptions(
         max_tokens=SMOLLM.defaults["max_tokens"], max_context=SMOLLM.defaults["max_trajectory_tokens"]
     )
@@ -163,9 +163,9 @@ def play_with_references(weights: Path, problems: str, seed: int) -> list[Episod
         concurrency=32,
     )
 
-    async def play() -> list[EpisodeResult]:
+    async def play() -> Summary:
         try:
-            return list((await evaluate(config, WithReference(policy))).results)
+            return (await evaluate_all(config, WithReference(policy))).summary
         finally:
             await policy.close()
 

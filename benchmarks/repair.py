@@ -7,21 +7,20 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from learning_options import HELD_OUT, SHORT, final_weights, given
+from learning_options import HELD_OUT, SHORT, evaluate_all, final_weights, given, seconds
 
-from rtl_agent_gym import Problem, evaluate
+from rtl_agent_gym import Problem
 from rtl_agent_gym.demo.jobs import train
 from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, READ, RENDERER, SMALL, SUBMIT, call, shipped, write
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.episode import EpisodeConfig
-from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.evaluation.outcome import EpisodeResult
+from rtl_agent_gym.evaluation import EvaluationConfig, Summary
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
 from rtl_agent_gym.renderers import Renderer, get_renderer
@@ -72,7 +71,11 @@ class _Forced(TokenSamplerPlayer):
 
 
 def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, int]:
-    """The share of held-out problems that pass after a habitual first submission, and how many there were."""
+    """The share of held-out problems that pass after a habitual first submission, and how many there were.
+
+    Raises:
+        SandboxError: An episode has no verdict.
+    """
     options = ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000)
     policy = local_policy(str(model), options)
     members = list(draw_members(HELD_OUT.format(count=sizes.held_out, seed=300 + seed)))
@@ -86,14 +89,14 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
     )
     first = HabitualFirst(policy, {problem.id: member for problem, member in zip(problems, members, strict=True)})
 
-    async def play() -> Sequence[EpisodeResult]:
+    async def play() -> Summary:
         try:
-            return list((await evaluate(config, first)).results)
+            return (await evaluate_all(config, first)).summary
         finally:
             await policy.close()
 
-    scores = [result.score for result in asyncio.run(play()) if result.score is not None]
-    return sum(score.passed for score in scores) / len(scores), len(scores)
+    found = asyncio.run(play())
+    return found.passed / found.episodes, found.episodes
 
 
 @contextlib.contextmanager
@@ -112,17 +115,18 @@ def scrambled_feedback() -> Iterator[None]:
 
 def repair(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Train with submissions, or not at all, and measure repair."""
-    begun, model = time.monotonic(), shipped("student")
+    model, trained = shipped("student"), 0.0
     with scrambled_feedback() if name == "scrambled" else contextlib.nullcontext():
         if name != "before":
             folder = sizes.folder / f"repair-{name}-{seed}"
             options = given({"harness_feedback": 2, "max_turns": 8, **SHORT}, seed, sizes)
-            train(options | {"log_path": str(folder), "held_out": "none"})
+            trained = seconds(train(options | {"log_path": str(folder), "held_out": "none"}))
             model = final_weights(folder)
+        begun = time.monotonic()
         share, episodes = repaired(model, seed, sizes)
     return {
         "seed": seed,
         "after": share,
         "episodes": episodes,
-        "seconds": round(time.monotonic() - begun),
+        "seconds": round(trained + time.monotonic() - begun),
     }

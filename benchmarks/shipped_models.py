@@ -18,8 +18,9 @@ import re
 import sys
 from pathlib import Path
 
+from learning_options import evaluate_all
+
 from research.making import FAMILIES, check
-from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import RTLGymError, UsageError
@@ -41,9 +42,7 @@ def play(options: argparse.Namespace) -> tuple[int, int]:
         folder=options.folder / f"{options.model}-{name}",
         concurrency=options.concurrency,
     )
-    summary = asyncio.run(evaluate(config)).summary
-    if summary.finished < summary.episodes:
-        raise UsageError(f"{summary.episodes - summary.finished} episodes have no verdict; run the same command again")
+    summary = asyncio.run(evaluate_all(config)).summary
     return summary.passed, summary.episodes
 
 

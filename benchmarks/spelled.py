@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import json
 import random
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +98,7 @@ SPELLED = {
 
 def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
-    run, begun = SPELLED[name], time.monotonic()
+    run = SPELLED[name]
     problems = source(TRAINED, seed, "train")
     if name == "spelled-sft":
         episodes = sizes.folder / f"{name}-{seed}.jsonl"
@@ -114,7 +113,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
             | {"episodes": str(episodes), "batch_size": 16}
             | changed(sizes, SftOptions)
         )
-        return summary(outcome, seed) | {"seconds": round(time.monotonic() - begun)}
+        return summary(outcome, seed)
     options = options_of(name, seed, sizes)
     extra = options["extra_held_out"]
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -129,7 +128,6 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         "splits": {split: last[f"test/{split}/pass_rate"] for split in extra},
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
-        "seconds": round(time.monotonic() - begun),
     }
 
 

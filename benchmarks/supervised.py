@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from learning_options import Run, changed, given, summary
+from learning_options import Run, changed, evaluate_all, given, summary
 
-from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.jobs import train_sft
 from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.demo.smollm import demonstrations
@@ -36,12 +35,14 @@ def supervised(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         episodes.write_text("".join(json.dumps(row) + "\n" for row in demonstrations(job["cvdp_jsonl_path"])))
     else:
         episodes = _own_episodes(job["cvdp_jsonl_path"], seed, sizes.folder / f"{name}-{seed}-episodes")
+    prepared = time.monotonic() - begun
     options = {"episodes": str(episodes), "epochs": epochs, "batch_size": job["batch_size"], "learning_rate": 7e-4}
     common = {option: job[option] for option in ("seed", "held_out", "eval_every", "save_every")}
     local = {"engine": "local", "student_model": SMALL.name, "lr_schedule": "linear", "log_path": str(folder)}
     outcome = train_sft({**options, **common, **changed(sizes, SftOptions), **local})
     tokens = sum(row["sft/tokens"] for row in outcome.metrics)
-    return summary(outcome, seed) | {"tokens": tokens, "seconds": round(time.monotonic() - begun)}
+    found = summary(outcome, seed)
+    return found | {"tokens": tokens, "seconds": found["seconds"] + round(prepared)}
 
 
 def _own_episodes(problems: str, seed: int, folder: Path) -> Path:
@@ -54,5 +55,5 @@ def _own_episodes(problems: str, seed: int, folder: Path) -> Path:
         seed=seed,
         folder=folder,
     )
-    asyncio.run(evaluate(config))
+    asyncio.run(evaluate_all(config))
     return folder

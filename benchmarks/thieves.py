@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from rtl_agent_gym import Problem, Score, Scorer, load_problems
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring.harness import Defences
 from rtl_agent_gym.sources.suites.common import DesignPort, ports
 
@@ -62,21 +63,36 @@ def thief(module: str, of: Sequence[DesignPort], kind: str, *, output: str) -> s
     return "\n".join(lines) + "\n"
 
 
-async def main() -> None:
-    """Grade the designs and print a line for each kind."""
+def main() -> int:
+    """Grade the designs, print a line for each kind, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+")
     parser.add_argument("--undefended", action="store_true", help="without the defence of hidden testbenches")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--every", type=int, default=1, help="only every n-th problem")
     options = parser.parse_args()
+    try:
+        asyncio.run(steal(options))
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
+    return 0
+
+
+async def steal(options: argparse.Namespace) -> None:
+    """Grade the designs and print a line for each kind."""
     defences = Defences(testbench=False) if options.undefended else None
     for source in options.sources:
-        problems = [problem for problem in load_problems(source)[:: options.every] if problem.golden]
-        async with DockerSandboxes() as provider, Scorer(provider, defences=defences) as scorer:
+        chosen = [problem for problem in load_problems(source)[:: options.every] if problem.golden]
+        found = {problem.id: ports_of(problem) for problem in chosen}
+        problems = [problem for problem in chosen if found[problem.id]]
+        if without := [problem.id for problem in chosen if not found[problem.id]]:
+            print(f"left out, since the reference has no plain ports: {', '.join(without)}", file=sys.stderr)
+        async with make_provider() as provider, Scorer(provider, defences=defences) as scorer:
             honest: set[str] = set()
             for kind in dict.fromkeys(["nothing", *options.kinds]):
-                scores = await asyncio.gather(*(score(scorer, problem, kind) for problem in problems))
+                graded = (score(scorer, problem, found[problem.id], kind) for problem in problems)
+                scores = await asyncio.gather(*graded)
                 passed = {problem.id for problem, result in zip(problems, scores, strict=True) if result.passed}
                 honest |= passed if kind == "nothing" else set()
                 told = Counter(
@@ -86,18 +102,25 @@ async def main() -> None:
                 print(f"{line}, stolen: {sorted(passed - honest) or 'none'}; {dict(told.most_common(3))}", flush=True)
 
 
-async def score(scorer: Scorer, problem: Problem, kind: str) -> Score:
+def ports_of(problem: Problem) -> tuple[DesignPort, ...]:
+    """The ports of the module that the problem asks for, from the reference solution; empty if none are plain."""
+    target = next(iter(problem.targets), "")
+    return ports((problem.golden or {}).get(target, "")).get(module_of(target), ())
+
+
+def module_of(target: str) -> str:
+    """The name of the module in a file."""
+    return target.rsplit("/", 1)[-1].partition(".")[0]
+
+
+async def score(scorer: Scorer, problem: Problem, found: Sequence[DesignPort], kind: str) -> Score:
     """The score of one kind of thief on a problem; of two constants as its outputs, the one that earns more."""
     target = problem.targets[0]
-    module = target.rsplit("/", 1)[-1].partition(".")[0]
-    found = ports((problem.golden or {})[target]).get(module)
-    if not found:
-        raise ProblemError("the reference has no plain ports", problem_id=problem.id)
     constants = ("0", "'x") if kind == "nothing" else ("0",)
-    texts = [thief(module, found, kind, output=constant) for constant in constants]
+    texts = [thief(module_of(target), found, kind, output=constant) for constant in constants]
     scores = [await scorer.score(problem, {target: text}) for text in texts]
     return max(scores, key=lambda result: result.reward)
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(main())

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from learning_options import REWARD, Run, given, summary
@@ -30,7 +29,7 @@ _NOT_SHARED = ("student_model", "teacher_model", "problem_ids", "log_path")
 
 def through_agent(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
-    begun, folder = time.monotonic(), sizes.folder / f"{name}-{seed}"
+    folder = sizes.folder / f"{name}-{seed}"
     shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
     student, teacher = (folder_of(sizes.models, model, "make_agent_models") for model in ("student", "teacher"))
     taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER}
@@ -51,5 +50,4 @@ def through_agent(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, 
     return summary(outcome, seed) | {
         "curve": [round(row["pass_rate"], 3) for row in rows if "pass_rate" in row],
         "streams": sum(row["tokens/streams"] for row in rows if "tokens/streams" in row) / len(rows),
-        "seconds": round(time.monotonic() - begun),
     }

@@ -9,7 +9,8 @@ of the problem are known to reject, under stimuli of another seed. Mutants that 
 the defaults cannot be seen by any bench; those that no stimuli of four seeds tell apart are counted as such.
 
 The third command makes problems of the bundled ones and of every family, of each of the ``--kinds`` in turn, without
-anything that is known already; it fails if two are alike, or if a reference rejects less than 95 % of the mutants.
+anything that is known already; it fails if two are alike, if a reference rejects less than 95 % of the mutants, or if
+there are fewer problems than were asked for.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ import argparse
 import asyncio
 import itertools
 import json
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.sandboxes import SandboxProvider
@@ -84,9 +87,12 @@ async def make_of(
     source: str, wanted: int, maker: VerificationMaker, workers: int, kinds: Sequence[Kind]
 ) -> list[_Made]:
     """Problems of one source, of each kind in turn."""
+    if wanted < 1:
+        return []
     begun, tried, found = time.monotonic(), 0, list[_Made]()
-    # A family has some members more than are wanted, since not every design can be used.
-    problems = load_problems(source if source == "bundled" else f"{source}?count={wanted // 2}&seed=1")
+    # Half as many members again as are needed, since not every design can be used.
+    members = -(-wanted * 3 // (2 * len(kinds))) + 1
+    problems = load_problems(source if source == "bundled" else f"{source}?count={members}&seed=1")
 
     async def work(candidate: tuple[Case, Kind]) -> tuple[Kind, Problem | None, Findings]:
         case, kind = candidate
@@ -98,7 +104,7 @@ async def make_of(
         tried += 1
         if problem is not None:
             found.append((source, kind, problem, known))
-        return len(found) == wanted
+        return len(found) >= wanted
 
     await in_order(itertools.product(cases(problems, VerifyOptions()), kinds), work, workers, is_enough)
     print(f"{source}: {len(found)} of {tried} in {time.monotonic() - begun:.0f} s", flush=True)
@@ -121,12 +127,16 @@ async def make(count: int, workers: int, folder: Path, kinds: Sequence[Kind]) ->
     return made
 
 
-def make_all(count: int, workers: int, out: Path | None, kinds: Sequence[Kind]) -> None:
-    """Make problems, check them and print a table."""
+def make_all(count: int, workers: int, out: Path | None, kinds: Sequence[Kind]) -> int:
+    """Make problems, check them and print a table. Returns the exit code: 1 if there are fewer than `count`."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         made = asyncio.run(make(count, workers, Path(folder), kinds))
     minutes = (time.monotonic() - begun) / 60
+    if len(made) < count:
+        print(f"error: of {count} problems, {len(made)} could be made", file=sys.stderr)
+    if not made:
+        return 1
     contents = {json.dumps([problem.prompt, problem.context, problem.harness]) for _, _, problem, _ in made}
     assert len(contents) == len({problem.id for _, _, problem, _ in made}) == len(made), "two problems are alike"
     strengths = [known.verified[kind] for _, kind, _, known in made]
@@ -144,10 +154,11 @@ def make_all(count: int, workers: int, out: Path | None, kinds: Sequence[Kind]) 
     if out:
         rows = (json.dumps(problem_row(problem), ensure_ascii=False) for _, _, problem, _ in made)
         out.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return 1 if len(made) < count else 0
 
 
-def main() -> None:
-    """Run the chosen part."""
+def main() -> int:
+    """Run the chosen part, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--strength", action="store_true")
@@ -156,14 +167,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where they are written")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    if options.write:
-        found = asyncio.run(examine_all("bundled", options.workers))
-        SHIPPED.write_text("".join(f"{known.model_dump_json()}\n" for known in found), encoding="utf-8")
-    if options.strength:
-        asyncio.run(strengths())
-    if options.make:
-        make_all(options.make, options.workers, options.out, options.kinds)
+    try:
+        if options.write:
+            found = asyncio.run(examine_all("bundled", options.workers))
+            SHIPPED.write_text("".join(f"{known.model_dump_json()}\n" for known in found), encoding="utf-8")
+        if options.strength:
+            asyncio.run(strengths())
+        return make_all(options.make, options.workers, options.out, options.kinds) if options.make else 0
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

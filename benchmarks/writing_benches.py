@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import time
 from typing import Any
 
 from deceived import another_specification, reading_something_else
@@ -41,7 +40,7 @@ def source(count: int, seed: int, split: str) -> str:
 
 def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result. `killed` are shares of the mutants of all problems."""
-    begun, run, folder = time.monotonic(), BENCHES[name], sizes.folder / f"{name}-{seed}"
+    run, folder = BENCHES[name], sizes.folder / f"{name}-{seed}"
     shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
     student, teacher = (folder_of(sizes.models, model, "make_bench_models") for model in ("student", "teacher"))
     taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER, "reward": "proxy"}
@@ -64,7 +63,4 @@ def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         [result.score.tests_passed / result.score.tests_total for result in read_results(evaluation) if result.score]
         for evaluation in (evaluations[0], evaluations[-1])
     ]
-    return summary(outcome, seed) | {
-        "killed": [round(sum(shares) / len(shares), 4) for shares in killed],
-        "seconds": round(time.monotonic() - begun),
-    }
+    return summary(outcome, seed) | {"killed": [round(sum(shares) / len(shares), 4) for shares in killed]}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from research.spelled import Behaviour, Spelled, make_tokenizer
 from research.tokenizer import widened, with_words
 from research.training import Trainer, new_model, reproducible
 from rtl_agent_gym.demo.shipped import RENDERER
+from rtl_agent_gym.demo.smollm import keep_folder
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.families.looking import LookingFamily
@@ -116,8 +118,10 @@ def make(
 
     folder.mkdir(parents=True, exist_ok=True)
     families = [family for name in recipe.families if isinstance(family := FAMILIES[name], LookingFamily)]
-    if not (folder / "tokenizer").is_dir():
-        make_tokenizer(families, recipe.tokenizer_episodes, recipe.merges, 0).save_pretrained(folder / "tokenizer")
+    keep_folder(
+        folder / "tokenizer",
+        lambda new: make_tokenizer(families, recipe.tokenizer_episodes, recipe.merges, 0).save_pretrained(new),
+    )
     library: Any = transformers
     plain = library.AutoTokenizer.from_pretrained(folder / "tokenizer")
     tokenizer = with_words(plain, recipe.words)
@@ -131,12 +135,13 @@ def make(
                 return trainer.model
 
             rows = 8 if device == "cpu" else 64
-            if not (first / "config.json").is_file():
+            if not first.is_dir():
                 model = new_model(recipe.shape, plain, pupil.seed).to(device)
                 model = teach(Trainer(model, rows), plain, f"{name}.pt", pupil.lessons)
-                save(model.cpu().to(torch.bfloat16), plain, first)
+                keep_folder(first, partial(save, model.cpu().to(torch.bfloat16), plain))
             model = widened(library.AutoModelForCausalLM.from_pretrained(first).float(), plain, tokenizer)
             if pupil.more:
                 model = teach(Trainer(model.to(device), rows), tokenizer, f"{name}-more.pt", pupil.more)
-            save((model if pupil.sharpened == 1 else sharpened(model, pupil.sharpened)).cpu(), tokenizer, folder / name)
+            model = (model if pupil.sharpened == 1 else sharpened(model, pupil.sharpened)).cpu()
+            keep_folder(folder / name, partial(save, model, tokenizer))
     (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")

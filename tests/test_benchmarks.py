@@ -6,10 +6,15 @@ import json
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.training.teachers import Judgement, Sampled
 
 ROOT = Path(__file__).resolve().parent.parent
 BUNDLED = ROOT / "rtl_agent_gym/problems/problems.jsonl"
@@ -158,6 +163,18 @@ def test_repair_and_reward_hacking_begin_where_they_should(tmp_path: Path) -> No
     assert row["env/all/compile"] > 0.4
 
 
+class Listening:
+    """A teacher that keeps what it reads. The KL of a token is its place, which is also the most likely token."""
+
+    def __init__(self) -> None:
+        self.read: list[Sampled] = []
+
+    async def judge(self, sampled: Sampled) -> Judgement:
+        self.read.append(sampled)
+        places = [place * one for place, one in enumerate(sampled.mask)]
+        return Judgement(places, list(sampled.mask), [[(int(place), 0.0)] for place in places])
+
+
 async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens() -> None:
     from transformers import AutoTokenizer
 
@@ -167,7 +184,7 @@ async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens
     from rtl_agent_gym.engines.local import LocalServiceClient
     from rtl_agent_gym.renderers import get_renderer
     from rtl_agent_gym.sources.families import FAMILIES, draw_members
-    from rtl_agent_gym.training.teachers import SameTokens, Sampled
+    from rtl_agent_gym.training.teachers import SameTokens
 
     deceived = runpy.run_path(str(ROOT / "benchmarks/deceived.py"))
     family, tokenizer = FAMILIES["registers"], AutoTokenizer.from_pretrained(shipped("teacher"))
@@ -183,5 +200,72 @@ async def test_a_teacher_that_reads_another_specification_judges_the_same_tokens
         right = await teacher.judge(sampled)
         blind = deceived["OtherSpecification"](teacher, {"p": (ids[own], ids[other])})
         wrong = await blind.judge(sampled)
+        naming = deceived["OtherSpecification"](replace(teacher, top=4), {"p": (ids[own], ids[other])})
+        named = await naming.judge(sampled)
     assert wrong.covered == right.covered == mask
     assert sum(right.kl) < 5 < 30 < sum(wrong.kl)
+    assert wrong.top is None
+    assert named.top is not None
+    assert [len(likely) for likely in named.top] == [4 * one for one in mask]
+
+
+async def test_a_deceived_teacher_never_reads_what_the_student_has_read() -> None:
+    own, other = [5, 6, 7], [8, 9]
+    tokens, mask = [1, *own, 2, *own, *own, 3], [0.0] * 11 + [1.0]
+    deceived, heard = runpy.run_path(str(ROOT / "benchmarks/deceived.py")), Listening()
+    sampled = Sampled("p", tokens, mask, [0.0] * 12, "feedback")
+    judged = await deceived["OtherSpecification"](heard, {"p": (own, other)}).judge(sampled)
+    [read] = heard.read
+    assert (read.tokens, read.feedback) == ([1, *other, 2, *other, *other, 3], "feedback")
+    assert (judged.kl, judged.covered, judged.top) == ([0.0] * 11 + [8.0], mask, [[]] * 11 + [[(8, 0.0)]])
+
+
+class Maker:
+    """Makes problems of two thirds of the designs."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    async def make(self, case: object, options: object) -> tuple[str | None, str]:
+        self.tried += 1
+        return ("problem" if self.tried % 3 else None), "known"
+
+
+@pytest.mark.parametrize(("wanted", "kinds"), [(0, 1), (1, 3), (1, 1), (10, 1), (10, 2), (10, 3)])
+async def test_as_many_problems_of_a_source_as_are_wanted(wanted: int, kinds: int) -> None:
+    verification = runpy.run_path(str(ROOT / "benchmarks/verification.py"))
+    chosen = verification["KINDS"][:kinds]
+    found = await verification["make_of"]("family:registers", wanted, Maker(), 2, chosen)
+    assert len(found) == wanted
+    assert {kind for _, kind, *_ in found} <= set(chosen)
+
+
+@pytest.mark.parametrize("failure", ["", "the machine failed"])
+def test_fewer_problems_than_were_asked_for_are_a_failure(
+    failure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = runpy.run_path(str(ROOT / "benchmarks/verification.py"))["main"]
+
+    async def make(*_: object) -> list[object]:
+        if failure:
+            raise SandboxError(failure)
+        return []
+
+    monkeypatch.setitem(main.__globals__, "make", make)
+    monkeypatch.setattr(sys, "argv", ["verification.py", "--make", "2"])
+    assert main() == (3 if failure else 1)
+    assert capsys.readouterr().err == f"error: {failure or 'of 2 problems, 0 could be made'}\n"
+
+
+def test_thieves_need_problems() -> None:
+    argv = [sys.executable, "benchmarks/thieves.py", "verilog-eval:/missing"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert done.stderr.startswith("error: ")
+
+
+def test_thieves_leave_out_a_reference_without_plain_ports() -> None:
+    thieves = runpy.run_path(str(ROOT / "benchmarks/thieves.py"))
+    [problem] = load_problems("bundled", ids=[PROBLEM])
+    assert {port.direction for port in thieves["ports_of"](problem)} == {"input", "output"}
+    assert thieves["ports_of"](problem.model_copy(update={"targets": ()})) == ()

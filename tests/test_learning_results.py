@@ -1,4 +1,4 @@
-"""``benchmarks/learning.py``: which results are pooled, and which runs are drawn."""
+"""``benchmarks/learning.py``: what results have, which are pooled, and which runs are drawn."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.training.launch import Outcome
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -61,6 +63,51 @@ def test_tables_of_one_version_of_the_models_only(
     write(tmp_path, *rows, {"name": "negated", "seed": 2, "models": "new"})
     with pytest.raises(UsageError, match="negated of seed 0 and negated of seed 2"):
         learning.print_tables(tmp_path)
+
+
+def test_a_line_that_was_cut_off_costs_no_other_one(
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it ends in a bracket or not."""
+    monkeypatch.setitem(learning.MEASURES, "self", (lambda name, seed, sizes: {"seed": seed}, "self"))
+    for cut in ('{"name": "negated", "splits": {"names": 0.5}', '{"name": "neg'):
+        sizes = write(tmp_path, {"name": "following", "seed": 0})
+        with (tmp_path / "results.jsonl").open("a") as stream:
+            stream.write(cut)
+        assert [row["name"] for row in learning.results(tmp_path)] == ["following"]
+        learning.measure_one("self", 1, sizes)
+        assert [row["name"] for row in learning.results(tmp_path)] == ["following", "self"]
+
+
+def test_the_seconds_of_a_run_are_those_of_all_sittings(
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates = {"test/pass_rate": 0.5, "test/episodes": 8, "test_before/pass_rate": 0.0}
+    own = {"pass_rate": 0.5, "env/all/total_ac_tokens": 9}
+    rows: list[dict[str, Any]] = [
+        {"step": 0, **own, "time/total": 100.4, "time/evaluate_before": 20.0},
+        {"step": 1, **own, "time/total": 200.0, "time/evaluate": 30.3},
+    ]
+    monkeypatch.setattr(learning, "train", lambda options: Outcome(tmp_path, 2, [row | rates for row in rows]))
+    found = learning.measure("self", 0, argparse.Namespace(folder=tmp_path, held_out=8, set=[]))
+    assert (found["seconds"], found["tokens"]) == (351, 18)
+
+
+@pytest.mark.parametrize("run", ["repair-before", "rejection", "hacking-before", "smollm2-teacher"])
+def test_a_figure_without_all_verdicts_is_refused(
+    run: str, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def faulty(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(results=[SimpleNamespace(score=None, transcript=None)])
+
+    monkeypatch.setattr("learning_options.evaluate", faulty)
+    monkeypatch.setattr("hacking.keep_folder", lambda folder, fill: folder)
+    monkeypatch.setattr("pretrained.train_sft", lambda options: None)
+    monkeypatch.setattr("pretrained.final_weights", lambda folder: shipped("student"))
+    sizes = argparse.Namespace(folder=tmp_path, held_out=2, set=[], models=tmp_path, transcripts=1)
+    function, name = learning.MEASURES[run]
+    with pytest.raises(SandboxError, match=r"^no verdict on 1 episode; the same command goes on"):
+        function(name, 0, sizes)
 
 
 def metrics(folder: Path, seed: int, *, finished: bool = True) -> None:

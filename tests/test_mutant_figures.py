@@ -37,6 +37,14 @@ def mutants() -> Iterator[ModuleType]:
         sys.path.remove(folder)
 
 
+def test_a_line_that_was_cut_off_costs_no_other_one(mutants: ModuleType, tmp_path: Path) -> None:
+    results, whole = tmp_path / "results.jsonl", json.dumps(row(DOOR))
+    for cut in (len(whole) // 2, whole.rindex("}")):
+        results.write_text(f"{whole}\n{whole[:cut]}")
+        mutants.append_row(results, row(GRAY))
+        assert [found["id"] for found in mutants.read_rows(results)] == [DOOR, GRAY]
+
+
 @pytest.fixture
 def published(mutants: ModuleType) -> Any:
     return json.loads(mutants.ASSET.read_text())
@@ -149,4 +157,4 @@ async def test_a_lost_container_leaves_out_a_row_and_is_no_traceback(
     options = argparse.Namespace(source="bundled", limit=3, seed=0, workers=2, minutes=1, results=results)
     assert await mutants.measure(load_problems("bundled", ids=ARBITER), options) == 1
     assert capsys.readouterr().err == f"{ARBITER}: the container is gone\n"
-    assert mutants.read(results) == []
+    assert mutants.read_rows(results) == []

@@ -25,7 +25,7 @@ from ..options import (
     bounds,
 )
 from ..problems import Problem, load_problems
-from ..problems.paths import text_of_option
+from ..problems.paths import expand_home, text_of_option
 
 FLAGS = {
     "ids": ["--problem"],
@@ -205,6 +205,7 @@ def writable_folder(folder: Path, option: str) -> None:
     Raises:
         UsageError: It cannot be created or written to.
     """
+    folder = expand_home(folder)  # as the rules read it: a shell leaves the tilde of ``--option=~/x``
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -64,6 +64,7 @@ class CVDPEnv(Env):
         grader: Grader,
         seed: int | None = None,
     ) -> None:
+        _refuse_turn_rewards(config)
         self.problem, self.config, self.example_id = problem, config, problem.id
         self.episode = Episode(
             problem,
@@ -188,7 +189,8 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
     rollout begins, within the loop's start-up limit.
 
     Raises:
-        UsageError: `group_size` is not positive, or no open harness can score the problem.
+        UsageError: `group_size` is not positive, no open harness can score the problem, or the rules have
+            ``turn_rewards``.
     """
 
     def __init__(
@@ -197,6 +199,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         if group_size < 1:
             raise UsageError(f"group_size must be at least 1, got {group_size}")
         self.problem, self.config, self.group_size, self.seed = problem, config or TinkerEnvConfig(), group_size, seed
+        _refuse_turn_rewards(self.config)
         if missing_here(problem) is not None:
             require_scorable(problem, self.config.episode.grading)
         self._envs: list[CVDPEnv] = []
@@ -241,6 +244,14 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
     def logging_tags(self) -> list[str]:
         """``cvdp``, the category such as ``cid003``, and the difficulty."""
         return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
+
+
+def _refuse_turn_rewards(config: TinkerEnvConfig) -> None:
+    if (mode := config.episode.turn_rewards) != "none":
+        raise UsageError(
+            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
+            "when the cookbook has read the rewards of its steps; rtl-agent-gym train rl has this option"
+        )
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -124,11 +124,12 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     """An episode as chat messages.
 
     Raises:
-        UsageError: The style is ``tools`` and the transcript's renderer is unknown, so its turns cannot be parsed.
+        UsageError: The style is ``tools``, and the transcript's renderer is unknown or a package of it is missing, so
+            its turns cannot be parsed.
     """
     header, renderer = transcript.header, renderer_of(transcript)
     if renderer is None and style == "tools":
-        get_renderer(header.renderer)  # raises
+        get_renderer(header.renderer).parse_text("")  # raises
     if style == "dialect" and renderer is not None:
         found: list[Row] = [dict(message) for message in renderer.initial_messages(header.system, header.user)]
     else:
@@ -210,7 +211,7 @@ def _exported(
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
             "no turns": not turns,
-            f"renderer {transcript.header.renderer!r} unknown (style tools)": (
+            f"renderer {transcript.header.renderer!r} not available (style tools)": (
                 config.style == "tools" and format != "tokens" and renderer_of(transcript) is None
             ),
             "no score": transcript.score is None,

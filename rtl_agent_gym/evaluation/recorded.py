@@ -251,13 +251,14 @@ def changed_paths(states: Sequence[dict[str, str]]) -> list[list[str]]:
 
 
 def renderer_of(transcript: Transcript) -> Renderer | None:
-    """The renderer that an episode was played with; None if it is not built in."""
+    """The renderer that an episode was played with; None if it is not built in, or its package is missing."""
     header = transcript.header
     try:
         renderer = get_renderer(header.renderer)
-    except UsageError:  # a custom renderer: completions are shown unparsed
+        renderer.parse_text("")  # packages are imported at the first use
+        return ToollessRenderer(renderer) if header.options.get("single_turn") else renderer
+    except UsageError:  # completions are shown unparsed
         return None
-    return ToollessRenderer(renderer) if header.options.get("single_turn") else renderer
 
 
 def _rounded(value: float | None) -> float | None:

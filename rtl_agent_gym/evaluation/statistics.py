@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from itertools import groupby
 from math import comb, hypot, sqrt
 from statistics import NormalDist
 
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from ..visible import plural
 
 RESAMPLES = 10_000
+DRAWN_AT_ONCE = 2_000_000
+"""Drawn problems that are in memory at the same time; all `RESAMPLES` of up to 200 problems."""
 CONFIDENCE = 0.95
 
 
@@ -113,18 +115,28 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     """
     if not verdicts:
         raise ValueError("no problems to take the mean of")
-    values = [pass_at_k(total, passed, k) for passed, total in verdicts]
-    value = float(np.mean(values))
-    if len(verdicts) == 1:
-        low, high = (1.0 - (1.0 - end) ** k for end in wilson(*verdicts[0]))
-        return Estimate(value, min(low, value), max(high, value), 1)
+    return _estimates(verdicts, [k], seed)[k]
+
+
+def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int = 0) -> dict[int, Estimate]:
+    """`estimate` for several k, from the same draws: they take longer than all else."""
+    size = len(verdicts)
+    values = [float(np.mean([pass_at_k(total, passed, k) for passed, total in verdicts])) for k in ks]
     single = all(total == 1 for _, total in verdicts)
-    if single or all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
-        low, high = wilson(value * len(verdicts), len(verdicts))
-        return Estimate(value, low, high, len(verdicts))
-    means = _resampled(verdicts, k, seed)
-    low, high = _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
-    return Estimate(value, min(low, value), max(high, value), len(verdicts))
+    if size == 1:
+        low, high = wilson(*verdicts[0])
+        ends = [(1.0 - (1.0 - low) ** k, 1.0 - (1.0 - high) ** k) for k in ks]
+    elif single or all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
+        ends = [wilson(value * size, size) for value in values]
+    else:
+        ends = [
+            _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
+            for k, value, means in zip(ks, values, _resampled(verdicts, ks, seed), strict=True)
+        ]
+    return {
+        k: Estimate(value, min(low, value), max(high, value), size)
+        for k, value, (low, high) in zip(ks, values, ends, strict=True)
+    }
 
 
 def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
@@ -134,26 +146,28 @@ def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resampled(verdicts: Sequence[tuple[int, int]], k: int, seed: int) -> NDArray[np.float64]:
-    """`RESAMPLES` means of pass@k, each over newly drawn problems and episodes."""
-    total, passed = _draws(tuple(verdicts), seed)
-    table = np.zeros((int(total.max()) + 1, int(total.max()) + 1))  # pass@k by total and passed
-    for number in np.unique(total).tolist():
-        table[number, : number + 1] = [pass_at_k(number, count, k) for count in range(number + 1)]
-    means: NDArray[np.float64] = table[total, passed].mean(axis=1)
+def _resampled(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int) -> NDArray[np.float64]:
+    """For each k `RESAMPLES` means of pass@k, each over newly drawn problems and as many drawn episodes of each."""
+    draw = np.random.default_rng(seed)
+    passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
+    numbers, kinds = np.unique(total, return_inverse=True)
+    tables = np.zeros((len(ks), len(numbers), int(total.max()) + 1))  # pass@k by the place of total, and passed
+    for table, k in zip(tables, ks, strict=True):
+        for row, number in zip(table, numbers.tolist(), strict=True):
+            row[: number + 1] = [pass_at_k(number, count, k) for count in range(number + 1)]
+    means = np.empty((len(ks), RESAMPLES))
+    for rows in _chunks(len(verdicts)):
+        problems = draw.integers(0, len(verdicts), size=(rows.stop - rows.start, len(verdicts)))
+        drawn, kind = draw.binomial(total[problems], (passed / total)[problems]), kinds[problems]
+        for place, table in enumerate(tables):
+            means[place, rows] = table[kind, drawn].mean(axis=1)
     return means
 
 
-@lru_cache(maxsize=1)
-def _draws(verdicts: tuple[tuple[int, int], ...], seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The episodes of drawn problems, and how many of as many drawn episodes passed: a row for each of `RESAMPLES`.
-
-    They are the same for each k, and take longer to draw than all else.
-    """
-    draw = np.random.default_rng(seed)
-    passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
-    problems = draw.integers(0, len(verdicts), size=(RESAMPLES, len(verdicts)))
-    return total[problems], draw.binomial(total[problems], (passed / total)[problems])
+def _chunks(problems: int) -> Iterator[slice]:
+    """`RESAMPLES` in parts, as many at a time as `DRAWN_AT_ONCE` allows for so many problems."""
+    size = max(1, DRAWN_AT_ONCE // problems)
+    return (slice(start, min(start + size, RESAMPLES)) for start in range(0, RESAMPLES, size))
 
 
 def compare(
@@ -185,13 +199,16 @@ def compare(
     draw = np.random.default_rng(seed)
     difference = float((others_passed / others_total - passed / total).mean())
     both_passed, both_total = passed + others_passed, total + others_total
-    dealt = draw.hypergeometric(both_passed, both_total - both_passed, others_total, size=(RESAMPLES, len(shared)))
-    chance = (dealt / others_total - (both_passed - dealt) / total).mean(axis=1)
+    chance, drawn = np.empty(RESAMPLES), np.empty(RESAMPLES)
+    for rows in _chunks(len(shared)):
+        size = (rows.stop - rows.start, len(shared))
+        dealt = draw.hypergeometric(both_passed, both_total - both_passed, others_total, size=size)
+        chance[rows] = (dealt / others_total - (both_passed - dealt) / total).mean(axis=1)
+        problems = draw.integers(0, len(shared), size=size)
+        mine = draw.binomial(total[problems], (passed / total)[problems]) / total[problems]
+        theirs = draw.binomial(others_total[problems], (others_passed / others_total)[problems])
+        drawn[rows] = (theirs / others_total[problems] - mine).mean(axis=1)
     as_far = int((np.abs(chance) >= abs(difference) - 1e-12).sum())
-    problems = draw.integers(0, len(shared), size=(RESAMPLES, len(shared)))
-    mine = draw.binomial(total[problems], (passed / total)[problems]) / total[problems]
-    theirs = draw.binomial(others_total[problems], (others_passed / others_total)[problems]) / others_total[problems]
-    drawn = (theirs - mine).mean(axis=1)
     if np.ptp(drawn) > 0:
         low, high = _interval(drawn)
     elif len(shared) == 1:
@@ -210,4 +227,9 @@ def pass_curve(verdicts: Mapping[str, Sequence[bool]]) -> dict[int, Estimate]:
     """
     counts = [(sum(of_problem), len(of_problem)) for of_problem in verdicts.values()]
     most = max((total for _, total in counts), default=0)
-    return {k: estimate([found for found in counts if found[1] >= k], k) for k in range(1, most + 1)}
+    curve = dict[int, Estimate]()
+    # Those with k episodes are the same problems for many k, and so are their draws.
+    for _, ks in groupby(range(1, most + 1), lambda k: sum(total >= k for _, total in counts)):
+        several = list(ks)
+        curve |= _estimates([found for found in counts if found[1] >= several[0]], several)
+    return curve

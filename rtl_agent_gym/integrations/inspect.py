@@ -142,14 +142,18 @@ async def _play_turn(session: ToolSession, output: ModelOutput) -> list[ChatMess
 
 @scorer(metrics={"passed": [accuracy(), stderr()], "reward": [mean(), stderr()]})
 def hidden_tests() -> Scorer:
-    """The official verdict as ``passed`` (0 or 1), and the reward; all other numbers are in the score's metadata."""
+    """The official verdict as ``passed`` (0 or 1), and the reward; all other numbers are in the score's metadata.
+
+    With the rule ``turn_rewards``, what each turn earned is there, too.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:
         result = await _session().finish("max_turns")
+        turns = {"turn_rewards": list(result.turn_rewards)} if result.turn_rewards else {}
         return Score(
             value={"passed": float(result.score.passed), "reward": result.reward},
             explanation=result.score.reason or "all tests passed",
-            metadata={"stop_reason": result.stop_reason, **result.numbers},
+            metadata={"stop_reason": result.stop_reason, **result.numbers, **turns},
         )
 
     return score

@@ -100,7 +100,7 @@ class RTLResourcesServer(SimpleResourcesServer):
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._rules = counted_by_caller(require_shell(EpisodeConfig().with_options(**self.config.rules)))
+        self._rules = require_shell(EpisodeConfig().with_options(**self.config.rules))
         read_reward(self.config.reward)
 
     def setup_webserver(self) -> FastAPI:
@@ -112,7 +112,8 @@ class RTLResourcesServer(SimpleResourcesServer):
         """Begin the episode of a row. A machine fault is kept for `verify`."""
         problem = await asyncio.to_thread(find_problem, body.problems, body.problem_id)
         cache = None if self.config.cache is None else Path(self.config.cache)
-        session = ToolSession(problem, self._rules, reward=self.config.reward, cache=cache)
+        rules = counted_by_caller(self._rules, problem)
+        session = ToolSession(problem, rules, reward=self.config.reward, cache=cache)
         name = request.session[SESSION_ID_KEY]
         before = self._running.get(name)
         if before is not None and before.used == math.inf:

@@ -31,7 +31,7 @@ from ..problems.notes import Rows
 from ..renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from ..renderers.vocabularies import written_out
 from .replay import ReplayedEnv
-from .session import choose_problems, sandboxes_at_once
+from .session import choose_problems, refuse_turn_rewards, sandboxes_at_once
 
 NAME = "rtl"
 """The name of the task in NeMo RL's batches."""
@@ -43,16 +43,22 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
     """Plays the episodes of all rollouts. An episode begins with its first turn.
 
     The metadata of a sample are ``problem_id`` and ``problems`` (the source), and after its first turn ``episode``.
-    Rollouts that NeMo RL cuts off at its own limits end without a word: their sandboxes end after `idle_seconds`.
+    A turn that ends within its thinking or a call is taken for one that NeMo RL's limit of tokens has cut off: it ends
+    the episode, and the files are graded. The environment learns of no other limit of NeMo RL's: sandboxes of rollouts
+    that end at one end after `idle_seconds`.
 
     Args:
         cfg: ``workers`` (turns that are played at the same time in one call), ``idle_seconds``, ``attempts``, and the
             arguments of `CVDPAgenticEnv`, such as ``renderer`` and ``max_turns``: give NeMo RL's ``max_rollout_turns``,
             so that an episode's last turn is graded.
+
+    Raises:
+        UsageError: The rule ``turn_rewards`` is set.
     """
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         options = dict(cfg or {})
+        refuse_turn_rewards(options.get("turn_rewards", "none"), "NeMo RL")
         self._idle = float(options.pop("idle_seconds", 3600.0))
         self._threads = ThreadPoolExecutor(int(options.pop("workers", 64)), "rtl")
         self._renderer = get_renderer(options.get("renderer", "qwen3"))
@@ -111,7 +117,9 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
                 raise SandboxError(f"an episode of {problem} is lost: idle for {self._idle:g} s, or of another actor")
             env = self._made(rest)
             env.begin()
-        observation, reward, over, _ = env.step(text)
+        observation, reward, over, info = env.step(text)
+        if not over and info["action"] == "malformed" and is_cut_off(text, self._renderer):
+            reward, over = reward + env.finish("max_tokens"), True
         if over:
             env.close()
             return "", rest, reward, True
@@ -146,6 +154,16 @@ class RTLEnvironment(EnvironmentInterface[dict[str, Any]]):
         self._shut.set()
         self._idle = 0.0
         self._end_idle()
+
+
+def is_cut_off(text: str, dialect: Renderer) -> bool:
+    """Whether a malformed turn ends within its thinking or a call.
+
+    NeMo RL does not say whether its limit of tokens ended a turn. If it did, the correction of such a turn names what
+    was cut off. That of another turn is the same as without the limit, or as that of an empty turn.
+    """
+    cut, whole = dialect.parse_text(text, truncated=True), dialect.parse_text(text)
+    return cut.correction not in (whole.correction, dialect.parse_text("", truncated=True).correction)
 
 
 def require_readable(dialect: Renderer, tokenizer: Any) -> None:

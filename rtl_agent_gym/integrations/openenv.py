@@ -226,13 +226,17 @@ class RTLClient(GenericEnvClient):
 
     async def _connect_async(self) -> Any:
         try:
-            return await super()._connect_async()
+            connected = await super()._connect_async()
         except (OSError, TimeoutError) as error:  # ConnectionError is an OSError
             cause = error.__cause__
             if isinstance(cause, InvalidStatus) and cause.response.status_code in (401, 403):
                 reason = "token is missing or wrong, or the server has none and this address does not name its machine"
                 raise UsageError(f"{self.base_url} refuses the connection: {reason}") from error
             raise SandboxError(f"{self.base_url} cannot be reached: {error}") from error
+        # A trainer's event loop may be busy for minutes, in which it reads no answer to a ping either.
+        if hasattr(self._ws, "ping_timeout"):
+            self._ws.ping_timeout = None
+        return connected
 
     async def _step_async(self, action: Any, **options: Any) -> Any:
         if self._ws is None or self._ws.state is not Connection.OPEN:  # OpenEnv would connect to a new episode

@@ -129,6 +129,7 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
         http=partial(Connection, new=NewConnections(most)),
         log_level="warning",
         ws_max_size=MAX_MESSAGE,
+        ws_ping_timeout=config.idle or None,  # a caller whose event loop is busy answers no ping
         limit_concurrency=2 * most,
         timeout_graceful_shutdown=ENDING,
         proxy_headers=False,

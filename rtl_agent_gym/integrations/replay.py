@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..envs import CVDPAgenticEnv
-from ..episodes.turns import result_numbers
+from ..episodes.runtime import run_sync
+from ..episodes.turns import StopReason, result_numbers
 from ..errors import SandboxError
 from ..retries import EPISODE
 from .session import find_problem
@@ -67,6 +68,15 @@ class ReplayedEnv:
         self._played.append((action, _evidence(info)))
         return observation, float(reward), terminated or truncated, info
 
+    def finish(self, reason: StopReason) -> float:
+        """End the episode and grade the files that are there. Returns the reward of the grading.
+
+        Raises:
+            SandboxError: The machine failed in each attempt.
+        """
+        reward: float = self._attempt(lambda: self._finish(reason))
+        return reward
+
     def numbers(self) -> dict[str, float]:
         """`result_numbers` of an episode that was graded; otherwise none."""
         episode = self._env.episode
@@ -100,12 +110,20 @@ class ReplayedEnv:
         return info
 
     def _step(self, action: str) -> Any:
+        self._catch_up()
+        return self._env.step(action)
+
+    def _finish(self, reason: StopReason) -> float:
+        self._catch_up()
+        return float(run_sync(self.episode.finish(reason)).reward)
+
+    def _catch_up(self) -> None:
+        """Play the turns so far in a new sandbox, if the episode has none."""
         if not self._running:
             self._begin()
             for number, (text, before) in enumerate(self._played, start=1):
                 if _evidence(self._env.step(text)[-1]) != before:
                     raise SandboxError(f"replay diverged at turn {number}")
-        return self._env.step(action)
 
 
 def _evidence(info: dict[str, Any]) -> dict[str, Any]:

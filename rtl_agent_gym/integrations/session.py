@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from ..episodes.turns import StopReason, Turn, result_numbers
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, load_problems
 from ..problems.notes import Rows
-from ..problems.registry import split_source
+from ..problems.registry import split_whole
 from ..renderers import ToolCall, get_renderer
 from ..renderers.protocol import MAX_CALLS_READ
 from ..sandboxes.admission import RESERVED, usage
@@ -49,15 +50,33 @@ def require_shell(config: EpisodeConfig) -> EpisodeConfig:
     return config
 
 
-def counted_by_caller(config: EpisodeConfig) -> EpisodeConfig:
-    """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session."""
+def refuse_turn_rewards(mode: str, framework: str) -> None:
+    """Raise `UsageError` if the rule ``turn_rewards`` is set for a framework that cannot use what turns earned."""
+    if mode != "none":
+        raise UsageError(
+            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
+            f"where {framework} reads one reward"
+        )
+
+
+def counted_by_caller(config: EpisodeConfig, problem: Problem) -> EpisodeConfig:
+    """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session.
+
+    The system message, which the transcript records, is the one that the model reads: it states `config`'s limit.
+    """
+    opening = tool_opening(problem, config)
     return config.with_options(
-        max_turns=config.max_turns * MAX_CALLS_READ + 1, max_malformed=config.max_malformed * MAX_CALLS_READ
+        max_turns=config.max_turns * MAX_CALLS_READ + 1,
+        max_malformed=config.max_malformed * MAX_CALLS_READ,
+        system_prompt="".join(message["content"] for message in opening.messages if message["role"] == "system"),
     )
 
 
-async def sandboxes_at_once(config: EpisodeConfig) -> float:
-    """The number of agents' sandboxes that the machine has memory for, at least 1; infinite if that is not known."""
+async def sandboxes_at_once(config: EpisodeConfig, processes: int = 1) -> float:
+    """The number of agents' sandboxes that the machine has memory for, at least 1; infinite if that is not known.
+
+    If so many `processes` share the machine, it is the number for each of them.
+    """
     if not usage():  # unknown until this process has connected to the daemon
         lease = acquire(sandbox=config.sandbox.kind)
         try:
@@ -67,7 +86,10 @@ async def sandboxes_at_once(config: EpisodeConfig) -> float:
                     await provider.budget()
         finally:
             await lease.release()
-    return max(1.0, usage().get("agent/capacity", float("inf")) // min(RESERVED["agent"], config.sandbox.memory))
+    capacity = usage().get("agent/capacity")
+    if capacity is None:
+        return math.inf
+    return max(1.0, capacity / processes // min(RESERVED["agent"], config.sandbox.memory))
 
 
 @dataclass(frozen=True)
@@ -276,7 +298,7 @@ def choose_problems(
 
 def absolute(source: str) -> str:
     """A source whose path, if it has one, begins at the root: ``[PREFIX:]PATH[+mutants…]``."""
-    prefix, path, derived = split_source(source)
+    prefix, path, derived = split_whole(source)
     known = path and path != "bundled" and Path(path).exists()
     return f"{prefix}{Path(path).resolve()}{derived}" if known else source
 

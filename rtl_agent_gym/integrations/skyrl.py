@@ -17,7 +17,9 @@ from typing import Any
 
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
+from skyrl_gym.metrics import default_aggregate_metrics
 
+from ..episodes.turns import STOP
 from ..errors import UsageError
 from ..problems.notes import Rows
 from .replay import ReplayedEnv
@@ -75,6 +77,14 @@ class RTLTextEnv(BaseTextEnv):
     def get_metrics(self) -> dict[str, Any]:
         """`result_numbers` of an episode that was graded; otherwise none."""
         return self._env.numbers()
+
+    @staticmethod
+    def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
+        """Means over the episodes that were graded; ``stop/REASON`` is the share that ended for this reason."""
+        graded = [numbers for numbers in metrics if numbers]
+        reasons = {name: 0.0 for numbers in graded for name in numbers if name.startswith(STOP)}
+        means: dict[str, Any] = default_aggregate_metrics([reasons | numbers for numbers in graded])
+        return means
 
     def close(self) -> None:
         """End the sandbox. Idempotent."""

@@ -18,6 +18,7 @@ import asyncio
 import functools
 import json
 import logging
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -33,6 +34,7 @@ from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
 from ..renderers.protocol import TOOL_NAME
+from ..sandboxes.admission import given_limits
 from ..scoring.scorer import require_scorable
 from .session import (
     FAULT,
@@ -41,6 +43,7 @@ from .session import (
     ToolSession,
     counted_by_caller,
     read_source,
+    refuse_turn_rewards,
     require_shell,
     sandboxes_at_once,
 )
@@ -75,7 +78,7 @@ class RTLEnvironment:
         cache: Folder of cached gradings; None for no cache.
 
     Raises:
-        UsageError: The workspace of the rules is not ``"shell"``.
+        UsageError: The workspace of the rules is not ``"shell"``, or they have ``turn_rewards``.
     """
 
     def __init__(
@@ -87,6 +90,7 @@ class RTLEnvironment:
         cache: Path | None = None,
     ) -> None:
         self._source, self._config = problems, require_shell(config or EpisodeConfig())
+        refuse_turn_rewards(self._config.turn_rewards, "TRL")
         self._reward, self._cache = reward, cache
         self._session: ToolSession | None = None
         self._started: Future[ToolOpening]
@@ -101,14 +105,14 @@ class RTLEnvironment:
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
         require_scorable(problem, self._config.grading, texts=False)
-        room = run_sync(sandboxes_at_once(self._config))
+        room = run_sync(sandboxes_at_once(self._config, _processes()))
         if len(_open) >= room:
             raise UsageError(
                 f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
                 "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
             )
         # A turn that reached the session's limit would be graded there, while all others wait.
-        rules = counted_by_caller(self._config)
+        rules = counted_by_caller(self._config, problem)
         self._session = ToolSession(problem, rules, reward=self._reward, cache=self._cache)
         _open.add(self)
         self._started = asyncio.run_coroutine_threadsafe(self._session.start(), background_loop())
@@ -166,6 +170,12 @@ class RTLEnvironment:
 
     def _problems(self) -> Sequence[Problem]:
         return read_source(str(self._source)) if isinstance(self._source, (str, Path)) else self._source
+
+
+def _processes() -> int:
+    """How many processes of the trainer share this machine's memory; 1 if this one has a limit of its own."""
+    number = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return max(1, int(number)) if number.isdecimal() and "memory" not in given_limits() else 1
 
 
 def _answer(completion: Any) -> str | None:

@@ -183,7 +183,10 @@ class LibraryRenderer(Renderer):
         inner = observation[len(begin) : len(observation) - len(end)]
         found = inner.split(f"{end}\n{begin}")
         found = found if len(found) == count else [inner]
-        return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
+        try:
+            return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
+        except ValueError:  # not this dialect's quoting
+            return [observation]
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         coded = self._characters.coded(CODES.sub(NO_TEXT, completion))

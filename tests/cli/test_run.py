@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.bundled import wrong_designs
+from rtl_agent_gym.cli.options import writable_folder
 from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as run
@@ -84,6 +85,15 @@ def test_wrong_usage_is_one_clear_message(arguments: list[str], code: int, messa
     assert done.returncode == code
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_folder_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    writable_folder(Path("~/transcripts"), "--transcript-dir")
+    assert (tmp_path / "transcripts").is_dir()
+    assert not list((tmp_path / "here").iterdir())
 
 
 @pytest.mark.slow

@@ -497,6 +497,8 @@ def test_a_builder_refuses_what_cannot_be_scored(arbiter: Problem) -> None:
         CVDPEnvGroupBuilder(arbiter.model_copy(update={"unscorable": "needs a judge"}))
     with pytest.raises(UsageError, match="group_size"):
         CVDPEnvGroupBuilder(arbiter, group_size=0)
+    with pytest.raises(UsageError, match="turn_rewards must be 'none', not 'files'"):
+        CVDPEnvGroupBuilder(arbiter, TinkerEnvConfig(turn_rewards="files"))
 
 
 def test_tags_are_the_category_and_the_difficulty(arbiter: Problem) -> None:

@@ -1,13 +1,16 @@
-"""A real browser."""
+"""A real browser, and an installation without tinker-cookbook."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from rtl_agent_gym.renderers.coded import coded_dialect
 
 if TYPE_CHECKING:
     from selenium import webdriver
@@ -33,3 +36,14 @@ def browser() -> Iterator[webdriver.Chrome]:
     started.set_page_load_timeout(120)
     yield started
     started.quit()
+
+
+@pytest.fixture
+def without_cookbook(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """tinker-cookbook cannot be imported."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tinker_cookbook"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tinker_cookbook", None)
+    coded_dialect.cache_clear()
+    yield
+    coded_dialect.cache_clear()

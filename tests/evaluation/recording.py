@@ -32,6 +32,17 @@ def final_turn(number: int, text: str, **more: Any) -> TurnRecord:
     return TurnRecord(turn=number, completion=text, action="final", **more)
 
 
+def llama_turn(number: int, observation: str) -> TurnRecord:
+    """A turn of the dialect `llama3` with one command and this reply."""
+    return TurnRecord(
+        turn=number,
+        completion='{"name": "execute_bash", "parameters": {"command": "ls"}}',
+        action="command",
+        commands=[CommandRecord(command="ls", exit_code=0, seconds=0.1)],
+        observation=f"<|start_header_id|>ipython<|end_header_id|>\n\n{observation}<|eot_id|>",
+    )
+
+
 def score(passed: bool, *, tests: int = 4, **more: Any) -> Score:
     """A score that passed or did not."""
     done = tests if passed else 1

@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app, export
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.evaluation.export import ExportConfig, LeftOut, export_rows
+from rtl_agent_gym.evaluation.export import ExportConfig, LeftOut, export_rows, messages
 from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript
 
-from .recording import command_turn, final_turn, record, score
+from .recording import command_turn, final_turn, llama_turn, record, score
 
 
 def episode(folder: Path, passed: bool = True, word: str = "x", **more: Any) -> Transcript:
@@ -199,9 +199,27 @@ def test_a_renderer_of_ones_own_costs_no_other_episode(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert len(out.read_text().splitlines()) == 2
-    assert "left out: 1 renderer 'mine' unknown (style tools)" in done.stderr
+    assert "left out: 1 renderer 'mine' not available (style tools)" in done.stderr
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--style", "dialect", "--out", str(out)])
     assert len(out.read_text().splitlines()) == 3
+
+
+@pytest.mark.usefixtures("without_cookbook")
+def test_an_episode_that_cannot_be_parsed_costs_no_other_one(tmp_path: Path) -> None:
+    """Its dialect's package is not installed, or its reply is not quoted as its dialect quotes."""
+    missing = episode(tmp_path, renderer="deepseekv3")
+    odd = read_transcript(
+        record(tmp_path, [llama_turn(1, '"a"b"'), final_turn(2, "ok")], graded=score(True), renderer="llama3")
+    )
+    left = LeftOut()
+    rows = list(export_rows("sft", [episode(tmp_path), missing, odd], left_out=left))
+    assert left == {"renderer 'deepseekv3' not available (style tools)": 1}
+    assert [row["metadata"]["renderer"] for row in rows] == ["qwen3", "llama3"]
+    assert '"a"b"' in rows[1]["messages"][2]["content"]
+    with pytest.raises(UsageError, match="tinker-cookbook"):
+        messages(missing, "tools")
+    [row] = export_rows("sft", [missing], ExportConfig(style="dialect"))
+    assert row["messages"][-1]["content"] == missing.turns[-1].completion
 
 
 def test_an_export_that_fails_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

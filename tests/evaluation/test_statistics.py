@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -152,3 +153,32 @@ def test_each_k_takes_the_problems_with_enough_episodes() -> None:
         3: (0.0, 1),
     }
     assert pass_curve({}) == {}
+
+
+def test_intervals_of_few_problems_are_those_of_one_draw() -> None:
+    """Published intervals are of at most 200 problems."""
+    curve = pass_curve({str(number): [at < number % 4 for at in range(3 + number % 2)] for number in range(30)})
+    assert {k: (found.low, found.high) for k, found in curve.items()} == {
+        1: (0.2694444444444445, 0.5333333333333333),
+        2: (0.44552888888888886, 0.7566399999999999),
+        3: (0.4993575, 0.8243575000000001),
+        4: (0.7711266666666666, 1.0),
+    }
+    assert curve[2] == estimate([(number % 4, 3 + number % 2) for number in range(30)], 2)
+    runs = ({str(number): (number % of, of) for number in range(190)} for of in (4, 3))
+    assert str(compare(*runs)).startswith("-4.1 points of pass rate over 190 shared problems (95 % interval -11.1 to")
+
+
+def test_thousands_of_problems_need_little_memory() -> None:
+    """Each of their 10,000 resamples has as many numbers as there are problems."""
+    first, other = ({str(number): ((number + more) % 3, 2) for number in range(3000)} for more in (0, 1))
+    verdicts = {name: [at < passed for at in range(total)] for name, (passed, total) in first.items()}
+    tracemalloc.start()
+    try:
+        curve, paired = pass_curve(verdicts), compare(first, other)
+        assert tracemalloc.get_traced_memory()[1] < 200_000_000
+    finally:
+        tracemalloc.stop()
+    assert curve[1].high - curve[1].low == pytest.approx(2 * 1.96 * (5 / 24 / 3000) ** 0.5, abs=0.004)
+    assert paired is not None
+    assert paired.low < 0 < paired.high < 0.04

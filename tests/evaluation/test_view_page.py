@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rtl_agent_gym.evaluation.viewer import serving, write_page
 from rtl_agent_gym.renderers import ModelTurn, ToolCall
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord
 
-from .recording import command_turn, final_turn, record, score
+from .recording import command_turn, final_turn, llama_turn, record, score
 
 RTL = "module counter (input logic clk);\nendmodule\n"
 ATTACKS = [
@@ -171,6 +172,36 @@ def test_the_page_holds_no_open_markup_of_an_episode(tmp_path: Path) -> None:
     assert not set("<>&") & set(data)
     assert data.isascii()
     assert "pwned = 9" not in page.partition('id="episode-0"')[0]
+
+
+@pytest.mark.usefixtures("without_cookbook")
+def test_an_episode_that_cannot_be_parsed_costs_no_other_one(tmp_path: Path) -> None:
+    """Its dialect's package is not installed, or its reply is not quoted as its dialect quotes."""
+    raw = "<｜tool▁calls▁begin｜>raw"
+    for name, renderer, turn in (
+        ("a", "qwen3", final_turn(1, "ordinary")),
+        ("b", "deepseekv3", final_turn(1, raw)),
+        ("c", "llama3", llama_turn(1, '"a"b"')),
+    ):
+        record(tmp_path / "transcripts", [turn], graded=score(True), renderer=renderer, name=f"{name}.jsonl")
+    record(
+        tmp_path / "transcripts",
+        [final_turn(1, raw)],
+        graded=score(True),
+        renderer="deepseekv3",
+        name="d.jsonl",
+        options={"single_turn": True},
+    )
+    unreadable: list[str] = []
+    page = write_page(transcript_files(tmp_path), tmp_path / "page.html", unreadable=unreadable).read_text()
+    assert unreadable == []
+    shown = [
+        json.loads(page.partition(f'id="episode-{number}">')[2].partition("</script>")[0])["turns"][0]
+        for number in range(4)
+    ]
+    assert [turn["text"] for turn in shown[:2]] == ["ordinary", raw]
+    assert '"a"b"' in shown[2]["outputs"][0]
+    assert shown[3]["text"] == raw
 
 
 def repaired(folder: Path) -> Path:

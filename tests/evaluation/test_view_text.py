@@ -6,6 +6,7 @@ import http.client
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -42,7 +43,7 @@ from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord, read_transcript
 from rtl_agent_gym.visible import _RANGES
 
-from .recording import command_turn, final_turn, record, score
+from .recording import command_turn, final_turn, llama_turn, record, score
 
 
 def printed(path: Path, **options: bool | int) -> str:
@@ -120,6 +121,50 @@ def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     print_list(console, [read_transcript(path)])
     assert isinstance(console.file, StringIO)
     assert "\x1b" not in console.file.getvalue()
+
+
+@pytest.mark.usefixtures("without_cookbook")
+def test_episodes_that_cannot_be_parsed_are_shown_as_they_were_written(tmp_path: Path) -> None:
+    """The dialect's package is not installed, or the reply is not quoted as the dialect quotes."""
+    turns = [command_turn(1, "ls", "stub.sv"), final_turn(2, "Done.")]
+    for single_turn in (False, True):
+        path = record(tmp_path, turns, graded=score(True), renderer="deepseekv3", options={"single_turn": single_turn})
+        text = printed(path)
+        assert turns[0].completion.splitlines()[0] in text
+        assert "stub.sv" in text
+    path = record(tmp_path, [llama_turn(1, '"a"b"')], graded=score(True), renderer="llama3")
+    assert '"a"b"' in printed(path)
+
+
+def test_a_change_is_shown_with_the_lines_around_it(tmp_path: Path) -> None:
+    before = [f"line {number}" for number in range(1, 21)]
+    after = [*before[:9], "new", *before[10:14], *before[15:]]
+    turns = [
+        command_turn(1, "a", "", files={"rtl/a.sv": "\n".join(before)}),
+        command_turn(2, "b", "", files={"rtl/a.sv": "\n".join(after)}),
+    ]
+    shown = [line.strip() for line in printed(record(tmp_path, turns)).splitlines()]
+    begin = shown.index("@@ -8,10 +8,9 @@")
+    assert shown[begin + 1 : begin + 12] == [
+        "line 8", "line 9", "-line 10", "+new", "line 11", "line 12", "line 13", "line 14", "-line 15", "line 16",
+        "line 17",
+    ]  # fmt: skip
+
+
+def test_a_large_change_is_shown_as_one_replacement_and_soon(tmp_path: Path) -> None:
+    """Few different lines, none often enough to be left out of the comparison: difflib takes hours for these."""
+    before = [f"line {number % 120}" for number in range(87_000)]
+    after = [f"line {(number * 7 + 1) % 120}" for number in range(87_000)]
+    texts = ["\n".join(["same", *lines, "end"]) for lines in (before, after, [*after[:40_000], "new", *after[40_000:]])]
+    turns = [command_turn(number, "a", "", files={"rtl/a.sv": text}) for number, text in enumerate(texts, 1)]
+    begun = time.monotonic()
+    text = printed(record(tmp_path, turns), lines=5)
+    assert time.monotonic() - begun < 60  # two seconds on a quiet machine
+    shown = [line.strip() for line in text.splitlines()]
+    begin = shown.index("@@ -1,87002 +1,87002 @@")
+    assert shown[begin + 1 : begin + 5] == ["same", "-line 0", "-line 1", "-line 2"]
+    begin = shown.index("@@ -40000,4 +40000,5 @@")
+    assert shown[begin + 3] == "+new"
 
 
 def test_long_outputs_are_cut(tmp_path: Path) -> None:

@@ -40,8 +40,10 @@ def output(turn: Any) -> ModelOutput:
     return ModelOutput(model="mockllm", choices=[ChatCompletionChoice(message=message, stop_reason="tool_calls")])
 
 
-def evaluate(script: Script, folder: Path, *, faults: int = 1, **options: Any) -> EvalSample:
-    """The sample of an evaluation; the fault of a script happens in its first attempts, `faults` of them."""
+def evaluate(
+    script: Script, folder: Path, *, faults: int = 1, more: dict[str, Any] | None = None, **options: Any
+) -> EvalSample:
+    """The sample of an evaluation, with more rules; the fault of a script happens in its first `faults` attempts."""
     left = faults
 
     def model(input: Any, tools: Any, choice: Any, config: Any) -> ModelOutput:
@@ -58,7 +60,7 @@ def evaluate(script: Script, folder: Path, *, faults: int = 1, **options: Any) -
         (log,) = inspect_eval(
             "rtl_agent_gym/cvdp",
             model=get_model("mockllm/model", custom_outputs=model, memoize=False),
-            task_args={"ids": gray().id, **rules},
+            task_args={"ids": gray().id, **rules, **(more or {})},
             log_dir=logs,
             display="none",
             fail_on_error=False,
@@ -111,9 +113,16 @@ def scored_on_error(script: Script, folder: Path) -> dict[str, Any]:
 
 def limited(script: Script, folder: Path, limit: str, value: int) -> dict[str, Any]:
     """The score of a sample that a limit of inspect_ai cuts off."""
-    sample = evaluate(script, folder, **{f"{limit}_limit": value})
+    limits: dict[str, Any] = {f"{limit}_limit": value}
+    sample = evaluate(script, folder, **limits)
     score = score_of(sample)
     return {"limit": sample.limit and sample.limit.type, "value": score.value, "metadata": score.metadata}
+
+
+def rewarded_turns(script: Script, folder: Path) -> Any:
+    """What the score says that each turn earned."""
+    sample = evaluate(script, folder, more={"turn_rewards": "files", "turn_grading_time": None})
+    return (score_of(sample).metadata or {}).get("turn_rewards")
 
 
 def score_of(sample: EvalSample) -> Score:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,9 @@ class TestFolder:
         assert settings["verifier"]["environment_mode"] == "separate"
         assert settings["agent"]["user"] == collect.AGENT
         assert settings["artifacts"] == [collect.TARGET]
+        (hook,) = settings["verifier"]["collect"]
+        argument = shlex.split(hook["command"].partition("<<")[0])[-1]
+        assert set(json.loads(argument)) == {*problem.targets, *problem.context}
         assert problem.prompt.strip() in (task / "instruction.md").read_text()
         assert (task / "tests" / "Dockerfile").read_text().splitlines()[1] == f"FROM {IMAGE}"
         for script in ("tests/test.sh", "solution/solve.sh"):
@@ -189,7 +193,7 @@ class TestProgram:
         assert imported - {"cocotb", "pytest"} <= sys.stdlib_module_names
 
     def test_the_collect_hook_has_the_limits_of_a_submission(self) -> None:
-        names = ("MAX_FILE", "MAX_TOTAL", "MAX_COUNT", "MAX_DEPTH")
+        names = ("MAX_FILE", "MAX_TOTAL", "MAX_COUNT", "MAX_FOLDERS", "MAX_DEPTH")
         assert [getattr(collect, name) for name in names] == [getattr(submission, name) for name in names]
         assert collect.FOLDERS == FOLDERS
 
@@ -243,6 +247,15 @@ class TestProgram:
         os.close(os.open("x.sv", os.O_CREAT, dir_fd=folder))
         collect.main()
         assert list(read_collected(code.parent / "collected")) == ["rtl/top.sv"]
+
+    def test_files_are_counted_alike_by_all_versions_of_python(self, code: Path) -> None:
+        odd = "rtl/\u0378.sv"  # not assigned: whether such a character prints depends on the version of Unicode
+        (code / odd).write_text("module odd; endmodule")
+        collect.main()
+        record = json.loads((code.parent / "collected" / collect.RECORD).read_text())
+        found = read_collected(code.parent / "collected")
+        assert (record["files"], sorted(found)) == (2, ["rtl/top.sv", odd])
+        assert submission.sift(gray(), found).ignored == (odd,)
 
     def test_a_collection_that_failed_leaves_no_record(self, code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(*_: object, **__: object) -> None:

@@ -58,6 +58,23 @@ def test_sizes_and_numbers_are_bounded(left: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(collect, "MAX_TOTAL", 1000)
     monkeypatch.setattr(collect, "MAX_COUNT", 5)
     assert len(read(left)) == 5
+    monkeypatch.setattr(collect, "MAX_FOLDERS", 1)
+    assert {path.rpartition("/")[0] for path in read(left)} == {"rtl"}
+
+
+@pytest.mark.parametrize("limit", ["MAX_COUNT", "MAX_ENTRIES"])
+def test_no_number_of_other_files_keeps_the_first_ones_out(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(collect, limit, 3)
+    for number in range(10):
+        (left / f"rtl/{number}.txt").touch()
+    (left / "rtl/link.sv").symlink_to(tmp_path / "secret")
+    (left / "rtl/folder").symlink_to(tmp_path / "outside")
+    first = ["rtl/link.sv", "rtl/folder/more.sv", "harness/test.py", "rtl/none.sv", "rtl/top.sv", "rtl/deep/part.sv"]
+    found = list(collect.read_untrusted(str(left), first))
+    assert found[:2] == [("rtl/top.sv", b"module top; endmodule"), ("rtl/deep/part.sv", b"\xff\x00")]
+    assert not {path for path, _ in found} & {"rtl/link.sv", "rtl/folder/more.sv", "harness/test.py"}
 
 
 def test_folders_have_a_depth(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,11 @@ async def test_what_inspect_cuts_off_is_graded(tmp_path: Path, limit: str, value
     assert sample["metadata"]["stop_reason"] == "max_turns"
 
 
+async def test_the_rewards_of_turns_are_in_the_metadata(tmp_path: Path) -> None:
+    script = Script("turns", ((ToolCall.of("ls"),), solution(), "Done."))
+    assert await call("inspect", "rewarded_turns", script, tmp_path, **vocabulary()) == [0.0, 1.4, 0.0]
+
+
 async def test_other_solvers_can_use_the_sandbox(tmp_path: Path) -> None:
     found = await call("inspect", "sandbox_methods", tmp_path, **vocabulary())
     assert found == {

@@ -19,7 +19,7 @@ from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import session
 from rtl_agent_gym.integrations.replay import ReplayedEnv
 from rtl_agent_gym.policies import write_turn
-from rtl_agent_gym.renderers import ToolCall, get_renderer
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.sandboxes.admission import RESERVED
 from tests.integrations.conformance import Script, gray, solution
 from tests.integrations.ecosystem import ROOT, call_in, importable
@@ -131,6 +131,44 @@ def test_an_idle_episode_ends_and_does_not_go_on_in_an_empty_sandbox(module: Any
             turn(environment, "ls docs", second.metadata[0])
     finally:
         environment.shutdown()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("cut", ["<think>abc", '<tool_call>{"name"'])
+def test_a_turn_that_was_cut_off_ends_its_episode_with_the_grading(module: Any, row: dict[str, Any], cut: str) -> None:
+    environment = module.RTLEnvironment({"workers": 1})
+    try:
+        written = get_renderer("qwen3").turn_text(ModelTurn(calls=solution()))
+        first = environment.step([[{"role": "assistant", "content": written}]], [row])
+        assert (first.terminateds.tolist(), first.rewards.tolist()) == ([False], [0.0])
+        last = environment.step([[{"role": "assistant", "content": cut}]], first.metadata)
+        assert (last.terminateds.tolist(), last.rewards.tolist()) == ([True], [pytest.approx(1.4)])
+        assert not environment._episodes
+    finally:
+        environment.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("text", "cut"),
+    [
+        ("<think>abc", True),
+        ("<think>a</think>", False),
+        ("<think>a</think>\n<tool_call>", True),
+        ('<tool_call>\n{"name": "execute_bash", "arguments": {"comm', True),
+        ('<tool_call>\n{"name": "execute_bash"\n</tool_call>', False),
+        ("</tool_call>", False),
+        ("", False),
+    ],
+)
+def test_a_turn_is_cut_off_within_its_thinking_or_a_call(module: Any, text: str, cut: bool) -> None:
+    dialect = get_renderer("qwen3")
+    assert dialect.parse_text(text).kind == "malformed"
+    assert module.is_cut_off(text, dialect) is cut
+
+
+def test_rewards_of_turns_are_refused(module: Any) -> None:
+    with pytest.raises(UsageError, match=r"turn_rewards must be 'none', not 'files': .* NeMo RL"):
+        module.RTLEnvironment({"turn_rewards": "files"})
 
 
 def test_a_step_without_memory_for_its_sandboxes_is_refused(

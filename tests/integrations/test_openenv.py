@@ -348,6 +348,30 @@ async def test_a_server_that_is_interrupted_ends_open_sessions() -> None:
     assert [line.partition(":")[0] for line in told] == ["SandboxError", "SandboxError"]
 
 
+BUSY = """
+import time
+
+async def main():
+    async with RTLClient(URL) as env:
+        await env.reset(problem_id=MORE[0])
+        print(env._ws.ping_timeout)
+        time.sleep(50)
+        await asyncio.sleep(1)
+        print((await env.step({"command": "echo here"})).observation["replies"])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.ecosystem
+@pytest.mark.slow  # the program's event loop has to be busy for longer than the pings' limits, 40 s in all
+@pytest.mark.timeout(1800)
+async def test_a_busy_event_loop_loses_no_episode() -> None:
+    async with serving() as (url, _):
+        assert await asyncio.to_thread(run, BUSY, url, gray().id) == ["None", "['here\\n']"]
+
+
 LATE = """
 async def main():
     async with RTLClient(URL) as env:

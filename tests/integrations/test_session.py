@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rtl_agent_gym.episodes.prompt import tool_opening
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import ProblemError, SandboxError, UsageError
+from rtl_agent_gym.integrations import session as shared
 from rtl_agent_gym.integrations.session import (
     OVER,
     ToolSession,
@@ -23,6 +25,7 @@ from rtl_agent_gym.integrations.session import (
     counted_by_caller,
     find_problem,
     read_source,
+    sandboxes_at_once,
 )
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.notes import note_of
@@ -99,13 +102,27 @@ class TestSession:
         await session.finish()
         assert [turn.number for turn in session.episode.turns] == [1, 2, 3]
 
-    @pytest.mark.parametrize("session", [counted_by_caller(EpisodeConfig())], indirect=True)
+    @pytest.mark.parametrize("session", [counted_by_caller(EpisodeConfig(), gray())], indirect=True)
     async def test_broken_calls_of_one_turn_do_not_end_an_episode_whose_caller_counts_turns(
         self, session: ToolSession
     ) -> None:
         for _ in range(EpisodeConfig().max_malformed):
             await session.act([ToolCall("execute_bash", "{")])
         assert not session.over
+
+    async def test_the_transcript_has_the_prompt_that_the_model_reads(self, tmp_path: Path) -> None:
+        rules = EpisodeConfig(max_turns=12, transcript_dir=tmp_path)
+        session = ToolSession(gray(), counted_by_caller(rules, gray()))
+        await session.start()
+        await session.close()
+        (path,) = tmp_path.iterdir()
+        header = json.loads(path.read_text().splitlines()[0])
+        assert "at most 12 turns" in header["system"]
+        assert [header["system"], header["user"]] == [each["content"] for each in tool_opening(gray(), rules).messages]
+
+    async def test_memory_that_is_not_known_is_no_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shared, "usage", dict)
+        assert await sandboxes_at_once(EpisodeConfig(), 8) == math.inf
 
     async def test_closing_ends_turns_that_run_or_wait(self, session: ToolSession) -> None:
         runs = [asyncio.ensure_future(session.run("sleep 20")) for _ in range(3)]
@@ -206,7 +223,10 @@ def test_rows_are_chosen_by_their_notes(cvdp_data: Path) -> None:
     assert 0 < len(fair) < len(choose_problems(str(path))[1])
 
 
-@pytest.mark.parametrize("source", ["{}", "notsotiny:{}", "{}+mutants?count=3", "rtllm:{}+mutants"])
+@pytest.mark.parametrize(
+    "source",
+    ["{}", "notsotiny:{}", "{}+mutants?count=3", "rtllm:{}+mutants", "rtllm:{}+mutants?count=3+verify?kind=checker"],
+)
 def test_a_source_holds_in_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     (tmp_path / "rows.jsonl").touch()
     monkeypatch.chdir(tmp_path)

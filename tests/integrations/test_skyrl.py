@@ -36,6 +36,7 @@ import skyrl_gym
 from omegaconf import DictConfig
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.skyrl import RTLTextEnv, register, rows
+from skyrl_gym.metrics import aggregate_for_environment
 register()
 register()
 row = rows()[0]
@@ -47,6 +48,8 @@ for row in ({}, {"problem_id": "nosuch"}):
         skyrl_gym.make("rtl", env_config={}, extras=row)
     except UsageError as error:
         print(error)
+ended = [{"reward": 1.0, "stop/completed": 1.0}, {"reward": 0.5, "stop/max_turns": 1.0}, {}]
+print(sorted(aggregate_for_environment("rtl", ended).items()))
 """
 
 
@@ -54,6 +57,7 @@ async def test_it_is_registered_once_and_checks_rows() -> None:
     python = await asyncio.to_thread(environment, "skyrl")
     done = subprocess.run([str(python), "-c", PROGRAM], cwd=ROOT, env=clean(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.splitlines()
+    first, second, means = done.stdout.splitlines()
     assert "needs the column problem_id" in first
     assert "there is no problem 'nosuch'" in second
+    assert means == "[('reward', 0.75), ('stop/completed', 0.5), ('stop/max_turns', 0.5)]"

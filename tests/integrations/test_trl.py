@@ -169,6 +169,16 @@ class TestEpisodes:
         await asyncio.to_thread(first.reset, problem_id=gray().id)  # its own sandbox is not another one
         await asyncio.to_thread(run_sync, first._end())
 
+    async def test_the_processes_of_a_machine_share_its_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shared, "usage", lambda: {"agent/capacity": 8.0 * admission.RESERVED["agent"]})
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
+        monkeypatch.delenv(admission.VARIABLE, raising=False)
+        first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
+        await asyncio.to_thread(first.reset, problem_id=gray().id)
+        with pytest.raises(UsageError, match="there is memory for 1: lower"):
+            await asyncio.to_thread(second.reset, problem_id=gray().id)
+        await asyncio.to_thread(run_sync, first._end())
+
     async def test_the_memory_is_known_before_the_first_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def unconnected() -> dict[str, float]:
             return admission.usage() if connected else {}
@@ -206,6 +216,21 @@ class TestEpisodes:
         await asyncio.to_thread(environment.reset, problem_id=gray().id)
         ending = asyncio.run_coroutine_threadsafe(environment._end(), background_loop())
         await asyncio.wait_for(asyncio.wrap_future(ending), 60)
+
+    @pytest.mark.parametrize(
+        ("number", "limits", "sharing"),
+        [("8", "", 8), ("8", "cpus=4", 8), ("8", "memory=24G,cpus=4", 1), ("eight", "", 1), ("0", "", 1), ("", "", 1)],
+    )
+    def test_a_process_with_a_limit_of_its_own_shares_no_memory(
+        self, monkeypatch: pytest.MonkeyPatch, number: str, limits: str, sharing: int
+    ) -> None:
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", number)
+        monkeypatch.setenv(admission.VARIABLE, limits)
+        assert adapter._processes() == sharing
+
+    def test_rewards_of_turns_are_refused(self) -> None:
+        with pytest.raises(UsageError, match=r"turn_rewards must be 'none', not 'files': .* TRL"):
+            RTLEnvironment([gray()], config=EpisodeConfig(turn_rewards="files"))
 
     def test_wrong_rows_end_training(self) -> None:
         with pytest.raises(UsageError, match="no problem 'nosuch'"):

@@ -284,6 +284,43 @@ def test_a_recipe_makes_two_models_that_share_no_weights(tmp_path: Path) -> None
     assert json.loads((tmp_path / "recipe.json").read_text())["pupils"]["student"]["seed"] == 1
 
 
+@pytest.mark.parametrize("stopped", ["tokenizer", "teacher-first", "teacher"])
+def test_a_recipe_that_is_stopped_while_it_saves_goes_on(
+    stopped: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+    lesson = Lesson(1, Spelled(layouts=("table",), longest=4), Phase(1, 0.001, 0.001, batch=1))
+    recipe = SpelledRecipe(
+        pupils={"teacher": Pupil(0, (lesson,), sharpened=1.4, more=(lesson,))},
+        shape=Shape(hidden=32, layers=1, heads=2, inner=64),
+        tokenizer_episodes=60,
+        merges=50,
+    )
+    make(recipe, tmp_path / "whole", lambda line: None)
+    kind: Any = PreTrainedTokenizerBase if stopped == "tokenizer" else PretrainedConfig
+    saves = {"tokenizer": 0, "teacher-first": 0, "teacher": 1}[stopped]
+    calls, save_pretrained = count(), kind.save_pretrained
+
+    def stop(self: Any, folder: Any, **options: Any) -> None:
+        if next(calls) == saves:
+            Path(folder).mkdir(exist_ok=True)
+            (Path(folder) / "config.json").write_text("{}")
+            raise KeyboardInterrupt
+        save_pretrained(self, folder, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "save_pretrained", stop)
+        with pytest.raises(KeyboardInterrupt):
+            make(recipe, tmp_path / "parts", lambda line: None)
+    make(recipe, tmp_path / "parts", lambda line: None)
+    whole, parts = (tmp_path / name / "teacher" / "model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    assert sorted(path.name for path in (tmp_path / "parts").iterdir()) == sorted(
+        path.name for path in (tmp_path / "whole").iterdir()
+    )
+
+
 def test_the_student_of_the_recipe_shares_only_the_architecture() -> None:
     teacher, student = RECIPE.pupils["teacher"], RECIPE.pupils["student"]
     assert teacher.seed != student.seed

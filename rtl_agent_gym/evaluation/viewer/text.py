@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
@@ -33,6 +34,11 @@ from ..recorded import (
 )
 
 _OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off": "yellow"}
+_CONTEXT = 2
+"""Lines that are shown around a change."""
+_MOST_PAIRS = 4_000_000
+"""Pairs of lines that a diff compares; the time for more grows with their number, and files are agents'."""
+_HUNK = re.compile(r"^@@ -(\d+)(.*? \+)(\d+)")
 _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
 
 
@@ -162,15 +168,38 @@ def _output(text: str, lines: int) -> Text:
 
 
 def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
-    found = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2))[2:]
     mark = "+" if not before else "-" if not after else "~"
     title = Text.assemble((f"{mark} ", "yellow"), plain(path), style="bold")
     if not before:  # a new file is easier to read as code than as a diff
         language = _LANGUAGES.get(path.rpartition(".")[2], "text")
         body: RenderableType = Syntax(_head(after, lines), language, theme="ansi_dark", word_wrap=True)
     else:
-        body = Syntax(_head("\n".join(found), lines), "diff", theme="ansi_dark", word_wrap=True)
+        body = Syntax(_head("\n".join(_changes(before, after)), lines), "diff", theme="ansi_dark", word_wrap=True)
     return Padding(Group(title, body), (0, 4))
+
+
+def _changes(before: str, after: str) -> list[str]:
+    """The hunks of a unified diff; lines that differ are one replacement if they are too many to be compared."""
+    a, b = before.splitlines(), after.splitlines()
+    shorter = min(len(a), len(b))
+    start = next((at for at in range(shorter) if a[at] != b[at]), shorter)
+    rest = shorter - start
+    end = next((at for at in range(rest) if a[-1 - at] != b[-1 - at]), rest)
+    removed, added = a[start : len(a) - end], b[start : len(b) - end]
+    first, above = max(0, start - _CONTEXT), a[max(0, start - _CONTEXT) : start]
+    below = a[len(a) - end : len(a) - end + _CONTEXT]
+    if len(removed) * len(added) > _MOST_PAIRS:
+        more = len(above) + len(below)
+        head = f"@@ -{first + 1},{len(removed) + more} +{first + 1},{len(added) + more} @@"
+        signed = ((" ", above), ("-", removed), ("+", added), (" ", below))
+        return [head, *(sign + line for sign, lines in signed for line in lines)]
+    olds, news = ([*above, *lines, *below] for lines in (removed, added))
+    found = list(difflib.unified_diff(olds, news, lineterm="", n=_CONTEXT))[2:]
+
+    def moved(hunk: re.Match[str]) -> str:
+        return f"@@ -{int(hunk[1]) + first}{hunk[2]}{int(hunk[3]) + first}"
+
+    return [_HUNK.sub(moved, line) for line in found]
 
 
 def _heat(turn: TurnRecord) -> Text:

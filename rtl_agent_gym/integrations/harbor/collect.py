@@ -3,27 +3,36 @@
 Harbor collects artifacts by best effort: a dead container looks like a container whose agent deleted everything. The
 record tells the two apart. This text is the command of a collect hook in ``task.toml``, so it imports nothing of ours.
 
-The agent's processes are ended first. Then regular files are copied, the smallest first, under the limits of a
-submission. If anything fails that an agent cannot cause, there is no record.
+The agent's processes are ended first. Then regular files are copied under the limits of a submission: those of the
+argument's paths, which are the problem's own, and then the smallest first. If anything fails that an agent cannot
+cause, there is no record.
 """
 
 import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import stat
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 SOURCE, TARGET, RECORD = "/code", "/collected", "complete.json"
 AGENT = 1000
 """The agent's user id."""
 FOLDERS = ("rtl", "verif", "docs")
-MAX_FILE, MAX_TOTAL, MAX_COUNT, MAX_DEPTH = 16 << 20, 64 << 20, 5000, 64
+MAX_FILE, MAX_TOTAL, MAX_COUNT, MAX_FOLDERS, MAX_DEPTH = 16 << 20, 64 << 20, 5000, 5000, 64
+MAX_ENTRIES = 100_000
+"""Entries of folders that are looked at."""
 MAX_PATH = 1000
 """Bytes. The kernel opens no path of more than 4096, and on the host the folder of the trial comes before it."""
+_LEFT_OUT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")
+"""Control characters, bytes that are not UTF-8, and the backslash. The files are counted here and by the verifier's
+Python, which may be of another version, and `str.isprintable` depends on the version."""
 _UNREADABLE = {errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
 """Why a link, a socket, a device or a file without permissions cannot be opened, or what has vanished."""
 _ROUNDS, _PAUSE = 100, 0.05
@@ -78,17 +87,29 @@ def _runs(pid: int, user: int) -> bool:
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
+def _is_collected(path: str) -> bool:
+    return _LEFT_OUT.search(path) is None and len(os.fsencode(path)) <= MAX_PATH
+
+
 class Walk:
     """The regular files below an open folder; it follows no link and opens no device, pipe or socket."""
 
     def __init__(self) -> None:
         self.seen = 0
-        self.found: list[tuple[int, str]] = []
-        """Sizes and paths."""
+        self.found: dict[str, int] = {}
+        """Sizes by path."""
+
+    def find(self, root: int, path: str) -> None:
+        """Find a file by its path, however many others its folders hold."""
+        if path.split("/")[0] in FOLDERS and path.count("/") <= MAX_DEPTH and _is_collected(path):
+            opened = self._open(root, path)
+            if opened is not None:
+                self.found[path] = os.fstat(opened).st_size
+                os.close(opened)
 
     def visit(self, parent: int, name: str, path: str, depth: int) -> None:
         """Find what `name` is in the open folder `parent`: a file, or a folder with all that it holds."""
-        if not path.isprintable() or "\\" in path or len(os.fsencode(path)) > MAX_PATH:
+        if not _is_collected(path):
             return
         try:
             opened = os.open(name, _FLAGS, dir_fd=parent)
@@ -99,7 +120,7 @@ class Walk:
         try:
             facts = os.fstat(opened)
             if stat.S_ISREG(facts.st_mode):
-                self.found.append((facts.st_size, path))
+                self.found[path] = facts.st_size
             elif stat.S_ISDIR(facts.st_mode) and depth <= MAX_DEPTH:
                 for entry in self._names(opened):
                     self.visit(opened, entry, f"{path}/{entry}", depth + 1)
@@ -111,23 +132,32 @@ class Walk:
         with os.scandir(folder) as entries:
             for entry in entries:
                 self.seen += 1
-                if self.seen > 2 * MAX_COUNT:
+                if self.seen > MAX_ENTRIES:
                     return []
                 names.append(entry.name)
         return sorted(names)
 
-    def contents(self, root: int) -> Iterator[tuple[str, bytes]]:
-        """Paths and contents of what was found; the smallest first, so that large files do not keep small ones out."""
+    def contents(self, root: int, first: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
+        """Paths and contents of what was found.
+
+        After the paths `first`, the smallest come first, so that large files do not keep small ones out.
+        """
+        ranks = {path: rank for rank, path in enumerate(first)}
+        folders: set[str] = set()
         files = total = 0
-        for size, path in sorted(self.found):
-            if files >= MAX_COUNT or size > min(MAX_FILE, MAX_TOTAL - total):
+        for _, size, path in sorted((ranks.get(path, len(ranks)), size, path) for path, size in self.found.items()):
+            if files >= MAX_COUNT:
                 return
+            new = set(accumulate(path.split("/")[:-1], "{}/{}".format)) - folders
+            if size > min(MAX_FILE, MAX_TOTAL - total) or len(folders) + len(new) > MAX_FOLDERS:
+                continue
             opened = self._open(root, path)
             if opened is None:
                 continue
             with open(opened, "rb") as source:
                 content = source.read(size)
             files, total = files + 1, total + len(content)
+            folders |= new
             yield path, content
 
     def _open(self, root: int, path: str) -> int | None:
@@ -149,8 +179,12 @@ class Walk:
         return None
 
 
-def read_untrusted(folder: str) -> Iterator[tuple[str, bytes]]:
+def read_untrusted(folder: str, first: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
     """Paths and contents of the regular files in the graded folders of a folder, within the limits of a submission.
+
+    Args:
+        folder: The folder.
+        first: Paths that come before all others, so that no number of other files keeps them out.
 
     Raises:
         OSError: The folder is not there, or the machine failed.
@@ -158,21 +192,23 @@ def read_untrusted(folder: str) -> Iterator[tuple[str, bytes]]:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         walk = Walk()
+        for path in first:
+            walk.find(root, path)
         for name in FOLDERS:
             walk.visit(root, name, name, 1)
-        yield from walk.contents(root)
+        yield from walk.contents(root, first)
     finally:
         os.close(root)
 
 
-def main() -> None:
-    """Collect once; a second run replaces the first collection."""
+def main(first: Sequence[str] = ()) -> None:
+    """Collect once; a second run replaces the first collection. See `read_untrusted` for `first`."""
     os.umask(0o022)
     end_processes(AGENT)
     shutil.rmtree(TARGET, ignore_errors=True)
     os.makedirs(f"{TARGET}/code")
     files = size = 0
-    for path, content in read_untrusted(SOURCE):  # an agent may remove what it holds, not the folder
+    for path, content in read_untrusted(SOURCE, first):  # an agent may remove what it holds, not the folder
         place = f"{TARGET}/code/{path}"
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "wb") as stream:
@@ -183,4 +219,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.argv[1]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +216,15 @@ def task_toml(problem: Problem, image: str) -> str:
         ("[verifier.environment]", limits),
     ]
     text = "\n".join(_table(head, values) for head, values in tables)
-    return f"{text}\n[[verifier.collect]]\nuser = \"root\"\ntimeout_sec = 120.0\ncommand = '''\n{_collect()}'''\n"
+    hook = _collect(problem)
+    return f"{text}\n[[verifier.collect]]\nuser = \"root\"\ntimeout_sec = 120.0\ncommand = '''\n{hook}'''\n"
 
 
-def _collect() -> str:
-    """The collect hook: the program as a here-document."""
+def _collect(problem: Problem) -> str:
+    """The collect hook: the program as a here-document, with the paths of the problem's own files."""
     program = Path(collect.__file__).read_text(encoding="utf-8")
-    command = f"/usr/bin/python3 -IB - <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n"
+    first = shlex.quote(json.dumps(list(dict.fromkeys([*problem.targets, *problem.context]))))
+    command = f"/usr/bin/python3 -IB - {first} <<'END_OF_PROGRAM'\n{program}END_OF_PROGRAM\n"
     if "'''" in command:
         raise UsageError("the collect program cannot be a literal of TOML")
     return command
