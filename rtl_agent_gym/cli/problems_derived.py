@@ -20,7 +20,7 @@ from rich.syntax import Syntax
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
 from ..problems.paths import expand_home
-from ..problems.registry import split_source
+from ..problems.registry import split_whole
 from ..problems.rows import problem_row
 from ..sources.derivation import Case, CaseT, KnownT, Options
 from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
@@ -238,7 +238,7 @@ def check_out(out: Path, source: str) -> None:
     Raises:
         UsageError: It cannot, or it would overwrite a file of the source.
     """
-    path = expand_home(split_source(source).inner)
+    path = expand_home(split_whole(source).inner)
     if path.exists():
         refuse_source(out, path.iterdir() if path.is_dir() else [path], "files that the problems are read from")
     if out.is_dir():

@@ -66,6 +66,14 @@ def split_source(source: str) -> SourceName:
     return SourceName(prefix, inner, derived)
 
 
+def split_whole(source: str) -> SourceName:
+    """The same with all suffixes: of ``rows.jsonl+mutants+verify``, `derived` is ``+mutants+verify``."""
+    name = split_source(source)
+    while (base := split_source(name.prefix + name.inner)).derived:
+        name = base._replace(derived=base.derived + name.derived)
+    return name
+
+
 def find_reader(source: str) -> Reader | None:
     """The plug-in that reads a source; None if it is a file, a folder or a data set.
 

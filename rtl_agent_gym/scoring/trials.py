@@ -28,7 +28,7 @@ SECONDS, IN_ALL = 60.0, 900.0
 """Wall time of a run, and of all, without the waits for their sandboxes. A program that takes longer is at fault, as an
 agent's command is: no more of it is run."""
 LONGEST = 4_000_000
-"""Characters that a run may print."""
+"""Characters that a run may print, and that its last line may have in JSON."""
 _PATIENCE, _LONGEST = 900.0, 64_000_000
 """The same for the harness's program: its wall time, and what it may print."""
 _SPEC = SandboxSpec(for_grading=True)
@@ -95,7 +95,8 @@ async def _run(
         await sandbox.write_files({f"{FOLDER[1:]}/{name}": text for name, text in files.items()}, root="/")
         begun = time.monotonic()
         done = await sandbox.run(f"cd {FOLDER} && /venv/bin/python3 run.py", timeout=SECONDS, max_output=LONGEST)
-        result = {"output": (done.output.strip().splitlines() or [""])[-1], "late": done.timed_out}
+        line = (done.output.strip().splitlines() or [""])[-1]
+        result = {"output": line if len(json.dumps(line)) <= LONGEST else "", "late": done.timed_out}
     except SandboxBroken:
         pass
     finally:

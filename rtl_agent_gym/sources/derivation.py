@@ -31,7 +31,7 @@ from rtl_agent_gym.scoring.harness import source_paths, top_modules
 from rtl_agent_gym.sources.suites.common import DesignPort, instantiated, module_names, plain, ports, rename
 
 _CLOCK = re.compile(r"(?:\w+_)?a?(?:clk|clock)(?:_?i)?", re.IGNORECASE)
-_RESET = re.compile(r"(?:\w+_)?a?(?:rst|reset)(?P<low>_?n|_?ni|_?b)?(?:_?i)?", re.IGNORECASE)
+_RESET = re.compile(r"(?:(?P<before>(?:\w+_)?n_)|\w+_)?a?(?:rst|reset)(?P<low>_?n|_?ni|_?b)?(?:_?i)?", re.IGNORECASE)
 _CALLS = re.compile(
     r"\$(?!(?:clog2|signed|unsigned|bits|countones|onehot0?|isunknown|size|left|right|high|low)\b)\w+"
     r"|`(?!(?:timescale|default_nettype|resetall)\b)\w+"
@@ -121,7 +121,7 @@ def _special(problem: Problem, found: tuple[DesignPort, ...]) -> tuple[str, str,
             return names["clock"], names["reset"], values["reset_level"]
     clock = next(filter(_CLOCK.fullmatch, bits), "")
     reset = next((match for match in map(_RESET.fullmatch, bits) if match), None)
-    return clock, reset[0] if reset else "", 0 if reset and reset["low"] else 1
+    return clock, reset[0] if reset else "", 0 if reset and (reset["before"] or reset["low"]) else 1
 
 
 def with_prefix(text: str, prefix: str) -> str:
@@ -311,6 +311,13 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
     """The designs in the order in which they are tried. Why problems have none is added to the list."""
     problem: Callable[[CaseT, KnownT, Options], Problem]
     """The problem made of a design."""
+    fits: Callable[[CaseT, KnownT, Options], bool] = lambda *_: True
+    """Whether what is known still fits the design; else it must be examined again."""
+
+    def known(self, case: CaseT, options: Options, store: Store[KnownT]) -> KnownT | None:
+        """What is known of a design; None if it must be examined."""
+        known = store.get(case.key)
+        return known if known and self.fits(case, known, options) else None
 
     def read(self, source: str) -> Iterator[Located]:
         """The problems, for the registry.
@@ -323,7 +330,7 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
         for case in self.cases(load_problems(base), options, []):
             if made == options.count:
                 return
-            known = store.get(case.key)
+            known = self.known(case, options, store)
             usable = known.is_usable(options) if known else None
             if known is None or usable is None:
                 given = [pair for pair in options if pair[1] is not None and pair[1] is not False]

@@ -21,6 +21,7 @@ from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import ScoreCache, Scorer
 from rtl_agent_gym.sources.derivation import (
+    ENOUGH,
     Case,
     CaseT,
     DerivedSource,
@@ -114,12 +115,15 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
             SandboxError: The machine failed.
         """
         async with self._turn:
-            known = self._store.get(case.key)
+            known = self.source.known(case, options, self._store)
             if known is None or known.image != self._image:
                 known = await self._examined(case, options)
                 self._store.put(known)
             if known.is_usable(options) is None:
-                good = await self.grade(self.source.problem(case, known, options))
+                problem = self.source.problem(case, known, options)
+                good = await self.grade(problem)
+                if good < ENOUGH:  # it is kept, and the clock of a busy machine may have ended the grading
+                    good = max(good, await self.grade(problem))
                 # Another task may have verified another kind meanwhile.
                 known = self._store.get(case.key) or known
                 verified = {**known.verified, known.kind(options): good}
@@ -253,15 +257,17 @@ class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
         differ = await differing(device, right, others, sandbox, length, options.seed + 1, simulated)
         same = simulated - differ
         found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
+        fault = "" if len(found) >= FEWEST else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed"
+        if not simulated:
+            error = await _first_error(comparison(device, right, others[:1], cycles=1, seed=0), sandbox)
+            fault = f"its comparison with mutants does not compile: {error}" if error else fault
         return Findings(
             key=case.key,
             problem_id=problem.id,
             mutants=tuple(found),
             renamed=0 in same,
             netlist=variants[1] if 1 in same else "",
-            fault=""
-            if len(found) >= FEWEST
-            else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed",
+            fault=fault,
         )
 
     async def grade(self, problem: Problem) -> float:
@@ -286,6 +292,15 @@ async def _output(command: str, sandbox: Sandbox) -> str | None:
     return done.output if done.exit_code == 0 else None
 
 
+_BUILD = "iverilog -g2012 -Wno-timescale -s testbench -o compare.vvp compare.sv"
+
+
+async def _first_error(text: str, sandbox: Sandbox) -> str:
+    """The first line that Icarus Verilog prints of a comparison that does not compile; empty if it compiles."""
+    await sandbox.write_files({"compare.sv": text})
+    return (await _output(f"{_BUILD} >errors 2>&1 || head -n 1 errors", sandbox) or "").strip()
+
+
 async def differing(
     device: Device,
     right: str,
@@ -304,8 +319,7 @@ async def differing(
         group = groups.pop()
         text = comparison(device, right, [others[at] for at in group], cycles=length, seed=seed)
         await sandbox.write_files({"compare.sv": text})
-        build = "iverilog -g2012 -Wno-timescale -s testbench -o compare.vvp compare.sv 2>/dev/null"
-        output = await _output(f"{build} && vvp -n compare.vvp", sandbox)
+        output = await _output(f"{_BUILD} 2>/dev/null && vvp -n compare.vvp", sandbox)
         if output is not None:
             found |= {group[int(number)] for number in _DIFFERS.findall(output)}
             if simulated is not None:

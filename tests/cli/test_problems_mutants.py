@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.cli.problems_derived import check_out
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.rows import problem_row
 from tests.cli.in_process import call
@@ -90,6 +92,14 @@ def test_what_cannot_be_done_is_said_before_any_grading(tmp_path: Path) -> None:
     assert "is one of the files that the problems are read from" in generated.stderr
     assert rows.read_text() == text
     assert not out.exists()
+
+
+def test_no_problems_are_written_over_the_file_that_they_are_made_of(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.touch()
+    for suffixes in ("", "+mutants?count=3", "+mutants?count=3+verify?kind=checker"):
+        with pytest.raises(UsageError, match="is one of the files that the problems are read from"):
+            check_out(rows, f"{rows}{suffixes}")
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import load_problems, scan_problems
-from rtl_agent_gym.problems.registry import OWN, split_source
+from rtl_agent_gym.problems.registry import OWN, split_source, split_whole
 
 PLUG_IN = """\
 from rtl_agent_gym.errors import ProblemError, UsageError
@@ -88,6 +88,19 @@ def test_a_plug_in_cannot_replace_the_packages_own() -> None:
 def test_the_parts_of_a_name(source: str, parts: tuple[str, str, str]) -> None:
     assert split_source(source) == parts
     assert "".join(split_source(source)) == source
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("family:timers?count=3", ("family:", "timers?count=3", "")),
+        ("bundled+mutants?count=1", ("", "bundled", "+mutants?count=1")),
+        ("rtllm:a+b+mutants?count=1+verify?kind=cocotb", ("rtllm:", "a+b", "+mutants?count=1+verify?kind=cocotb")),
+        ("rows.jsonl+mutants+ppa+verify", ("", "rows.jsonl", "+mutants+ppa+verify")),
+    ],
+)
+def test_the_parts_of_a_name_with_all_suffixes(source: str, parts: tuple[str, str, str]) -> None:
+    assert split_whole(source) == parts
 
 
 def test_the_core_imports_no_plug_in() -> None:

@@ -10,11 +10,11 @@ from unittest.mock import AsyncMock
 import pytest
 
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import CommandResult, Sandbox
 from rtl_agent_gym.sources.derivation import Case, Store
 from rtl_agent_gym.sources.making import VerificationMaker, in_order
-from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cases
+from rtl_agent_gym.sources.verification.derived import SHIPPED, Findings, VerifyOptions, cases
 
 
 async def test_results_come_in_the_order_of_the_items() -> None:
@@ -92,3 +92,48 @@ async def test_only_what_was_simulated_is_another_right_design(user_cache: Path)
     sandbox.exec.side_effect = lambda command, **_: CommandResult("netlist", int("iverilog" in command[-1]))
     found = await VerificationMaker.examine(case, VerifyOptions(), sandbox)
     assert (found.mutants, found.renamed, found.netlist) == ((), False, "")
+    assert found.fault == "0 of its mutants differ in simulation, 8 are needed"
+    said = CommandResult("compare.sv:3: syntax error\n", 0)
+    sandbox.exec.side_effect = lambda command, **_: said if "errors" in command[-1] else CommandResult("", 1)
+    found = await VerificationMaker.examine(case, VerifyOptions(), sandbox)
+    assert found.fault == "its comparison with mutants does not compile: compare.sv:3: syntax error"
+
+
+class Graded(VerificationMaker):
+    """Gives the marks that are set, and finds nothing."""
+
+    marks: ClassVar[list[float]] = []
+
+    @staticmethod
+    async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
+        """Find nothing."""
+        return Findings(key=case.key, problem_id=case.problem.id, fault="nothing was found")
+
+    async def grade(self, problem: Problem) -> float:
+        """The next mark."""
+        return self.marks.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("marks", "kept"), [([1.0], 1.0), ([0.0, 1.0], 1.0), ([0.9, 0.0], 0.9)], ids=["good", "late once", "weak"]
+)
+async def test_a_bad_mark_is_kept_only_after_another_grading(marks: list[float], kept: float, tmp_path: Path) -> None:
+    options, store = VerifyOptions(), Store(Findings, tmp_path, SHIPPED)
+    case = next(cases(load_problems("bundled"), options))
+    found = store.get(case.key)
+    assert found is not None
+    store.put(found.model_copy(update={"verified": {}, "image": "this"}))
+    Graded.marks = list(marks)
+    problem, known = await Graded(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
+    assert (known.verified, problem is not None, Graded.marks) == ({"stimulus": kept}, kept == 1.0, [])
+    assert store.get(case.key) == known
+
+
+async def test_a_design_whose_mutants_are_no_longer_drawn_is_examined_again(tmp_path: Path) -> None:
+    options, store = VerifyOptions(), Store(Findings, tmp_path, SHIPPED)
+    case = next(cases(load_problems("bundled"), options))
+    found = store.get(case.key)
+    assert found is not None
+    store.put(found.model_copy(update={"mutants": (*found.mutants, "0" * 16), "image": "this"}))
+    problem, known = await Graded(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
+    assert (problem, known.fault) == (None, "nothing was found")

@@ -19,7 +19,7 @@ from rtl_agent_gym.sources.mutants import grading
 from rtl_agent_gym.sources.mutants.derived import Candidate
 from rtl_agent_gym.sources.mutants.equivalence import Finding, beyond_yosys, compare
 from rtl_agent_gym.sources.mutants.grading import NO_REFERENCE, Count, measure_strength, mutant_grader
-from rtl_agent_gym.sources.mutants.mutant import Verdict, VerdictStore, design_key, problem_mutants
+from rtl_agent_gym.sources.mutants.mutant import Equivalence, Verdict, VerdictStore, design_key, problem_mutants
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 
@@ -233,18 +233,25 @@ async def test_a_verdict_from_another_image_is_graded_again(tmp_path: Path) -> N
     assert found == ["killed", "survived"]
 
 
-async def test_what_was_proved_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("final", ["proved", "differs"])
+async def test_what_was_proved_is_not_forgotten_or_proved_again(
+    final: Equivalence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [problem] = load_problems("bundled", ids=ARBITER)
     [candidate] = mutants_like(problem, "negedge clk")
     store = VerdictStore(tmp_path, shipped=False)
     store.add(Verdict.on(candidate.design, candidate.mutant, "survived"))
-    seen = []
-    for said in ("unknown", "bounded", "proved", "unknown", "differs", "proved"):
+    seen, answers = list[Equivalence](), list[Equivalence](["unknown", "bounded", "unknown", final])
+    for said in answers:
         monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))
         async with mutant_grader(store=store) as grader:
             seen.append((await grader.grade(candidate, prove=True)).verdict.equivalence)
-    assert seen == ["unknown", "bounded", "proved", "proved", "differs", "differs"]
-    assert store.of(candidate.design)[candidate.mutant.digest].equivalence == "differs"
+    assert seen == ["unknown", "bounded", "bounded", final]
+    assert store.of(candidate.design)[candidate.mutant.digest].equivalence == final
+    monkeypatch.setattr(grading, "compare", AsyncMock(side_effect=AssertionError("it is known")))
+    async with mutant_grader(store=store) as grader:
+        graded = await grader.grade(candidate, prove=True)
+    assert (graded.verdict.equivalence, graded.finding) == (final, None)
 
 
 @pytest.mark.slow

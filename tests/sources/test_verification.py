@@ -17,16 +17,20 @@ from rtl_agent_gym.sources.derivation import Store, device_of, renamed_inside, r
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import VerificationMaker
 from rtl_agent_gym.sources.mutants.mutant import Verdict, VerdictStore, design_key, problem_mutants
-from rtl_agent_gym.sources.suites.common import ports
+from rtl_agent_gym.sources.suites.common import ports, rename
 from rtl_agent_gym.sources.verification.derived import (
     KINDS,
+    SOURCE,
     Findings,
+    Kind,
     VerifyOptions,
     cases,
     drawn_mutants,
     specification,
 )
 from tests.cli.in_process import call
+
+from .verification_attacks import RIGHT, problem_with
 
 SOURCES = {name: f"family:{name}?count=1&seed=4" for name in FAMILIES}
 
@@ -119,6 +123,43 @@ def test_the_bug_of_a_debugging_problem_is_a_mutant(user_cache: Path) -> None:
     first = next(iter(drawn_mutants(case, 0).values()))
     assert problem.context[path] in first
     assert (problem.golden or {})[path] not in first
+
+
+@pytest.mark.parametrize(
+    ("name", "level"),
+    [("n_rst", 0), ("core_n_reset", 0), ("rst_n", 0), ("aresetn", 0), ("rst_ni", 0), ("core_rst", 1), ("gen_reset", 1)],
+)
+def test_the_level_of_a_reset_is_in_its_name(name: str, level: int) -> None:
+    device = device_of(problem_with(rename(RIGHT, "rst", name), "counter"))
+    assert (device.clock, device.reset, device.reset_level) == ("clk", name, level)
+
+
+CROWDED = """
+module crowded (
+    input wire clk, input wire rst, input wire seed, input wire [3:0] left, input wire dut, input wire model,
+    output reg [3:0] word, output reg last, output wire compare
+);
+    assign compare = model ^ last;
+    always @(posedge clk)
+        if (rst) begin
+            word <= 0;
+            last <= 0;
+        end else begin
+            if (seed) word <= word + left;
+            last <= dut & (word == 4'd9);
+        end
+endmodule
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("kind", [KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
+async def test_ports_may_have_the_names_that_a_bench_uses(kind: Kind, tmp_path: Path) -> None:
+    options = VerifyOptions(kind=kind)
+    case = next(cases([problem_with(CROWDED, "crowded")], options))
+    async with VerificationMaker.open(store=Store(Findings, tmp_path), cache=False) as maker:
+        problem, found = await maker.make(case, options)
+    assert problem is not None, found.reason(options)
 
 
 @pytest.mark.docker
@@ -289,6 +330,16 @@ async def test_every_reference_passes(kind: str, tmp_path: Path, provider: Docke
         score = await scored(problem, (problem.golden or {})[problem.targets[0]], provider)
         assert score.passed, f"{problem.id}: {score.reason}"
         assert score.tests_passed >= 0.95 * score.tests_total, problem.id
+
+
+def test_findings_of_mutants_that_are_not_drawn_are_as_none(user_cache: Path) -> None:
+    """As with another version of pyslang."""
+    case, store = next(cases(load_problems("bundled"), VerifyOptions())), SOURCE.store()
+    known = store.get(case.key)
+    assert known is not None
+    store.put(known.model_copy(update={"mutants": (*known.mutants, "0" * 16)}))
+    with pytest.raises(UsageError, match=r"is not examined yet; do that once with: .* problems verify 'bundled'"):
+        load_problems("bundled+verify?count=1")
 
 
 def test_a_later_verdict_takes_no_mutant_away(user_cache: Path) -> None:

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import runpy
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from typing import Any
 
 import pytest
 
@@ -97,6 +100,39 @@ async def test_without_its_guard_an_attack_succeeds(attack: Attack, provider: Do
     """The control: if these benches could not cheat, that they earn nothing would show nothing."""
     score = await scored(provider, attack.text, tried_on(attack), attack.control)
     assert score.tests_passed > 0, score.reason
+
+
+Event = tuple[int, bytes, int]
+
+
+def event(time: int, values: str, changes: int, edges: int = 0, path: str = "testbench.dut") -> Event:
+    """An event of a trace; `values` are the inputs and the outputs."""
+    return time, f"{values}|{changes}|{path}".encode(), edges
+
+
+def test_only_what_the_ports_show_is_a_difference() -> None:
+    program = files("rtl_agent_gym.sources.verification") / "harness" / "simulation.py"
+    first_difference: Callable[..., Any] = runpy.run_path(str(program))["first_difference"]
+    start, right = event(1, "0|0", 1), event(5, "1|0", 2, 1)
+
+    def found(*other: Event, after: Iterable[Event] = (right,), until: float = 9) -> int | None:
+        return first_difference([start, *after], [start, *other], until)
+
+    assert found(event(5, "1|1", 2, 1)) == 5
+    assert found(event(5, "1|1", 2, 1), until=4) is None
+    assert found(event(5, "1|1", 2, 2)) is None, "the clock had other edges"
+    assert found(event(5, "0|1", 3, 1)) == 5, "inputs may answer to the outputs"
+    assert found(event(5, "0|0", 3, 1), event(6, "0|1", 3, 1)) is None, "the inputs differ first"
+    assert found(event(3, "0|1", 1)) == 3, "outputs may change by themselves"
+    assert found(event(3, "0|1", 3)) is None, "the bench has done something in one run alone"
+    glitch = event(3, "0|0", 1)
+    assert found(glitch, right) is None
+    assert found(glitch, event(5, "1|1", 2, 1)) == 5, "a glitch before it changes nothing"
+    second = event(5, "1|0", 2, 1, "testbench.second")
+    assert found(second, right, after=[right, second]) is None, "the order of two instances is none"
+    assert found(right, event(5, "1|1", 2, 1, "testbench.second"), after=[right, second]) == 5
+    driven = event(3, "1|0", 1, 0, "testbench.second")
+    assert found(driven, event(5, "1|1", 2, 1)) is None, "an instance that one run alone drives"
 
 
 def test_there_are_enough_attacks() -> None:

@@ -85,6 +85,7 @@ for folder in ("/tmp", "/code", "/dev/shm", "/var/tmp", os.path.expanduser("~"))
     "a record that is too deep": bench(end="print('[' * 1000000, flush=True); os.killpg(0, signal.SIGKILL)"),
     "a long record": bench(end="steps = base64.b64encode(zlib.compress(b'1\\n' * 10**7)).decode(); " + TOLD),
     "much output": bench(end="print('x' * 10**8, flush=True)"),
+    "much output that is longer in JSON": bench(end="if os.path.exists('/tmp/trial/answers'): print('\\x01' * 3900000, flush=True); os.killpg(0, signal.SIGKILL)"),
     "no record": bench(end="print('{}', flush=True); os.killpg(0, signal.SIGKILL)"),
     "its own results": bench(end="open('/tmp/trial/results.xml', 'w').write('<testsuites><testcase><failure/></testcase></testsuites>'); os._exit(0)"),
     "rejecting all": bench("assert False"),
@@ -146,6 +147,26 @@ async def test_an_attack_earns_nothing(name: str, provider: DockerSandboxes) -> 
     assert (score.passed, score.tests_passed, score.credit, score.retries) == (False, 0, 0.0, 0)
 
 
+LONG = """if True:
+        random.seed(1)
+        os.unlink('/tmp/trial/steps')
+        with open('/tmp/trial/steps', 'w') as file:
+            file.writelines(f"{random.getrandbits(130):0130b}\\n" for _ in range(95_000))"""
+"""A record of many changes of wide inputs."""
+
+
+async def test_a_record_that_is_too_long_for_all_runs_is_the_benchs_fault(provider: DockerSandboxes) -> None:
+    problem = problem_of([*TWINS.values()] * 3, kind="cocotb")
+    harness = {path: text.replace("input wire en", "input wire [127:0] en") for path, text in problem.harness.items()}
+    settings = json.loads(harness["src/judge.json"])
+    settings["ports"] = [[name, way, 128 if name == "en" else width] for name, way, width in settings["ports"]]
+    wide = problem.model_copy(update={"harness": {**harness, "src/judge.json": json.dumps(settings)}})
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(wide, {"verif/bench.py": bench(end=LONG)})
+    assert (score.passed, score.tests_passed, score.retries) == (False, 0, 0)
+    assert "the record of its inputs is too long" in score.tests[0].name
+
+
 @SLOW
 async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
     provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -177,7 +198,7 @@ async def test_a_busy_machine_takes_no_time_from_the_runs(
 
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:
     """The control: the attack that looks for names inside of the design is one."""
-    text = bench("assert not hasattr(dut.given, 'only_here')")
+    text = bench("assert not hasattr(dut.trial_given, 'only_here')")
     assert (await scored(provider, text, TWINS.values())).tests_passed == 0
     assert (await scored(provider, text, TWINS.values(), SIGHTED)).tests_passed == len(TWINS)
 

@@ -116,19 +116,22 @@ def _reads(path: str, mode: str = "r") -> str:
     )
 
 
+_NOTICING, _NOTICED = "always @(q) if ($time > 20) n = n + 1;", "if (n > 12)"
+"""A count of the output's changes, and whether there were more than settled ones."""
+
 ATTACKS = [
     # ---- names inside of the design
     Attack("a signal by its name", bench("if (dut.state !== q) $error;")),
-    Attack("a signal by its whole path", bench("if (dut.hidden_inner.state !== q) $error;"), KNOWN_NAMES),
-    Attack("a signal by $root", bench("if ($root.testbench.dut.hidden_inner.state !== q) $error;")),
+    Attack("a signal by its whole path", bench("if (dut.inner_hidden.state !== q) $error;"), KNOWN_NAMES),
+    Attack("a signal by $root", bench("if ($root.testbench.dut.inner_hidden.state !== q) $error;")),
     Attack("a signal by an escaped name", bench("if (\\dut .\\state !== q) $error;")),
     Attack("a name in a condition of a generate block", bench(inside="if ($bits(dut.only_here)) initial $error;")),
-    Attack("a signal in a sensitivity list", bench(inside="always @(dut.hidden_inner.only_here) $error;")),
+    Attack("a signal in a sensitivity list", bench(inside="always @(dut.inner_hidden.only_here) $error;")),
     Attack("a signal set by name", bench("dut.state = 3; #1 if (q !== 3) $error;")),
     Attack("force inside of the design", bench("force dut.state = 3; #1 if (q === 12) $error;")),
     Attack(
         "force of the known path",
-        bench("force dut.hidden_inner.state = 3; #1 if (q === 12) $error;"),
+        bench("force dut.inner_hidden.state = 3; #1 if (q === 12) $error;"),
         KNOWN_NAMES,
     ),
     Attack("a parameter of the design", bench(inside="defparam dut.only_here = 2;")),
@@ -171,8 +174,25 @@ ATTACKS = [
     Attack("another design in rtl/", HONEST, files=(("rtl/design.sv", WRONG),)),
     Attack("a second module of the design's name", HONEST + WRONG),
     # ---- more than the settled values of ports
-    Attack("a count of the changes within a time", bench("if (n > 12) $error;", "always @(q) if ($time > 20) n = n + 1;"),
-           TIMES),
+    Attack("a count of the changes within a time", bench(f"{_NOTICED} $error;", _NOTICING), TIMES),
+    Attack("a clock pulse within a time", bench(f"{_NOTICED} begin clk = 0; #0 clk = 1; #0 clk = 0; #1 $error; end", _NOTICING), TIMES),
+    Attack("a clock pulse without a wait", bench(f"{_NOTICED} begin #0 clk = 1; clk = 0; #1 $error; end", _NOTICING), TIMES),
+    Attack(
+        "an order of input and clock within a time",
+        bench(
+            f"#1 {_NOTICED} early = 1; else late = 1; #5 {_NOTICED} $error;",
+            f"{_NOTICING} reg early = 0, late = 0; always begin #5 if (early) en = 0; #0 clk = ~clk; #0 if (late) en = 0; end",
+        ).replace("always #5 clk = ~clk;", ""),
+        TIMES,
+    ),
+    Attack(
+        "an input of one of two instances",
+        bench(
+            f"{_NOTICED} begin #1 turned = 1; #1 $error; end",
+            f"{_NOTICING} reg turned = 0; wire [3:0] q2; counter second (.clk(clk), .rst(rst), .en(turned), .q(q2));",
+        ),
+        TIMES,
+    ),
     Attack("the strength of the output", bench('$sformat(line, "%v", q[0]); if (line != "St0") $error;'), PORTS),
     Attack(
         "a driver against the output's",
@@ -238,13 +258,18 @@ CHECKER_ATTACKS = {
 }  # fmt: skip
 
 
-def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus") -> Problem:
-    """A problem with one right design and some others, perhaps without a guard."""
+def problem_with(design: str, top: str) -> Problem:
+    """A problem whose reference solution is a design with this top module."""
     [member] = load_problems("family:registers?count=1")
     harness = {path: text for path, text in member.harness.items() if path != "src/case.json"}
-    top = member.harness["src/.env"].split("TOPLEVEL        = ")[1].split()[0]
-    harness["src/.env"] = harness["src/.env"].replace(top, "counter")
-    base = member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": RIGHT}})
+    old = member.harness["src/.env"].split("TOPLEVEL        = ")[1].split()[0]
+    harness["src/.env"] = harness["src/.env"].replace(old, top)
+    return member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": design}})
+
+
+def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus") -> Problem:
+    """A problem with one right design and some others, perhaps without a guard."""
+    base = problem_with(RIGHT, "counter")
     options = VerifyOptions(kind=kind)
     [case] = cases([base], options)
     made = verification_problem(case, Findings(key=case.key, problem_id=base.id), options)

@@ -142,7 +142,7 @@ class MutantGrader:
                 self._remember(found)
             verdict = found
         finding = None
-        if prove and verdict.outcome == "survived":
+        if prove and verdict.outcome == "survived" and verdict.equivalence not in ("proved", "differs"):
             async with self._turn:
                 right = {**problem.context, **(problem.golden or {})}
                 finding = await compare(problem, right, mutant.files(right), self._provider)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -33,6 +34,7 @@ _PROGRAMS = {"bash", "make", "pytest", "python", "python3", "sh", "yosys"}
 a design that fails."""
 _TURTLE = re.compile(r"^\s*(?:from|import)\s+turtle\b", re.MULTILINE)
 _CHECK, _LINES, _PORTS = "src/design_text.py", "src/own_lines.json", "src/own_ports.json"
+_FILES = "src/own_files.json"
 _MARKS = re.compile(r'[$`"]|\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b')
 
 
@@ -101,6 +103,7 @@ def _guarded(problem: Problem) -> Problem:
     own = {**problem.context, **{f"golden/{path}": text for path, text in (problem.golden or {}).items()}}
     found = (line.strip() for text in own.values() for line in text.splitlines() if _MARKS.search(line))
     lines = {line for line in found if "/*" not in line and "*/" not in line}
+    digests = {f"/code/{path}": hashlib.sha256(text.encode()).hexdigest() for path, text in problem.context.items()}
     golden = "\n".join(text for path, text in (problem.golden or {}).items() if path.endswith((".v", ".sv")))
     task = problem.prompt + "\n".join(problem.context.values())
     heads = {
@@ -114,6 +117,7 @@ def _guarded(problem: Problem) -> Problem:
         _CHECK: harness_file("design_text.py"),
         _LINES: json.dumps(sorted(lines), indent=1) + "\n",
         _PORTS: json.dumps(heads, indent=1) + "\n",
+        _FILES: json.dumps(digests, indent=1) + "\n",
     }
     return problem.model_copy(update={"harness": harness})
 

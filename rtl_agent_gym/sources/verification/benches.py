@@ -6,7 +6,8 @@ in phases: in each one, every input has its own habits, such as rarely changing,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from rtl_agent_gym.sources.derivation import Device, with_prefix
 from rtl_agent_gym.sources.suites.common import DesignPort
@@ -27,13 +28,18 @@ def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, 
         seed: Of the random numbers, from 0 up.
         dut: The name of the instance of the design.
     """
+    own = [*_OWN, dut, *(instance.split()[1] for instance in instances)]
+    own += [f"{name}_{number}" for name in _OWN_OF_INPUTS for number in range(len(device.inputs))]
+    of_design = device.ports
+    device = _renamed(device, _prefix([port.name for port in of_design], own))
     lines = [_UNIT, f"module {top};"]
     lines += [f"    reg {device.clock} = 0;"]
     if device.reset:
         lines.append(f"    reg {device.reset} = {device.reset_level};")
     lines += [f"    reg {_bits(port)}{port.name} = 0;" for port in device.inputs]
     lines += [f"    wire {_bits(port)}{port.name};" for port in device.outputs]
-    connections = ", ".join(f".{port.name}({port.name})" for port in device.ports)
+    pairs = zip(of_design, device.ports, strict=True)
+    connections = ", ".join(f".{port.name}({signal.name})" for port, signal in pairs)
     lines += [f"    {instance} ({connections});" for instance in (f"{device.name} {dut}", *instances)]
     lines += [
         f"    integer seed = {seed}, cycle = 0, left = 0, resets = 0, pulse = 0;",
@@ -93,6 +99,26 @@ def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, 
     return "\n".join(line.rstrip() for line in lines if line.strip() or not line) + "\n"
 
 
+_OWN = ("seed", "cycle", "left", "resets", "pulse", "below", "word", "choose")
+_OWN_OF_INPUTS = ("hold", "style", "mask", "drive")
+"""Names in the module of the stimuli, which has signals with the names of the design's ports."""
+
+
+def _prefix(names: Iterable[str], taken: Iterable[str]) -> str:
+    """What names must begin with so that none of them is taken; empty if none is."""
+    prefix, names, taken = "", list(names), set(taken)
+    while any(f"{prefix}{name}" in taken for name in names):
+        prefix += "bench_"
+    return prefix
+
+
+def _renamed(device: Device, prefix: str) -> Device:
+    """A device whose ports' names begin with a prefix."""
+    ports = tuple(replace(port, name=f"{prefix}{port.name}") for port in device.ports)
+    reset = device.reset and f"{prefix}{device.reset}"
+    return replace(device, ports=ports, clock=f"{prefix}{device.clock}", reset=reset)
+
+
 def _drive(number: int, port: DesignPort) -> list[str]:
     name, style = port.name, f"style_{number}"
     if port.width == 1:
@@ -128,21 +154,31 @@ def _bits(port: DesignPort) -> str:
 
 
 _SAMPLES = [
-    "    always @(posedge {clock}) #1 compare;",
-    "    always @(negedge {clock}) begin #1 compare; #2 compare; end",
+    "    always @(posedge {clock}) #1 {own}compare;",
+    "    always @(negedge {clock}) begin #1 {own}compare; #2 {own}compare; end",
 ]
 """When outputs are compared: when they are settled after each edge, and after a pulse of an asynchronous reset."""
 
 
-def _checking(device: Device, name: str, known: Sequence[str], compare: Sequence[str]) -> str:
-    """A module that has all ports of a design as inputs, and a model of it."""
+def _own(device: Device, others: int = 0) -> str:
+    """What the names in a checking module begin with, beside the ports and so many other designs."""
+    names = ["model", "compare", "seen", *(f"expected_{port.name}" for port in device.outputs)]
+    for number in range(others):
+        names += [f"other_{number}", *(f"of_{number}_{port.name}" for port in device.ports)]
+    return _prefix(names, [port.name for port in device.ports])
+
+
+def _checking(device: Device, name: str, own: str, known: Sequence[str], compare: Sequence[str]) -> str:
+    """A module that has all ports of a design as inputs, and a model of it; its other names begin with `own`."""
     head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
-    ways = {port.name: port.name if port.direction == "input" else f"expected_{port.name}" for port in device.ports}
+    ways = {port.name: port.name for port in device.ports}
+    ways |= {port.name: f"{own}expected_{port.name}" for port in device.outputs}
     inside = ", ".join(f".{name}({signal})" for name, signal in ways.items())
     lines = [_UNIT, f"module {name} ({head});"]
-    lines += [f"    wire {_bits(port)}expected_{port.name};" for port in device.outputs]
-    lines += [f"    {MODEL}{device.name} model ({inside});", *known, "    task compare;", "        begin", *compare]
-    lines += ["        end", "    endtask", *(line.format(clock=device.clock) for line in _SAMPLES), "endmodule"]
+    lines += [f"    wire {_bits(port)}{own}expected_{port.name};" for port in device.outputs]
+    lines += [f"    {MODEL}{device.name} {own}model ({inside});", *known, f"    task {own}compare;", "        begin"]
+    lines += [*compare, "        end", "    endtask"]
+    lines += [*(line.format(clock=device.clock, own=own) for line in _SAMPLES), "endmodule"]
     return "\n".join(lines) + "\n"
 
 
@@ -155,18 +191,17 @@ def reference_checker(device: Device, name: str, design: str, *, asserts: bool =
         design: The right design's text, of which the model is made.
         asserts: Whether each comparison is an immediate assertion.
     """
-    compare = []
+    compare, own = [], _own(device)
     for port in device.outputs:
-        says = f'$error("{port.name} is %b, expected %b", {port.name}, expected_{port.name});'
+        expected = f"{own}expected_{port.name}"
+        says = f'$error("{port.name} is %b, expected %b", {port.name}, {expected});'
         if asserts:
-            compare.append(
-                f"            assert (^expected_{port.name} === 1'bx || {port.name} === expected_{port.name})"
-            )
+            compare.append(f"            assert (^{expected} === 1'bx || {port.name} === {expected})")
             compare.append(f"                else {says}")
         else:
-            compare.append(f"            if (^expected_{port.name} !== 1'bx && {port.name} !== expected_{port.name})")
+            compare.append(f"            if (^{expected} !== 1'bx && {port.name} !== {expected})")
             compare.append(f"                {says}")
-    return f"{with_prefix(design, MODEL)}\n{_checking(device, name, [], compare)}"
+    return f"{with_prefix(design, MODEL)}\n{_checking(device, name, own, [], compare)}"
 
 
 _IN_PYTHON = '''"""Drives random inputs, and compares the outputs with those of a simulation of the right design."""
@@ -228,12 +263,14 @@ def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) 
     inputs = [port.name for port in device.ports if port.direction == "input"]
     outputs = [port.name for port in device.outputs]
     values = " ".join("%b" for _ in device.ports)
+    own = _prefix(["last", "show"], inputs + outputs)
+    show = f"{own}last = $time; {own}show;"
     log = [
         f"module port_log ({head});",
-        "    reg [63:0] last = 0;",
-        f'    task show; $strobe("%0d {values}", $time, {", ".join(inputs + outputs)}); endtask',
-        "    initial show;",
-        f"    always @({' or '.join(inputs + outputs)}) if ($time !== last) begin last = $time; show; end",
+        f"    reg [63:0] {own}last = 0;",
+        f'    task {own}show; $strobe("%0d {values}", $time, {", ".join(inputs + outputs)}); endtask',
+        f"    initial {own}show;",
+        f"    always @({' or '.join(inputs + outputs)}) if ($time !== {own}last) begin {show} end",
         "endmodule",
     ]
     around = stimuli(device, "stimuli", ["port_log port_logged"], cycles=cycles, seed=seed)
@@ -250,8 +287,9 @@ def comparison(device: Device, design: str, others: Sequence[str], *, cycles: in
         others: The others' texts.
         cycles, seed: Of the stimuli.
     """
+    own = _own(device, len(others))
     known, compare, texts = (
-        [f"    reg [{max(len(others) - 1, 0)}:0] seen = 0;"],
+        [f"    reg [{max(len(others) - 1, 0)}:0] {own}seen = 0;"],
         [],
         [design, with_prefix(design, MODEL)],
     )
@@ -259,19 +297,19 @@ def comparison(device: Device, design: str, others: Sequence[str], *, cycles: in
     for number, text in enumerate(others):
         texts.append(with_prefix(text, f"other_{number}_"))
         # Each has wires of its own, also for its inputs: a mutant may drive those.
-        names = {port.name: f"of_{number}_{port.name}" for port in device.ports}
+        names = {port.name: f"{own}of_{number}_{port.name}" for port in device.ports}
         known += [f"    wire {_bits(port)}{names[port.name]};" for port in device.ports]
         known += [f"    assign {name} = {port};" for port, name in names.items() if port in driven]
         inside = ", ".join(f".{port}({name})" for port, name in names.items())
-        known.append(f"    other_{number}_{device.name} other_{number} ({inside});")
+        known.append(f"    other_{number}_{device.name} {own}other_{number} ({inside});")
         wrong = " || ".join(
-            f"(^expected_{port.name} !== 1'bx && {names[port.name]} !== expected_{port.name})"
+            f"(^{own}expected_{port.name} !== 1'bx && {names[port.name]} !== {own}expected_{port.name})"
             for port in device.outputs
         )
         compare += [
-            f"            if (!seen[{number}] && ({wrong})) begin",
-            f'                seen[{number}] = 1; $display("DIFFERS {number}");',
+            f"            if (!{own}seen[{number}] && ({wrong})) begin",
+            f'                {own}seen[{number}] = 1; $display("DIFFERS {number}");',
             "            end",
         ]
     around = stimuli(device, "testbench", ["comparison compared"], cycles=cycles, seed=seed)
-    return "\n".join([*texts, _checking(device, "comparison", known, compare), around])
+    return "\n".join([*texts, _checking(device, "comparison", own, known, compare), around])

@@ -210,6 +210,22 @@ async def test_yosys_judges_right_and_wrong_designs(tmp_path: Path, provider: Do
 
 
 @pytest.mark.docker
+async def test_a_given_file_may_contain_anything_until_it_is_changed(tmp_path: Path, provider: DockerSandboxes) -> None:
+    changed, path = row(), tmp_path / "rows.jsonl"
+    shared = '`include "width.vh" /* shared */\nmodule shared(input a, output b);\nassign b = a;\nendmodule\n'
+    changed["input"]["context"] = {"rtl/shared.v": shared, "rtl/width.vh": "`define WIDTH 4\n"}
+    changed["output"]["context"]["rtl/shared.v"] = shared
+    path.write_text(json.dumps(changed) + "\n")
+    [problem] = load_problems(f"notsotiny:{path}")
+    async with Scorer(provider, waiting=0) as scorer:
+        score = await scorer.score(problem, {**problem.context, **(problem.golden or {})})
+        assert score.passed, score.reason
+        edited = {**problem.context, **(problem.golden or {}), "rtl/shared.v": shared + "// mine\n"}
+        score = await scorer.score(problem, edited)
+    assert not score.passed
+
+
+@pytest.mark.docker
 async def test_a_printed_text_passes_only_without_the_check(tmp_path: Path, provider: DockerSandboxes) -> None:
     """The control: the same row without the check takes the text for the verdict."""
     plain = problem_from_row(row(), Place("rows.jsonl", 1))

@@ -3,9 +3,10 @@
 NotSoTiny's harness compares the design with a reference in Yosys, and its verdict is a sentence in what Yosys prints.
 Yosys also prints what a design tells it to print, and it reads what a design includes. So a design has to do without
 everything by which it could print a sentence, read a file, or change what is compared. Lines of the problem's own files
-may contain anything.
+may contain anything but marks of block comments. Files that are as they were given may contain these, too.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -39,7 +40,7 @@ DIRECTIVES = {
 WORDS = re.compile(r"\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b")
 CONDITION = re.compile(r"`(?:ifdef|ifndef|elsif)\s+(\w+)")
 DEFINE = re.compile(r"`define\s+(\w+)((?:\\\n|[^\n])*)")
-OURS = ("design_text.py", "own_lines.json", "own_ports.json")
+OURS = ("design_text.py", "own_files.json", "own_lines.json", "own_ports.json")
 """What the package adds to the harness, which defines no macro."""
 JOINED = re.compile(r"[\w$`]`|\w\\\n\w")
 
@@ -196,8 +197,11 @@ def main():
     texts = texts_below(*FOLDERS)
     macros = {name for text in texts.values() for name in re.findall(r"`define\s+(\w+)", without_prose(text))}
     every = texts | texts_below("/src")
+    with open("/src/own_files.json", encoding="utf-8") as stream:
+        given = json.load(stream)
     for path, text in texts.items():
-        for fault in [*faults(text, allowed, macros), *other_readings(path, every, allowed)]:
+        same = hashlib.sha256(text.encode()).hexdigest() == given.get(path)
+        for fault in [*([] if same else faults(text, allowed, macros)), *other_readings(path, every, allowed)]:
             sys.exit(f"{path}: {fault} is not allowed, as the verdict is what Yosys prints")
     with open("/src/own_ports.json", encoding="utf-8") as stream:
         expected = json.load(stream)

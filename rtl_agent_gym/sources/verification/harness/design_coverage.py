@@ -68,7 +68,7 @@ def steps(trace, settings):
     """
     names = [name for name, way, _ in settings["ports"] if way == "input"]
     clock, before = names.index(settings["clock"]), None
-    for _, values in trace:
+    for _, values, *_ in trace:
         now = re.sub("[xz]", "0", values.split(b"|")[0].decode()).split()
         if before and now[clock] != before[clock]:
             yield "".join([*before[:clock], now[clock], *before[clock + 1 :]])

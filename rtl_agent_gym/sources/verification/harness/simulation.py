@@ -4,7 +4,10 @@ The bench's process is never trusted to tell them. A module of random name print
 calls of `$error`, `$fatal`, `$finish` and `$stop` in the compiled file set that module's variables.
 """
 
+import heapq
+import itertools
 import re
+from collections import namedtuple
 
 REJECTS, ENDS = {"$error", "$fatal"}, {"$fatal", "$finish", "$stop"}
 _ALLOWED = """
@@ -58,15 +61,22 @@ def wrapped(settings, token, mark, stub=False):
         source, goal = (name, f"{token}_{name}") if way == "input" else (f"{token}_{name}", name)
         lines += [f"wire {bits}{token}_{name};", f"assign {goal} = {source};"]
     names = [name for name, _, _ in ports]
-    ways = [" ".join("%b" for _, way, _ in ports if way == kind) for kind in ("input", "output")]
-    values = ", ".join(name for kind in ("input", "output") for name, way, _ in ports if way == kind)
+    inputs, outputs = ([name for name, way, _ in ports if way == kind] for kind in ("input", "output"))
+    ways = [" ".join(["%b"] * len(kind)) for kind in (inputs, outputs)]
+    values = ", ".join([*inputs, *outputs, f"changes_{token}"])
     lines += [
-        f"{inner} {token}_inner ({inside});",
-        f"reg [63:0] {token}_last = -1;",
-        f"always @({' or '.join(names)}) if ($time !== {token}_last) begin",
-        f"{token}_last = $time;",
-        f'$strobe("\\n{mark} P %0d {ways[0]}|{ways[1]}|%m", $time, {values});',
+        f"{inner} inner_{token} ({inside});",
+        f"reg [63:0] last_{token} = -1;",
+        f"integer changes_{token} = 0;",
+        f"always @({' or '.join(inputs)}) changes_{token} = changes_{token} + 1;",
+        f"always @({' or '.join(names)}) if ($time !== last_{token}) begin",
+        f"last_{token} = $time;",
+        f'$strobe("\\n{mark} P %0d {ways[0]}|{ways[1]}|%0d|%m", $time, {values});',
         "end",
+        *(
+            f'always @({edge} {settings["clock"]}) $display("\\n{mark} C {edge} {ways[0]}|%m", {", ".join(inputs)});'
+            for edge in ("posedge", "negedge")
+        ),
         "endmodule",
         f"module judge_{token};",
         "reg error = 0, finish = 0;",
@@ -120,23 +130,41 @@ def instrument(text, token, mark):
     return "\n".join(out)
 
 
+State = namedtuple("State", "outputs inputs edges changes")
+"""Of an instance after an event: settled outputs and inputs, a digest of the inputs at all edges of the clock, and how
+often inputs have changed.
+"""
+NEVER = State(None, None, None, b"0")
+
+
 def first_difference(right, other, until):
-    """The first time at which the outputs of two runs differ, at most `until`; None if they do not.
+    """The first time at which the settled outputs of two runs differ, at most `until`; None if none counts.
 
-    A trace has the settled values of inputs and outputs at each time at which one of them changed. Where the inputs
-    differ first, the bench tells the designs apart by something else than their ports.
+    A trace has an event for each time at which ports of an instance changed. Where inputs, or the edges of the clock,
+    differ before the outputs, or where the bench changes inputs in one run alone, it tells the designs apart by
+    something else than their ports.
     """
-    at = 0
-    while at < len(right) and at < len(other) and right[at] == other[at]:
-        at += 1
-    times = [trace[at][0] for trace in (right, other) if at < len(trace)]
-    if not times or min(times) > until:
-        return None
-    time = min(times)
-    values = [outputs(trace, at if at < len(trace) and trace[at][0] == time else at - 1) for trace in (right, other)]
-    return time if values[0] != values[1] else None
+    last = {}
+    runs = (zip(trace, itertools.repeat(run)) for run, trace in enumerate((right, other)))
+    for time, events in itertools.groupby(heapq.merge(*runs, key=event_time), key=event_time):
+        if time > until:
+            return None
+        now, alike = {}, True
+        for (_, values, edges), run in events:
+            inputs, outputs, changes, path = values.split(b"|", 3)
+            now.setdefault(path, list(last.get(path, (NEVER, NEVER))))[run] = State(outputs, inputs, edges, changes)
+        for path, (one, two) in now.items():
+            before = last.get(path, (NEVER, NEVER))
+            alone = one is before[0] or two is before[1]
+            driven = (one.changes, two.changes) != (before[0].changes, before[1].changes)
+            if one.outputs != two.outputs and one.edges == two.edges and not (alone and driven):
+                return time
+            alike = alike and one[:3] == two[:3]
+        if not alike:
+            return None
+        last.update(now)
+    return None
 
 
-def outputs(trace, at):
-    """The outputs after an event."""
-    return trace[at][1].split(b"|", 1)[1] if at >= 0 else b""
+def event_time(event_of_run):
+    return event_of_run[0][0]

@@ -30,8 +30,8 @@ MOST_EVENTS = 1_000_000
 """Times at which ports change in one simulation."""
 
 Run = namedtuple("Run", "verdict time trace")
-"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in ps; the settled values of the ports
-at each time at which one of them changed."""
+"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in ps; the events for
+`first_difference`."""
 
 
 def word():
@@ -106,7 +106,7 @@ def simulate(compiled, folder, token, mark):
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5)),
     )
-    trace, rejected, left = [], None, b""
+    trace, edges, rejected, left = [], {}, None, b""
     while piece := process.stdout.read1(1 << 16):
         *lines, left = (left + piece).split(b"\n")
         if len(left) > 1 << 20:  # of the bench's own texts; those that count begin after a newline
@@ -116,8 +116,11 @@ def simulate(compiled, folder, token, mark):
                 continue
             kind, _, rest = line[len(mark) + 1 :].partition(b" ")
             if kind == b"P":
-                time, _, values = rest.partition(b" ")
-                trace.append((int(time), values.replace(token, b"")))  # the path of the instance has it
+                time, _, values = rest.replace(token, b"").partition(b" ")  # the path of the instance has it
+                trace.append((int(time), values, edges.get(values.split(b"|", 3)[3])))
+            elif kind == b"C":
+                inputs, _, path = rest.replace(token, b"").partition(b"|")
+                edges[path] = hash((edges.get(path), inputs))
             elif rejected is None:
                 rejected = int(rest) if kind == b"E" else float("inf")
         if len(trace) > MOST_EVENTS:

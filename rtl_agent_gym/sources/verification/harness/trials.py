@@ -31,9 +31,11 @@ ACCEPTED = [f"{SETTINGS['right'][at % len(SETTINGS['right'])]}#{at}" for at in r
 ROUNDS = 6
 """Rounds with players. A mutant without a verdict after them is not rejected."""
 MOST_STEPS = 100_000
+MOST_RECORDED = 24_000_000
+"""Characters of the files of a round's runs and of the packed steps that are kept."""
 COMPILE = ["iverilog", "-g2012", "-Wno-timescale"]
-SECONDS = 20
-"""Processor time of a simulation of a hidden design with recorded steps."""
+SECONDS, IN_ALL = 20, 300
+"""Processor time of a simulation of a hidden design with recorded steps, and of those of a round."""
 
 INPUTS = [(name, width) for name, way, width in SETTINGS["ports"] if way == "input"]
 OUTPUTS = [(name, width) for name, way, width in SETTINGS["ports"] if way == "output"]
@@ -69,7 +71,7 @@ def recorder():
     ports = ", ".join(f".{name}({name})" for name, _ in INPUTS + OUTPUTS)
     changes = " or ".join(name for name, _ in INPUTS)
     return (
-        f"{head(SETTINGS['module'], 'wire')}{GIVEN}{SETTINGS['module']} given ({ports});\n"
+        f"{head(SETTINGS['module'], 'wire')}{GIVEN}{SETTINGS['module']} trial_given ({ports});\n"
         f'always @({changes}) $fdisplay(trial_file, "%b", {joined(INPUTS)});\nendmodule\n'
     )
 
@@ -109,7 +111,7 @@ module {HIDDEN}driver;
 {declared}
 reg [{size(INPUTS) - 1}:0] trial_steps [0:{count}];
 integer trial_at;
-{HIDDEN}{SETTINGS["module"]} design_under_test ({ports});
+{HIDDEN}{SETTINGS["module"]} trial_given ({ports});
 initial begin
     $readmemb("steps", trial_steps);
     for (trial_at = 0; trial_at <= {count}; trial_at = trial_at + 1) begin
@@ -126,24 +128,28 @@ def packed(text):
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
+@functools.lru_cache(maxsize=2)
 def unpacked(text):
     """The lines of a packed text. Raises `Unfit` for what no run of `run.py` prints."""
     try:
         opened = zlib.decompressobj()
         data = opened.decompress(base64.b64decode(text, validate=True), MOST_STEPS * (size(INPUTS) + 1))
         lines = data.decode("ascii").split()
-    except (ValueError, TypeError, zlib.error):
+    except (ValueError, zlib.error):
         raise Unfit("the bench writes over the record of its inputs") from None
     if opened.unconsumed_tail:
         raise Unfit(f"the bench changes its inputs more than {MOST_STEPS} times")
     if any(len(line) != size(INPUTS) or line.strip("01xz") for line in lines):
         raise Unfit("the bench writes over the record of its inputs")
-    return lines
+    return tuple(lines)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=8)
 def answers(name, steps):
     """The outputs of a hidden design before the first step and after each; None if its simulation does not end."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if used.ru_utime + used.ru_stime > IN_ALL:
+        return None
     with tempfile.TemporaryDirectory() as path:
         folder = Path(path)
         (folder / "steps").write_text("\n".join(["z" * size(INPUTS), *steps]) + "\n", encoding="ascii")
@@ -184,13 +190,13 @@ def first_round():
 
 
 def told(result):
-    """The verdict of a run and its steps. Raises `Unfit`."""
+    """The verdict of a run and its packed steps."""
     try:
         line = json.loads(result["output"])
-        verdict, steps = line["verdict"], line["steps"]
+        verdict, steps = line["verdict"], str(line["steps"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        return "crashed", []
-    return (verdict if verdict in ("accepted", "rejected", "late") else "crashed"), unpacked(steps)
+        return "crashed", ""
+    return (verdict if verdict in ("accepted", "rejected", "late") else "crashed"), steps
 
 
 FAULTS = {
@@ -200,33 +206,38 @@ FAULTS = {
 }
 
 
-def plan(state, steps_of):
-    """The next round: each design without a verdict, and the right ones."""
-    runs, kept = {}, {}
-    for name, steps in steps_of.items():
-        if (found := answers(name.partition("#")[0], tuple(steps))) is None:
+def plan(state, records):
+    """The next round: each design without a verdict, and the right ones, with their packed steps. Raises `Unfit`."""
+    runs, kept, total = {}, {}, 0
+    for name, record in records.items():
+        steps = unpacked(record)
+        if (found := answers(name.partition("#")[0], steps)) is None:
             if name in ACCEPTED:
                 raise Unfit("the simulation of a right design does not end with the inputs of the bench")
             state["verdicts"][name] = "late"
             continue
-        kept[name] = packed("\n".join(steps))
-        pairs = enumerate(zip(answers(RIGHT, tuple(steps)) or [], found, strict=False))
+        kept[name] = "" if name != ACCEPTED[0] and record == records[ACCEPTED[0]] else record
+        pairs = enumerate(zip(answers(RIGHT, steps) or [], found, strict=False))
         state["differs"][name] = next((at for at, (one, other) in pairs if one != other), None)
         runs[name] = played(steps, found)
+        total += len(kept[name]) + sum(map(len, runs[name].values()))
+        if total > MOST_RECORDED:
+            raise Unfit("the record of its inputs is too long")
     return {"runs": runs, "state": {**state, "steps": kept, "round": state["round"] + 1}}
 
 
 def judged(state, results):
-    """Take the verdicts of a round, and return the steps of those designs that need another one. Raises `Unfit`."""
-    again = {}
-    for name, packed_steps in state["steps"].items():
-        steps = unpacked(packed_steps)
-        verdict, made = told(results[name]) if name in results and not results[name]["late"] else ("late", [])
+    """Take the verdicts of a round, and return the packed steps of designs that need another one. Raises `Unfit`."""
+    records, again = {name: record or state["steps"][ACCEPTED[0]] for name, record in state["steps"].items()}, {}
+    for name, record in records.items():
+        steps = unpacked(record)
+        verdict, told_steps = told(results[name]) if name in results and not results[name]["late"] else ("late", "")
+        made = unpacked(told_steps)
         left = next((at for at, step in enumerate(made) if at >= len(steps) or step != steps[at]), None)
         if name.startswith(f"{RIGHT}#") and left is not None:
             raise Unfit("the bench does not drive equal designs equally")
         if left is not None and state["round"] < ROUNDS:
-            again[name] = made
+            again[name] = told_steps
         elif name in ACCEPTED:
             if verdict != "accepted" or left is not None:
                 raise Unfit(FAULTS.get(verdict, FAULTS["late"]))
@@ -236,13 +247,13 @@ def judged(state, results):
             if left is not None:
                 state["verdicts"][name] = "late"
     if again:
-        again = {name: unpacked(state["steps"][name]) for name in ACCEPTED} | again
+        again = {name: records[name] for name in ACCEPTED} | again
     return again
 
 
 def next_round(state, results):
     if state["round"] == 0:
-        verdict, steps = told(results["recorded"]) if not results["recorded"]["late"] else ("late", [])
+        verdict, steps = told(results["recorded"]) if not results["recorded"]["late"] else ("late", "")
         if verdict != "accepted":
             raise Unfit(FAULTS[verdict])
         state |= {"verdicts": {}, "differs": {}}
