@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from learning_options import HELD_OUT, REWARD, evaluate_all, final_weights, given, seconds
+from learning_options import HELD_OUT, REWARD, evaluate_all, final_weights, given, local_config, seconds
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from research.episodes import Encoder, TokenEpisode, written_episode
@@ -22,9 +22,6 @@ from research.training import Trainer, reproducible
 from rtl_agent_gym.demo.jobs import train
 from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
 from rtl_agent_gym.demo.smollm import keep_folder
-from rtl_agent_gym.episodes.episode import EpisodeConfig
-from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.transcripts import read_transcript
@@ -49,15 +46,8 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         trained = seconds(train(suited | options | student | {"log_path": str(folder), "held_out": "none"}))
         model = final_weights(folder)
     begun, folder = time.monotonic(), sizes.folder / f"hacking-{name}-{seed}-designs"
-    config = EvaluationConfig(
-        problems=HELD_OUT.format(count=sizes.held_out, seed=400 + seed),
-        policy=f"local:{model}",
-        renderer=RENDERER,
-        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
-        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=TURNS),
-        folder=folder,
-    )
-    results = asyncio.run(evaluate_all(config)).results
+    problems = HELD_OUT.format(count=sizes.held_out, seed=400 + seed)
+    results = asyncio.run(evaluate_all(local_config(model, problems, folder, TURNS))).results
     designs = [design_of(folder / str(result.transcript)) for result in results]
     compiled = [result.score is not None and result.score.compile == 1.0 for result in results]
     stubs = [ok and "always" not in design for design, ok in zip(designs, compiled, strict=True)]

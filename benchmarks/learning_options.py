@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,9 +11,12 @@ from typing import Any
 
 from rtl_agent_gym import evaluate
 from rtl_agent_gym.demo.jobs import JOBS
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT
+from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig
-from rtl_agent_gym.policies import Policy
+from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig, Summary
+from rtl_agent_gym.policies import ModelOptions, Policy
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.training.launch import Outcome
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
@@ -63,6 +67,31 @@ async def evaluate_all(config: EvaluationConfig, policy: Policy | None = None) -
     if missing := sum(result.score is None for result in found.results):
         raise SandboxError(f"no verdict on {plural(missing, 'episode')}; the same command goes on")
     return found
+
+
+def played(config: EvaluationConfig, policy: Policy, model: TokenSamplerPolicy) -> Summary:
+    """What `evaluate_all` finds. The model with which the policy plays is closed."""
+
+    async def play() -> Summary:
+        try:
+            return (await evaluate_all(config, policy)).summary
+        finally:
+            await model.close()
+
+    return asyncio.run(play())
+
+
+def local_config(model: Path, problems: str, folder: Path, max_turns: int, **more: Any) -> EvaluationConfig:
+    """How a model of the shipped students' kind plays problems."""
+    return EvaluationConfig(
+        problems=problems,
+        policy=f"local:{model}",
+        renderer=RENDERER,
+        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
+        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=max_turns),
+        folder=folder,
+        **more,
+    )
 
 
 def seconds(outcome: Outcome) -> float:

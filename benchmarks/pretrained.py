@@ -7,7 +7,6 @@ prompt. The other runs start from these weights and are compared with them on th
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import time
 from collections import Counter
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learning_options import NO_TEACHER, SELF, changed, evaluate_all, final_weights, summary
+from learning_options import NO_TEACHER, SELF, changed, final_weights, played, summary
 
 from rtl_agent_gym import Problem
 from rtl_agent_gym.demo.jobs import train, train_sft
@@ -162,14 +161,7 @@ def play_with_references(weights: Path, problems: str, seed: int) -> Summary:
         episode=EPISODE,
         concurrency=32,
     )
-
-    async def play() -> Summary:
-        try:
-            return (await evaluate_all(config, WithReference(policy))).summary
-        finally:
-            await policy.close()
-
-    return asyncio.run(play())
+    return played(config, WithReference(policy), policy)
 
 
 def paired(start: Path, folder: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from tinker_cookbook.rl.message_env import EnvFromMessageEnv, MessageEnv, Messag
 from tinker_cookbook.rl.types import Trajectory, Transition
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.protocol import ARGUMENT_DESCRIPTION, TOOL_DESCRIPTION, TOOL_NAME
+from rtl_agent_gym.renderers.protocol import TOOL, TOOL_NAME
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
 
@@ -114,15 +114,7 @@ async def rerender(
     renderer: theirs.Renderer, actions: list[list[int]], outputs: list[str]
 ) -> tuple[float, list[tinker.ModelInput]]:
     """Seconds of the cookbook's way, and the prompt of each turn."""
-    tool: theirs.ToolSpec = {
-        "name": TOOL_NAME,
-        "description": TOOL_DESCRIPTION,
-        "parameters": {
-            "type": "object",
-            "properties": {"command": {"type": "string", "description": ARGUMENT_DESCRIPTION}},
-            "required": ["command"],
-        },
-    }
+    tool: theirs.ToolSpec = TOOL["function"]
     begun = time.perf_counter()
     opening = renderer.create_conversation_prefix_with_tools([tool], SYSTEM)
     env = EnvFromMessageEnv(renderer, Shell([*opening, {"role": "user", "content": USER}], outputs))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import random
 import time
@@ -13,14 +12,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from learning_options import HELD_OUT, SHORT, evaluate_all, final_weights, given, seconds
+from learning_options import HELD_OUT, SHORT, final_weights, given, played, seconds
 
 from rtl_agent_gym import Problem
 from rtl_agent_gym.demo.jobs import train
 from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, READ, RENDERER, SMALL, SUBMIT, call, shipped, write
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.episode import EpisodeConfig
-from rtl_agent_gym.evaluation import EvaluationConfig, Summary
+from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import Completion, ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
 from rtl_agent_gym.renderers import Renderer, get_renderer
@@ -88,14 +87,7 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
         episode=EpisodeConfig(system_prompt=FEEDBACK_PROMPT, max_turns=8, harness_feedback=2),
     )
     first = HabitualFirst(policy, {problem.id: member for problem, member in zip(problems, members, strict=True)})
-
-    async def play() -> Summary:
-        try:
-            return (await evaluate_all(config, first)).summary
-        finally:
-            await policy.close()
-
-    found = asyncio.run(play())
+    found = played(config, first, policy)
     return found.passed / found.episodes, found.episodes
 
 

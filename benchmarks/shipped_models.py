@@ -18,30 +18,21 @@ import re
 import sys
 from pathlib import Path
 
-from learning_options import evaluate_all
+from learning_options import evaluate_all, local_config
 
 from research.making import FAMILIES, check
-from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
-from rtl_agent_gym.episodes.episode import EpisodeConfig
+from rtl_agent_gym.demo.shipped import RENDERER, SMALL, shipped
 from rtl_agent_gym.errors import RTLGymError, UsageError
-from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.statistics import wilson
-from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.renderers import get_renderer
 
 
 def play(options: argparse.Namespace) -> tuple[int, int]:
     """How many episodes passed, one on each problem, and how many there were."""
     name = re.sub(r"\W+", "-", options.problems)
-    config = EvaluationConfig(
-        problems=options.problems,
-        policy=f"local:{shipped(options.model)}",
-        renderer=RENDERER,
-        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
-        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=SMALL.defaults["max_turns"]),
-        folder=options.folder / f"{options.model}-{name}",
-        concurrency=options.concurrency,
-    )
+    folder, turns = options.folder / f"{options.model}-{name}", SMALL.defaults["max_turns"]
+    model = shipped(options.model)
+    config = local_config(model, options.problems, folder, turns, concurrency=options.concurrency)
     summary = asyncio.run(evaluate_all(config)).summary
     return summary.passed, summary.episodes
 

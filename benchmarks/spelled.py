@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from deceived import lying_document, reading_something_else
-from learning_options import NO_TEACHER, changed, summary
+from learning_options import NO_TEACHER, Run, changed, given, summary
 
 from research.spelled import Spelled, play
 from rtl_agent_gym.demo import shipped
@@ -162,6 +162,18 @@ def folder_of(models: Path, name: str, script: str = "make_spelled_models") -> s
         command = f"scripts/{script}.py --out {models}"
         raise UsageError(f"--models: {models / name} has no model; make it first with {command}")
     return str(models / name)
+
+
+def made_options(script: str, run: Run, seed: int, sizes: argparse.Namespace, **taught: Any) -> dict[str, Any]:
+    """The options of a run of models that a script makes, on top of those that the shipped models need."""
+    not_shared = ("student_model", "teacher_model", "problem_ids", "log_path")
+    shared = {option: value for option, value in shipped.SMALL.defaults.items() if option not in not_shared}
+    student, teacher = (folder_of(sizes.models, model, script) for model in ("student", "teacher"))
+    taught |= {"teacher_model": teacher, "teacher_renderer_name": RENDERER}
+    options = shared | given({**taught, **run.options}, seed, sizes)
+    if options["teacher_model"] == "none":
+        options.pop("teacher_renderer_name")
+    return options | {"engine": "local", "student_model": student, "renderer_name": RENDERER}
 
 
 def made_digest(models: Path, script: str = "make_spelled_models") -> str:

@@ -9,14 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from learning_options import Run, changed, evaluate_all, given, summary
+from learning_options import Run, changed, evaluate_all, given, local_config, summary
 
 from rtl_agent_gym.demo.jobs import train_sft
-from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
+from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.demo.smollm import demonstrations
-from rtl_agent_gym.episodes.episode import EpisodeConfig
-from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.training.options import SftOptions
 
 SUPERVISED = {
@@ -46,14 +43,5 @@ def supervised(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
 
 
 def _own_episodes(problems: str, seed: int, folder: Path) -> Path:
-    config = EvaluationConfig(
-        problems=problems,
-        policy=f"local:{shipped('student')}",
-        renderer=RENDERER,
-        model=ModelOptions(max_tokens=SMALL.defaults["max_tokens"], max_context=1000),
-        episode=EpisodeConfig(system_prompt=SYSTEM_PROMPT, max_turns=6),
-        seed=seed,
-        folder=folder,
-    )
-    asyncio.run(evaluate_all(config))
+    asyncio.run(evaluate_all(local_config(shipped("student"), problems, folder, 6, seed=seed)))
     return folder

@@ -8,12 +8,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from learning_options import REWARD, Run, given, summary
-from spelled import folder_of
+from learning_options import REWARD, Run, summary
+from spelled import made_options
 
 from research.agents import AGENT
 from rtl_agent_gym.demo.jobs import train
-from rtl_agent_gym.demo.shipped import RENDERER, SMALL
 
 AGENTS = {
     "agent-following": Run("distillation through mini-swe-agent"),
@@ -24,28 +23,12 @@ AGENTS = {
     "agent-negated": Run("control: the KL with the opposite sign, through mini-swe-agent", {"control": "negated_kl"}),
 }
 """The runs by their name on the command line."""
-_NOT_SHARED = ("student_model", "teacher_model", "problem_ids", "log_path")
 
 
 def through_agent(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result."""
-    folder = sizes.folder / f"{name}-{seed}"
-    shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
-    student, teacher = (folder_of(sizes.models, model, "make_agent_models") for model in ("student", "teacher"))
-    taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER}
-    options = shared | given({**taught, **AGENTS[name].options}, seed, sizes)
-    if options["teacher_model"] == "none":
-        options.pop("teacher_renderer_name")
-    outcome = train(
-        options
-        | {
-            "agent": AGENT,
-            "engine": "local",
-            "student_model": student,
-            "renderer_name": RENDERER,
-            "log_path": str(folder),
-        }
-    )
+    options = made_options("make_agent_models", AGENTS[name], seed, sizes)
+    outcome = train(options | {"agent": AGENT, "log_path": str(sizes.folder / f"{name}-{seed}")})
     rows = outcome.metrics
     return summary(outcome, seed) | {
         "curve": [round(row["pass_rate"], 3) for row in rows if "pass_rate" in row],

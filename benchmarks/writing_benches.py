@@ -11,12 +11,11 @@ import contextlib
 from typing import Any
 
 from deceived import another_specification, reading_something_else
-from learning_options import REWARD, Run, given, summary
-from spelled import folder_of
+from learning_options import REWARD, Run, summary
+from spelled import made_options
 
 from research.benches import KIND
 from rtl_agent_gym.demo.jobs import train
-from rtl_agent_gym.demo.shipped import RENDERER, SMALL
 from rtl_agent_gym.evaluation.results import read_results
 
 BENCHES = {
@@ -30,7 +29,6 @@ BENCHES = {
 """The runs by their name on the command line."""
 TRAINED = 128
 """Problems of all runs."""
-_NOT_SHARED = ("student_model", "teacher_model", "problem_ids", "log_path")
 
 
 def source(count: int, seed: int, split: str) -> str:
@@ -41,23 +39,15 @@ def source(count: int, seed: int, split: str) -> str:
 def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do a run, or what is left of it, and return its result. `killed` are shares of the mutants of all problems."""
     run, folder = BENCHES[name], sizes.folder / f"{name}-{seed}"
-    shared = {option: value for option, value in SMALL.defaults.items() if option not in _NOT_SHARED}
-    student, teacher = (folder_of(sizes.models, model, "make_bench_models") for model in ("student", "teacher"))
-    taught: dict[str, Any] = {"teacher_model": teacher, "teacher_renderer_name": RENDERER, "reward": "proxy"}
-    options = shared | given({**taught, **run.options}, seed, sizes)
-    options |= {"cvdp_jsonl_path": source(TRAINED, 1, "train")}
-    options |= {"held_out": source(sizes.held_out, 100 + seed, "combinations")}
-    if options["teacher_model"] == "none":
-        options.pop("teacher_renderer_name")
+    options = made_options("make_bench_models", run, seed, sizes, reward="proxy")
+    options |= {"cvdp_jsonl_path": source(TRAINED, 1, "train"), "log_path": str(folder)}
+    options |= {"held_out": source(sizes.held_out, 100 + seed, "combinations"), "system_prompt": "@/dev/null"}
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
     if run.teacher == "specification":
-        deceived = reading_something_else(another_specification(options["cvdp_jsonl_path"]), teacher)
+        texts = another_specification(options["cvdp_jsonl_path"])
+        deceived = reading_something_else(texts, options["teacher_model"])
     with deceived:
-        outcome = train(
-            options
-            | {"engine": "local", "student_model": student, "renderer_name": RENDERER, "system_prompt": "@/dev/null"}
-            | {"log_path": str(folder)}
-        )
+        outcome = train(options)
     evaluations = sorted((folder / "evaluations").glob("*-test"))
     killed = [
         [result.score.tests_passed / result.score.tests_total for result in read_results(evaluation) if result.score]

@@ -1,6 +1,8 @@
 """Episodes of the families that need a look, and a tokenizer that spells what varies.
 
-Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them.
+Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them, but for
+one simplification: what the smoke test prints follows from the two polarities alone. Of a design that is otherwise
+wrong, such as another problem's reference or one whose output never changes, the real one may print something else.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ INTERRUPTED = 130
 def is_command_line() -> bool:
     """Whether this process is ``rtl-agent-gym`` or ``python -m rtl_agent_gym``, rather than a user of the library."""
     program = (getattr(sys, "argv", None) or [""])[0]
-    if program == "-m":  # as long as Python looks for the module
+    # As long as Python looks for the module, it is "-m", and then the module's file.
+    if program == "-m" or (os.path.basename(program) == "__main__.py" and program not in sys.orig_argv):
         return _module(sys.orig_argv[1:]) == "rtl_agent_gym"
     return os.path.basename(program) == "rtl-agent-gym" and program in sys.orig_argv
 

@@ -18,6 +18,7 @@ from hypothesis import settings
 from rtl_agent_gym.episodes.rules import Grader
 from rtl_agent_gym.episodes.runtime import LocalRuntime, using
 from rtl_agent_gym.errors import RTLGymError, SandboxError
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxProvider
 from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
 from rtl_agent_gym.sandboxes.choice import kind, make_provider, resolved_kind
@@ -25,6 +26,7 @@ from rtl_agent_gym.sandboxes.image import connected, find_image
 from rtl_agent_gym.sandboxes.root_folder import VARIABLE, roots_folder, unpack
 from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.scoring.options import GradingOptions
+from tests.arbiter import ARBITER
 from tests.faults.moments import Moment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,6 +161,12 @@ def cvdp_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"NVIDIA's CVDP rows are not at {folder.parent.name}/{folder.name} beside the checkout")
     return folder
+
+
+@pytest.fixture(scope="session")
+def arbiter() -> Problem:
+    """The bundled problem that most tests play."""
+    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture(autouse=True)

@@ -73,9 +73,25 @@ def test_what_many_machines_would_do_follows_from_the_largest_measured_size(tmp_
 
 
 def test_the_rendering_of_a_long_episode() -> None:
-    rows = figures("rendering", "--turns", "5", "--tokens", "500", "--repeats", "1")
-    assert {row["renderer"] for row in rows} == {"qwen3", "gpt_oss"}
-    assert {row["ours_datums"] for row in rows} == {1}
+    """One training example our way, and several the cookbook's."""
+    rows = figures("rendering", "--turns", "10", "--tokens", "3000", "--repeats", "1")
+    assert [(row["renderer"], row["turns"]) for row in rows] == [
+        (name, turns) for name in ("qwen3", "gpt_oss") for turns in (2, 4, 6, 8, 10)
+    ]
+    assert all(row["ours_datums"] == 1 < row["cookbook_datums"] and row["ours_s"] > 0 for row in rows)
+
+
+def test_what_ray_adds_to_a_step() -> None:
+    pytest.importorskip("ray")
+    printed = benchmark("remote_step", "--rounds", "5", "--at-once", "2", "--json")
+    here, there, added = map(json.loads, printed.splitlines())
+    assert (here["where"], there["where"], added["where"]) == ("this process", "a Ray node", "Ray adds")
+    for name in ("step p50, ms", "driver CPU, ms a step"):
+        assert 0 < here[name] < there[name]
+    assert added == {name: pytest.approx(there[name] - here[name]) for name in here if "ms" in name} | {
+        "where": "Ray adds",
+        "at once": 2,
+    }
 
 
 def test_what_the_local_engine_costs() -> None:

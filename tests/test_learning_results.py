@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,19 +15,10 @@ from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.training.launch import Outcome
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(scope="module")
-def learning() -> Iterator[ModuleType]:
-    folder = str(ROOT / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import learning
-
-        yield learning
-    finally:
-        sys.path.remove(folder)
+def learning() -> ModuleType:
+    return import_module("learning")
 
 
 def write(folder: Path, *rows: dict[str, Any]) -> argparse.Namespace:

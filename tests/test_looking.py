@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -18,20 +17,10 @@ from rtl_agent_gym.sources.families.looking import RUN_SMOKE
 from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.transcripts.record import CommandRecord, Header, Transcript, TurnRecord
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(scope="module")
-def benchmarks() -> Iterator[tuple[ModuleType, ModuleType]]:
-    folder = str(ROOT / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import looking
-        import spelled
-
-        yield looking, spelled
-    finally:
-        sys.path.remove(folder)
+def benchmarks() -> tuple[ModuleType, ModuleType]:
+    return import_module("looking"), import_module("spelled")
 
 
 def transcript(*ran: tuple[str, str]) -> Transcript:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,21 +20,13 @@ from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants.grading import Count, MutantGrader
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore
 
-ROOT = Path(__file__).resolve().parent.parent
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 DOOR, GRAY = "cvdp_agentic_door_lock_0001", "cvdp_agentic_binary_to_gray_0003"
 
 
 @pytest.fixture(scope="module")
-def mutants() -> Iterator[ModuleType]:
-    folder = str(ROOT / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import mutants
-
-        yield mutants
-    finally:
-        sys.path.remove(folder)
+def mutants() -> ModuleType:
+    return import_module("mutants")
 
 
 def test_a_line_that_was_cut_off_costs_no_other_one(mutants: ModuleType, tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,19 +19,10 @@ from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @pytest.fixture(scope="module")
-def pretrained() -> Iterator[ModuleType]:
-    folder = str(ROOT / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import pretrained
-
-        yield pretrained
-    finally:
-        sys.path.remove(folder)
+def pretrained() -> ModuleType:
+    return import_module("pretrained")
 
 
 class Recorder:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -12,20 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the extra `local` is not installed")
 
-ROOT = Path(__file__).resolve().parent.parent
 PROBLEMS, TOKENS, VOCABULARY = 200, 12, 64
 
 
 @pytest.fixture(scope="module")
-def probe() -> Iterator[ModuleType]:
-    folder = str(ROOT / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import probe
-
-        yield probe
-    finally:
-        sys.path.remove(folder)
+def probe() -> ModuleType:
+    return import_module("probe")
 
 
 def right_answers(probe: ModuleType, seed: int = 0) -> Any:

@@ -169,8 +169,7 @@ def _used_kind() -> str:
 def _docker(used: str) -> Iterator[Check]:
     required = used not in WITHOUT_DAEMON
     try:
-        if used == "podman":
-            choice.resolved_kind()  # finds Podman's own socket
+        choice.use_daemon(used)  # finds Podman's own socket
         daemon = find_daemon()
     except SandboxError as error:
         what, _, todo = str(error).partition(". ")

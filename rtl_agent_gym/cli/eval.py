@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from ..evaluation.fairness import Unstated
 from ..metrics import serving
 from ..options import WITHOUT_DAEMON, ClusterOptions, EvaluationOptions, ProblemOptions
 from ..problems import Problem
-from ..sandboxes.choice import kind
+from ..sandboxes.choice import host_of, kind
 from ..sandboxes.container import warning_of_others
 from ..scoring import RewardWeights
 from ..scoring.scorer import require_scorable
@@ -37,6 +38,7 @@ from .options import (
     one_problem,
     options_as,
     parameters_of,
+    refuse_options_of_nodes,
     with_options,
     writable_folder,
 )
@@ -237,6 +239,7 @@ def print_rates(console: Console, summary: Summary, of: str = "") -> None:
 )
 @options_as("cluster", ClusterOptions, parameters_of(ClusterOptions))
 def eval_command(
+    context: typer.Context,
     config: EvaluationConfig,
     cluster: ClusterOptions,
     fair_only: FairOnlyOption = False,
@@ -248,6 +251,9 @@ def eval_command(
     stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
     is, 3 when machine faults left some without one, and 1 when --max-cost or --max-tokens-total stopped it.
     """
+    ray = cluster.ray_address
+    if ray:
+        refuse_options_of_nodes(context, config.sandbox)
     if fair_only:
         config = config.with_options(rows="fair")
     interactive = config.policy == "human"
@@ -256,9 +262,9 @@ def eval_command(
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
     observer = episode_observer(console, progress) if interactive else progress.observer
-    ray = cluster.ray_address
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
-    if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits)):
+    host = partial(host_of, config.sandbox)
+    if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits, host)):
         print_line(console, f"warning: {others}", "yellow")
     try:
         with contextlib.ExitStack() as stack:

@@ -177,7 +177,7 @@ def pull_command(repository: RepositoryArgument, digest: DigestOption = None) ->
 @image_app.command("prune")
 def prune_command(sandbox: KindOption = "auto") -> None:
     """Remove images and root folders of earlier versions and leftovers of builds; keep the current ones."""
-    removed = root_folder.prune()
-    if not _without_docker(sandbox):
-        removed += image_build.prune()
+    # What needs the daemon comes first: where none answers, nothing is removed.
+    removed = [] if _without_docker(sandbox) else image_build.prune()
+    removed += root_folder.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

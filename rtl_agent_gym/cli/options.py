@@ -199,6 +199,21 @@ def one_problem(source: str, problem_id: str | None) -> Problem:
     )
 
 
+def refuse_options_of_nodes(context: typer.Context, sandbox: str = "auto") -> None:
+    """Refuse what a run cannot choose for the nodes of its cluster.
+
+    Raises:
+        UsageError: It was given, as the command's own option `sandbox` or before the command's name.
+    """
+    before = context.find_root().params
+    kind = sandbox if sandbox != "auto" else before.get("sandbox") or "auto"
+    given = [f"--sandbox {kind}"] if kind != "auto" else []
+    given += ["--allow-weak-limits"] if before.get("allow_weak_limits") else []
+    if given:
+        command = f"rtl-agent-gym {' '.join(given)} cluster up"
+        raise UsageError(f"{given[0]}: a run cannot choose it for the nodes of a cluster; start them with `{command}`")
+
+
 def writable_folder(folder: Path, option: str) -> None:
     """Create a folder if it does not exist.
 

@@ -23,7 +23,7 @@ from ..problems import (
     validate_problem,
 )
 from ..problems.notes import RATINGS, note_of
-from ..problems.paths import ANSWER_FILE
+from ..problems.paths import ANSWER_FILE, expand_home
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
@@ -172,7 +172,10 @@ def export_command(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems; 'bundled' for ours.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for the tasks, one folder per task.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for the tasks, one folder per task.", callback=expand_home),
+    ],
     format: Annotated[Literal["harbor"], typer.Option(help="harbor: task folders of Harbor.")] = "harbor",
     image: Annotated[
         str | None,

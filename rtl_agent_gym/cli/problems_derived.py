@@ -52,7 +52,7 @@ DesignsOption = Annotated[
 SeedOption = Annotated[int, typer.Option(min=0, help="Of the draw of mutants.")]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants or designs to examine at the same time.")]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")]
-OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")]
+OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.", callback=expand_home)]
 CountOption = Annotated[
     int | None, typer.Option(min=1, max=1_000_000, help="How many problems; default: all that can be made.")
 ]

@@ -8,17 +8,23 @@ import os
 import sys
 import termios
 import tty
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import mkdtemp
 
 import typer
 from rich.console import Console
 
 from ..episodes.episode import Episode
-from ..errors import SandboxError, UsageError
+from ..errors import SandboxBroken, SandboxError, UsageError
+from ..problems import Problem
+from ..problems.paths import UNREAD, editable, graded_folders
 from ..renderers import get_renderer
 from ..sandboxes import Process, Sandbox
 from ..sandboxes.choice import make_provider
 from ..scoring import RewardWeights, Scorer
 from ..scoring.score import Score
+from ..scoring.scorer import require_scorable
 from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_line, print_score
 
@@ -34,7 +40,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
     The sandbox, user, limits and files are those that an agent gets.
     """
     require_terminal("shell", '; for commands from a program use `run --policy "scripted FILE"`')
-    chosen, console = one_problem(problems, problem), Console()
+    chosen, console = require_scorable(one_problem(problems, problem), texts=False), Console()
 
     async def open_shell() -> Score:
         async with (
@@ -46,12 +52,30 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
             print_line(console, chosen.prompt)
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
             await attach_terminal(episode.sandbox, "bash")
-            with console.status("scoring"):
-                return await episode.finish("completed")
+            files: Mapping[str, bytes] = {}
+            with contextlib.suppress(SandboxBroken):  # then there are none
+                files = await episode.sandbox.read_files(graded_folders(chosen), first=chosen.targets, skip=UNREAD)
+            try:
+                with console.status("scoring"):
+                    return await episode.finish("completed")
+            except BaseException:  # a machine fault, or Ctrl-C: nobody types all of it again
+                folder = _keep(files, chosen)
+                print_line(console, f"your files are in {folder}; `rtl-agent-gym score --files` grades them", "yellow")
+                raise
 
     score = asyncio.run(open_shell())
     print_score(console, score, RewardWeights())
     raise typer.Exit(0 if score.passed else 1)
+
+
+def _keep(files: Mapping[str, bytes], problem: Problem) -> Path:
+    """Write the files that count when the problem is scored to a new folder, and return it."""
+    folder = Path(mkdtemp(prefix="rtl-agent-gym-shell-"))
+    for path, content in files.items():
+        if editable(problem, path):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(content)
+    return folder
 
 
 def require_terminal(what: str, instead: str = "") -> None:

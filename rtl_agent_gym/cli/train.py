@@ -9,7 +9,7 @@ from typer.core import TyperCommand
 
 from ..demo.jobs import preview, train, train_sft
 from ..training.options import SftOptions, TrainOptions, describe_options, split_arguments
-from .options import JsonOption
+from .options import JsonOption, refuse_options_of_nodes
 
 
 class TrainCommand(TyperCommand):
@@ -25,6 +25,7 @@ COMMAND_CLASS = TrainCommand
 
 
 def train_command(
+    context: typer.Context,
     recipe: Annotated[
         Literal["distill", "rl", "sft"],
         typer.Argument(help="distill: from a teacher. rl: from the reward alone. sft: imitate recorded episodes."),
@@ -47,6 +48,8 @@ def train_command(
         print(describe_options(kind=SftOptions if supervised else TrainOptions))
         return
     given = split_arguments(options or [])
+    if given.get("ray_address"):
+        refuse_options_of_nodes(context)
     if dry_run:
         print(preview(given, rl=rl, supervised=supervised))
         return

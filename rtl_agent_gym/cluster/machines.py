@@ -75,13 +75,16 @@ class Cluster:
         """What the image of the first admitted machine holds: no other machine is admitted."""
         self._slots = Permits(0)
         self._refreshing = asyncio.Lock()
+        self._admitting: dict[str, asyncio.Task[None]] = {}
+        """By node. Nothing waits for all of them, as a node that is ill may never answer."""
         self._retiring: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Connect, admit the nodes that report slots, and look for changes from then on. Idempotent.
 
-        Waits while other runs have reserved all slots.
+        Returns at most `REFRESH` seconds after the first of them is used; the others join. Waits while other runs have
+        reserved all slots.
 
         Raises:
             UsageError: There is no cluster.
@@ -93,18 +96,21 @@ class Cluster:
             await asyncio.to_thread(connect, self._address)
             await self.refresh()
             pause = 1.0
-            while not self.working and any(refusal.taken for refusal in self._refused.values()):
-                await asyncio.sleep(min(pause, REFRESH))
-                await self.refresh()
+            while not self.working and (self._admitting or self._any_taken()):
+                await self._wait_for_one(min(pause, REFRESH))
+                if not self.working:
+                    await self.refresh()
                 pause *= 2
             if not self.working:
                 raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
+            if self._admitting:  # most join at about the same time, and the first should not get all of the work
+                await asyncio.wait(self._admitting.values(), timeout=REFRESH)
             self._watching = asyncio.ensure_future(self._watch())
             self._open = True
 
     async def close(self) -> None:
         """End every container on every node."""
-        tasks = [*self._retiring, *([self._watching] if self._watching else [])]
+        tasks = [*self._retiring, *self._admitting.values(), *([self._watching] if self._watching else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -129,8 +135,9 @@ class Cluster:
         return [machine for machine in self.machines.values() if not machine.lost]
 
     async def refresh(self) -> None:
-        """Admit new nodes, and drop those that are gone."""
+        """Begin to admit new nodes, and drop those that are gone."""
         async with self._refreshing:
+            failures = self._failures()
             alive = await asyncio.to_thread(nodes_with_slots)
             free = await asyncio.to_thread(free_slots)
             for machine in list(self.machines.values()):
@@ -144,16 +151,33 @@ class Cluster:
             for node, refusal in list(self._refused.items()):
                 if refusal.taken and node not in alive:
                     del self._refused[node]
-            new = [
-                self._admit(node, found, free.get(node, int(found["Resources"][SLOTS])))
-                for node, found in alive.items()
-                if node not in self.machines and (node not in self._refused or self._refused[node].until <= now)
-            ]
-            ended = await asyncio.gather(*new, return_exceptions=True)
+            known = self.machines.keys() | self._admitting.keys()
+            for node, found in alive.items():
+                if node not in known and (node not in self._refused or self._refused[node].until <= now):
+                    slots = free.get(node, int(found["Resources"][SLOTS]))
+                    self._admitting[node] = asyncio.ensure_future(self._admit(node, found, slots))
             self._count_slots()
-            for error in ended:
-                if error is not None:
-                    raise error
+            for error in failures:
+                raise error
+
+    def _failures(self) -> list[BaseException]:
+        """What the admissions that have ended did not expect. They are forgotten."""
+        ended = [self._admitting.pop(node) for node, task in [*self._admitting.items()] if task.done()]
+        return [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]
+
+    async def _wait_for_one(self, seconds: float) -> None:
+        """Return when a machine is used or the time is over; at once if none can be used for now."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds
+        while not self.working and (left := end - clock()) > 0:
+            for error in self._failures():
+                raise error
+            if self._admitting:
+                await asyncio.wait(self._admitting.values(), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            elif self._any_taken():
+                await asyncio.sleep(left)
+            else:
+                return
 
     async def _watch(self) -> None:
         from ray.exceptions import RayError
@@ -164,6 +188,9 @@ class Cluster:
                 await self.refresh()
             except (SandboxError, RayError) as error:
                 logger.warning("the cluster's nodes could not be listed: %s", error)
+
+    def _any_taken(self) -> bool:
+        return any(refusal.taken for refusal in self._refused.values())
 
     def _count_slots(self) -> None:
         self._slots.resize(sum(machine.slots for machine in self.working))
@@ -251,6 +278,7 @@ class Cluster:
         self._digest = machine.facts.digest
         self.machines[node] = machine
         self._admitted[machine] = Confirmations(machine, self._canary_seconds)
+        self._count_slots()
         if node in self._refused:
             self._refused[node].until, self._refused[node].taken = 0.0, False
         of = "" if machine.slots == machine.capacity else f" of {machine.capacity}"
@@ -304,7 +332,7 @@ class Cluster:
     def _best(self, load: Callable[[NodeClient], Any]) -> NodeClient:
         if not self.working:
             lost = [machine for machine in self.machines.values() if not machine.wrong]
-            if lost or any(refusal.until < float("inf") for refusal in self._refused.values()):
+            if lost or self._admitting or any(refusal.until < float("inf") for refusal in self._refused.values()):
                 raise DaemonError(f"no node of the Ray cluster can be used for the moment: {self._why_none()}")
             raise SandboxLost(f"no node of the Ray cluster can be used any more: {self._why_none()}")
         return min(self.working, key=load)

@@ -21,7 +21,7 @@ from ..options import WITHOUT_DAEMON
 from ..sandboxes import choice
 from ..sandboxes.admission import RESERVED, Budget, Limits, given_limits
 from ..sandboxes.cgroups import machine_info
-from ..sandboxes.daemon import daemon_host, ensure_daemon, is_local
+from ..sandboxes.daemon import ensure_daemon, is_local
 from ..sandboxes.image import CONTENT_LABEL, connected, find_image
 from ..sandboxes.root_folder import find_root
 from ..scoring import rules_digest
@@ -49,16 +49,17 @@ def describe() -> tuple[Facts, Limits]:
         UsageError: The limits cannot be read.
     """
     given = given_limits()
-    if choice.resolved_kind() in WITHOUT_DAEMON:
+    maker = choice.made_by()
+    if maker in WITHOUT_DAEMON:
         image = digest = find_root().digest
         found = Limits.of(machine_info(), local=True, given=given)
     else:
-        with connected() as client:
+        with connected(maker) as client:
             api: Any = client.api
             image, info = find_image(client), api.info()
             digest = str((api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")
-        found = Limits.of(info, local=is_local(daemon_host(), info), given=given)
-    return Facts(socket.gethostname(), choice.made_by(), image, found.cpus, digest, rules_digest()), found
+        found = Limits.of(info, local=is_local(maker, info), given=given)
+    return Facts(socket.gethostname(), maker, image, found.cpus, digest, rules_digest()), found
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:
@@ -213,7 +214,7 @@ def prepare(progress: Callable[[str], None]) -> None:
                 ensure_daemon(progress)
             except SandboxError:
                 raise lacks from None
-    if (word := choice.resolved_kind()) in WITHOUT_DAEMON:
+    if (word := choice.use_daemon(choice.resolved_kind())) in WITHOUT_DAEMON:
         progress(f"sandboxes of {word}: {choice.check(word)}")
     else:
         progress(f"Docker {ensure_daemon(progress).version} answers")

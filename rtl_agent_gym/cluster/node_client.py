@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import RTLGymError, SandboxLost
+from ..problems import Problem
 from ..scoring import rules_digest
 from .machine import Facts
 from .ray_cluster import first_line, release
@@ -152,6 +153,8 @@ class ObjectCache:
         self._most, self._most_bytes = most, most_bytes
         self._references: dict[str, tuple[Any, int]] = {}
         """With their sizes; those that were used last are at the end."""
+        self._digests: dict[int, tuple[Problem, str]] = {}
+        """Of problems, by the ids of the objects, which are held so that no other object gets their ids."""
 
     def reference(self, digest: str, value: Any, size: int = 0) -> Any:
         """A reference to a value with this digest, which Ray replaces by the value in a call's arguments."""
@@ -169,6 +172,16 @@ class ObjectCache:
         if size < SMALL:
             return dict(files)
         return self.reference(_digest(files), dict(files), size)
+
+    def problem(self, problem: Problem) -> Any:
+        """A reference to a problem, whose digest is computed once per object."""
+        if id(problem) not in self._digests:
+            if len(self._digests) >= self._most:
+                self._digests.clear()
+            self._digests[id(problem)] = (problem, problem.digest)
+        parts = (problem.context, problem.harness, problem.golden or {})
+        size = sum(len(text) for files in parts for text in files.values())
+        return self.reference(self._digests[id(problem)][1], problem, size)
 
     def _too_large(self) -> bool:
         return len(self._references) > 1 and sum(size for _, size in self._references.values()) > self._most_bytes

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,12 @@ class RemoteSandboxes(SandboxProvider):
             raise
         return sandbox
 
+    @contextlib.asynccontextmanager
+    async def grading(self) -> AsyncIterator[None]:
+        """Opens the cluster, and raises as `Cluster.open`. Each machine has its own bound."""
+        await self._cluster.open()
+        yield
+
     async def image(self) -> str:
         return next((machine.facts.image for machine in self._cluster.working), "")
 
@@ -181,7 +187,7 @@ class RemoteGrader:
         async def once() -> Score:
             async with self._cluster.grading(tried) as machine:
                 tried.add(machine.node)
-                sent = self._cluster.sent.reference(problem.digest, problem)
+                sent = self._cluster.sent.problem(problem)
                 options = (timeout, seed, self.weights, self._cached, Origin.here())
                 score: Score = await machine.call("score", sent, dict(files), *options)
             unused.append((machine.name, score))

@@ -3,7 +3,8 @@
 from ..episodes.episode import Episode, EpisodeConfig, Opening, Turn
 from ..episodes.submissions import Submission
 from ..policies.protocol import Completion
-from .gym_env import CVDPAgenticEnv, CVDPSingleTurnEnv, UnicodeText
+from .gym_env import CVDPAgenticEnv, CVDPSingleTurnEnv
+from .text_space import UnicodeText
 
 __all__ = [
     "CVDPAgenticEnv",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -97,24 +97,25 @@ class Batches:
         self.problem_sampler.learn(problem, passed)
 
 
-class ProblemSampler(Protocol):
-    """Chooses problems. The same construction and the same calls of `learn` always give the same choices."""
+class ProblemSampler:
+    """Chooses problems. The same construction and the same calls of `learn` always give the same choices.
+
+    This one learns nothing.
+    """
 
     def choose(self, index: int, size: int) -> list[Problem]:
         """The problems of a batch, counted from 0; some are repeated if there are fewer than `size`."""
-        ...
+        raise NotImplementedError
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
         """Take note of a group's results: 1 for each episode that passed, otherwise 0."""
-        ...
 
     def state(self) -> dict[str, Any]:
         """What was learned, for a checkpoint."""
-        ...
+        return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with a `state`."""
-        ...
 
 
 def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, batches: int) -> ProblemSampler:
@@ -135,7 +136,7 @@ def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, b
     return EpochSampler(problems, seed, order)
 
 
-class EpochSampler:
+class EpochSampler(ProblemSampler):
     """Every problem once per epoch; learns nothing.
 
     Args:
@@ -163,16 +164,6 @@ class EpochSampler:
         generator = np.random.default_rng([self._seed, number])
         return self._arrange([self._problems[int(place)] for place in generator.permutation(len(self._problems))])
 
-    def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Nothing."""
-
-    def state(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Nothing."""
-
 
 class WideningSampler(EpochSampler):
     """Draws at first from the easiest problems, later from all; learns nothing.
@@ -197,7 +188,7 @@ class WideningSampler(EpochSampler):
         return order_by_difficulty(self._problems)[: max(1, round(share * len(self._problems)))]
 
 
-class PassRateSampler:
+class PassRateSampler(ProblemSampler):
     """Draws in proportion to p · (1 − p) of a problem's running pass rate p.
 
     Args:
@@ -227,7 +218,7 @@ class PassRateSampler:
         self._rates = dict(state.get("pass_rates", {}))
 
 
-class EdgeSampler:
+class EdgeSampler(ProblemSampler):
     """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to 0.5.
 
     The distribution of a problem holds its own results, which count less the older they are, and `PRIOR` episodes at

@@ -29,6 +29,7 @@ from tinker_cookbook.rl.types import (
 from ..episodes.episode import Episode, Grader, Turn
 from ..episodes.prompt import PromptTooLong
 from ..episodes.runtime import Lease, acquire
+from ..episodes.turn_rewards import refuse_turn_rewards
 from ..episodes.turns import STOP
 from ..errors import SandboxLost, UsageError
 from ..policies.protocol import Completion
@@ -64,7 +65,7 @@ class CVDPEnv(Env):
         grader: Grader,
         seed: int | None = None,
     ) -> None:
-        _refuse_turn_rewards(config)
+        refuse_turn_rewards(config.episode.turn_rewards, "tinker-cookbook")
         self.problem, self.config, self.example_id = problem, config, problem.id
         self.episode = Episode(
             problem,
@@ -199,7 +200,7 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
         if group_size < 1:
             raise UsageError(f"group_size must be at least 1, got {group_size}")
         self.problem, self.config, self.group_size, self.seed = problem, config or TinkerEnvConfig(), group_size, seed
-        _refuse_turn_rewards(self.config)
+        refuse_turn_rewards(self.config.episode.turn_rewards, "tinker-cookbook")
         if missing_here(problem) is not None:
             require_scorable(problem, self.config.episode.grading)
         self._envs: list[CVDPEnv] = []
@@ -244,14 +245,6 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
     def logging_tags(self) -> list[str]:
         """``cvdp``, the category such as ``cid003``, and the difficulty."""
         return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
-
-
-def _refuse_turn_rewards(config: TinkerEnvConfig) -> None:
-    if (mode := config.episode.turn_rewards) != "none":
-        raise UsageError(
-            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
-            "when the cookbook has read the rewards of its steps; rtl-agent-gym train rl has this option"
-        )
 
 
 async def to_the_end(work: Coroutine[Any, Any, None]) -> None:

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 
 from ..problems import Problem, editable
 
-_markdown = MarkdownIt("commonmark", {"html": False}).disable("inline")
+_markdown = MarkdownIt("commonmark", {"html": False}).disable(["inline", "reference"])
 
 # Sampled text can be anything, such as one line repeated for a hundred thousand characters. So everything below takes
 # linear time: patterns for names are tried on short lines only, and units are paired in one pass.

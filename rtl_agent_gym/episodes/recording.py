@@ -53,6 +53,7 @@ class Recording:
     """Digests of the text files as last recorded."""
     _written: int = field(default=0, init=False)
     """Bytes of the transcript that changes of files take."""
+    _closed: bool = field(default=False, init=False)
 
     @property
     def path(self) -> Path | None:
@@ -212,13 +213,14 @@ class Recording:
             self.close()
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Close the file: a turn that still runs is not recorded. Idempotent."""
+        self._closed = True
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
 
     def _write(self, event: Header | TurnRecord | ScoreRecord | End) -> None:
-        if self._writer is not None:
+        if self._writer is not None and not self._closed:
             self._writer.write(event)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..errors import SandboxError
+from ..errors import SandboxError, UsageError
 from ..problems import Problem
 from ..problems.paths import in_graded_folders
 from ..scoring.score import Score
@@ -36,6 +36,15 @@ Grade = Callable[[dict[str, str | bytes]], Awaitable[Score]]
 
 MOST_KNOWN = 100_000
 """Rewards of files that are remembered."""
+
+
+def refuse_turn_rewards(mode: str, framework: str) -> None:
+    """Raise `UsageError` if the rule ``turn_rewards`` is set for a framework that cannot use what turns earned."""
+    if mode != "none":
+        raise UsageError(
+            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
+            f"and {framework} cannot use it then; rtl-agent-gym train rl can"
+        )
 
 
 class TurnBudget:
@@ -240,5 +249,6 @@ class TurnRewards:
         for path in sorted(files):
             data = files[path]
             data = data.encode() if isinstance(data, str) else data
-            total.update(f"\0{len(path)} {path} {len(data)}\0".encode() + data)
+            name = f"\0{len(path)} {path} {len(data)}\0".encode("utf-8", "surrogatepass")  # it need not be UTF-8
+            total.update(name + data)
         return total.digest()

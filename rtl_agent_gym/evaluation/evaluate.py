@@ -149,6 +149,8 @@ async def evaluate(
             raise UsageError(
                 f"--max-cost: the price of {player.name} is unknown; give --price-input and --price-output, in US "
                 "dollars per million tokens"
+                if hasattr(player, "prices")
+                else f"--max-cost: {player.name} has no price, as only chat: policies do; use --max-tokens-total"
             )
         record = make_record(config, problems, player, renderer, named=policy is None)
         rules, inside = rules_for(player, config.episode), False
@@ -364,7 +366,7 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
     """Get a rating from the judge that the options name, if any of the problems needs it.
 
     Raises:
-        UsageError: Its service will never answer, such as for a wrong key or model.
+        UsageError: Its service will never answer, such as for a wrong key or model, or refuses this question, too.
         ModelError: It does not answer.
         HarnessError: It gives no rating.
     """
@@ -373,7 +375,7 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
     judged = (problem for problem in problems if problem.asks_text and problem.category in JUDGED)
     if not isinstance(name, str) or not rated or next(judged, None) is None:
         return
-    judge = make_judge(name)
+    judge = make_judge(name, strict=True)
     try:
         question, answer = _PLAIN
         await rate(judge, question, answer, answer)

@@ -16,7 +16,7 @@ from ..problems import Problem
 from ..renderers.protocol import MAX_CALLS, Message
 from ..scoring.score import Score
 from .outcome import EpisodeResult
-from .spending import Tally
+from .spending import Tally, sum_if_known
 
 SLOWEST_START = 60.0
 """Seconds that the program of an agent may take besides the commands of a turn, such as to start."""
@@ -90,8 +90,8 @@ async def play(
     """
     observer, tally = observer or Observer(), tally or Tally()
     begun, acting = time.monotonic(), 0.0
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
+    prompt_tokens: int | None = 0
+    output_tokens: int | None = 0
     refused = False
     player = policy.player(episode.problem, episode.renderer, seed)
     async with episode:
@@ -123,9 +123,9 @@ async def play(
             tally.add(completion)
             refused = completion.refused
             acting += time.monotonic() - waiting_since
-            prompt_tokens = _add(prompt_tokens, completion.prompt_tokens)
+            prompt_tokens = sum_if_known(prompt_tokens, completion.prompt_tokens)
             ids = completion.token_ids
-            output_tokens = _add(output_tokens, completion.output_tokens if ids is None else len(ids))
+            output_tokens = sum_if_known(output_tokens, completion.output_tokens if ids is None else len(ids))
             observer.completion(len(episode.turns) + 1, completion)
             turn = await episode.step(completion)
             observer.turn(turn)
@@ -169,7 +169,3 @@ async def _next_turn(player: Player | TokenPlayer, episode: Episode, messages: S
         f"{type(player).__name__}.{method} returned {type(found).__name__}; expected an async function that returns a "
         "Completion, or None if there is no room for another turn"
     )
-
-
-def _add(total: int | None, more: int | None) -> int | None:
-    return total if more is None else (total or 0) + more

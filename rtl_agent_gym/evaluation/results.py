@@ -348,6 +348,8 @@ def write_official(folder: Path, results: Sequence[EpisodeResult], config: Evalu
         samples = [written[folder / name / "report.json"] | {"sample_index": at} for at, name in enumerate(names)]
         composite = {"metadata": _metadata(config, timestamp) | extra, "samples": samples}
         written[folder / "composite_report.json"] = composite
+        for name in ("raw_result.json", "report.json"):  # of the folder when it had one sample
+            (folder / name).unlink(missing_ok=True)
     for path, content in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content) + "\n", encoding="utf-8")

@@ -42,10 +42,10 @@ class Spent(BaseModel):
     def __add__(self, other: Spent) -> Spent:
         return Spent(
             answers=self.answers + other.answers,
-            prompt_tokens=_sum(self.prompt_tokens, other.prompt_tokens),
+            prompt_tokens=sum_if_known(self.prompt_tokens, other.prompt_tokens),
             cached_tokens=self.cached_tokens + other.cached_tokens,
-            output_tokens=_sum(self.output_tokens, other.output_tokens),
-            cost=_sum(self.cost, other.cost),
+            output_tokens=sum_if_known(self.output_tokens, other.output_tokens),
+            cost=sum_if_known(self.cost, other.cost),
         )
 
     def priced(self, prices: Priced | None) -> Spent:
@@ -58,7 +58,7 @@ class Spent(BaseModel):
     @property
     def tokens(self) -> int | None:
         """Tokens read and written; None if unknown."""
-        return _sum(self.prompt_tokens, self.output_tokens)
+        return sum_if_known(self.prompt_tokens, self.output_tokens)
 
     @property
     def known(self) -> bool:
@@ -69,7 +69,8 @@ class Spent(BaseModel):
 Number = TypeVar("Number", int, float)
 
 
-def _sum(first: Number | None, second: Number | None) -> Number | None:
+def sum_if_known(first: Number | None, second: Number | None) -> Number | None:
+    """The sum; None if one of the two is unknown."""
     return None if first is None or second is None else first + second
 
 

@@ -26,12 +26,13 @@ from nemo_rl.environments.interfaces import EnvironmentInterface, EnvironmentRet
 
 from ..episodes.prompt import open_prompt
 from ..episodes.runtime import run_sync
+from ..episodes.turn_rewards import refuse_turn_rewards
 from ..errors import SandboxError, UsageError
 from ..problems.notes import Rows
 from ..renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from ..renderers.vocabularies import written_out
 from .replay import ReplayedEnv
-from .session import choose_problems, refuse_turn_rewards, sandboxes_at_once
+from .session import choose_problems, sandboxes_at_once
 
 NAME = "rtl"
 """The name of the task in NeMo RL's batches."""

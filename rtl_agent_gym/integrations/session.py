@@ -50,15 +50,6 @@ def require_shell(config: EpisodeConfig) -> EpisodeConfig:
     return config
 
 
-def refuse_turn_rewards(mode: str, framework: str) -> None:
-    """Raise `UsageError` if the rule ``turn_rewards`` is set for a framework that cannot use what turns earned."""
-    if mode != "none":
-        raise UsageError(
-            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
-            f"where {framework} reads one reward"
-        )
-
-
 def counted_by_caller(config: EpisodeConfig, problem: Problem) -> EpisodeConfig:
     """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session.
 

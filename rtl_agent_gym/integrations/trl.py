@@ -30,6 +30,7 @@ from ..envs.gym_env import read_problems
 from ..episodes.prompt import ToolOpening, tool_opening
 from ..episodes.rules import EpisodeConfig, Reward
 from ..episodes.runtime import background_loop, run_sync
+from ..episodes.turn_rewards import refuse_turn_rewards
 from ..errors import SandboxError, UsageError
 from ..problems import Problem, find_problem
 from ..renderers import ToolCall
@@ -43,7 +44,6 @@ from .session import (
     ToolSession,
     counted_by_caller,
     read_source,
-    refuse_turn_rewards,
     require_shell,
     sandboxes_at_once,
 )

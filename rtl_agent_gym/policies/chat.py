@@ -199,6 +199,8 @@ class ChatPolicy:
         seed: int | None,
         max_tokens: int | None = None,
         failed: list[Charge] | None = None,
+        *,
+        trusted: bool = True,
     ) -> ChatAnswer | None:
         """Send one request, with retries while the service is busy or unreachable; None if the context is full.
 
@@ -210,6 +212,7 @@ class ChatPolicy:
             seed: Random seed of the answer; None for none.
             max_tokens: Replaces the option of that name.
             failed: Gets what the service reports for each attempt that brings no answer, however this call ends.
+            trusted: Whether a refusal of the first request is due to the options, and not to what the messages say.
 
         Raises:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
@@ -230,7 +233,7 @@ class ChatPolicy:
         except Failure as error:
             full = error.kind == "overflow" or (error.kind == "oversized" and self._has_answered)
             if not full:
-                raise self._translated(error, attempts) from error
+                raise self._translated(error, attempts, trusted=trusted) from error
             if not self._has_answered and max_tokens is None:
                 await self._check_max_tokens(messages, seed, error, charges)
             return None
@@ -335,14 +338,14 @@ class ChatPolicy:
         if usage is not None:
             charges.append(Charge(usage, self.prices.cost(usage) if self.prices else None))
 
-    def _translated(self, failure: Failure, attempts: int) -> ModelError | UsageError:
+    def _translated(self, failure: Failure, attempts: int, *, trusted: bool = True) -> ModelError | UsageError:
         if failure.kind == "busy":
             tries = f" in {attempts} tries" if attempts > 1 else ""
             return ModelError(f"{self.name} did not answer{tries}: {failure}", retries=attempts - 1)
         what = "cannot be reached" if failure.kind == "unresolved" else "refused the request"
         message = f"{self.name} {what}: {failure}" + (f"; {failure.advice}" if failure.advice else "")
         # If nothing was answered before, the request itself is wrong; later, only this conversation.
-        wrong = failure.kind == "never" or not self._has_answered
+        wrong = failure.kind == "never" or (not self._has_answered and (trusted or failure.kind == "unresolved"))
         return UsageError(message) if wrong else RequestRefused(message)
 
     async def _check_max_tokens(

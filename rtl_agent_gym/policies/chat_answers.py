@@ -208,9 +208,15 @@ async def collect(stream: Any, received: Received) -> ChatAnswer:
     """
     from litellm.litellm_core_utils.prompt_templates.common_utils import parse_content_for_reasoning
 
-    if stream.completion_stream is None:
-        await stream.fetch_stream()
-    stream.completion_stream = received.watch(stream.completion_stream)
+    if stream.completion_stream is not None:
+        stream.completion_stream = received.watch(stream.completion_stream)
+    else:  # the request is yet to be sent, which litellm does for the first chunk: only there it translates errors
+        send = stream.make_call
+
+        async def watched(**options: Any) -> AsyncIterator[Any]:
+            return received.watch(await send(**options))
+
+        stream.make_call = watched
     try:
         async with contextlib.aclosing(stream):
             async for chunk in stream:
@@ -311,8 +317,9 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
         error: The exception.
         in_stream: What it was before litellm translated it, if it ended a streamed answer after its beginning.
     """
+    # litellm wraps errors of streamed answers in one that says every message twice and has no headers.
+    error = getattr(error, "original_exception", None) or error
     if in_stream is not None:
-        error = getattr(error, "original_exception", None) or error  # litellm's wrapper writes every message twice
         body = getattr(in_stream, "body", None)
         status = body.get("code") if isinstance(body, dict) else None
     elif (unresolved := _unresolved(error)) is not None:

@@ -31,13 +31,16 @@ class ChatJudge:
     Args:
         model: litellm's name of the model; with a `base_url`, the name that the server uses.
         base_url: The server's address; None for the provider's default.
+        strict: Whether a service that refuses the first prompt is wrong usage. Otherwise the prompt may be the reason,
+            which has the text of an agent.
     """
 
-    def __init__(self, model: str, base_url: str | None = None) -> None:
+    def __init__(self, model: str, base_url: str | None = None, *, strict: bool = False) -> None:
         key = os.environ.get(JUDGE_KEY)
         options = ModelOptions(temperature=0.0, max_tokens=MAX_TOKENS, tools=False, base_url=base_url, api_key=key)
         with _judge_errors():
             self._policy = ChatPolicy(model, options)
+        self._strict = strict
         self._name = judge_name(f"chat:{model}" + (f"@{base_url}" if base_url else ""))
 
     @property
@@ -54,7 +57,7 @@ class ChatJudge:
         for limit in (MAX_TOKENS, MORE_TOKENS):
             try:
                 with _judge_errors():
-                    answer = await self._policy.request(messages, None, limit)
+                    answer = await self._policy.request(messages, None, limit, trusted=self._strict)
             except RequestRefused as error:  # perhaps for what this answer says
                 logger.warning("%s", error)
                 return None
@@ -107,13 +110,13 @@ def judge_name(name: str) -> str:
     return f"chat:{model}" + (f"@{host}" if host else "")
 
 
-def make_judge(name: str) -> ChatJudge:
-    """The judge of a name; see `read_judge`.
+def make_judge(name: str, *, strict: bool = False) -> ChatJudge:
+    """The judge of a name; see `read_judge`, and `ChatJudge` for `strict`.
 
     Raises:
         UsageError: It has another form, or the extra is not installed.
     """
-    return ChatJudge(*read_judge(name))
+    return ChatJudge(*read_judge(name), strict=strict)
 
 
 class NamedJudges:

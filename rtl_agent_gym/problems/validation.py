@@ -39,6 +39,8 @@ def missing_here(problem: Problem) -> str | None:
             name = category_name(problem.category)
             return f"answers of category {name} are text, rated by a judge model; give one (--judge chat:MODEL)"
         return None
+    if COMPOSE_FILE not in problem.harness:
+        return "the problem has no hidden tests"
     need = commercial_need(problem.harness)
     return need and f"{need}; give yours, if you have one (--harness-image VERIF_EDA_IMAGE=IMAGE)"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from ..errors import UsageError
 
@@ -27,6 +27,9 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _MODULE = re.compile(
     r"^\s*(?:module|macromodule|interface)\s+(?:(?:static|automatic)\s+)?\w+\s*(?:[(;#]|//|/\*|import\b|$)"
 )
+_COMMENT = re.compile(r"(?<!:)//.*|/\*.*?(\*/|$)")
+_GOES_ON = re.compile(r"\s*(?:\(|//|/\*|`|$)")
+"""How a module's header goes on after its parameters and an empty line."""
 _LONGEST = 2_000
 """Upper bound on the characters of a piece."""
 
@@ -75,17 +78,19 @@ def fit_passages(passages: Sequence[str], measure: Callable[[Sequence[str]], int
     def tokens(left_out: int) -> int:
         return measure(_without(split, set(loose[len(loose) - left_out :])))
 
-    few = 0
-    for i in reversed(range(len(split))):  # passage by passage, since the line that marks a cut costs tokens too
-        many = sum(1 for place in loose if place[0] >= i)
-        if many > few and tokens(many) <= limit:
-            break
-        few = many
-    else:
+    def bisect(steps: Sequence[int]) -> tuple[int, int]:
+        """Two neighbours: with the second number of pieces left out it fits, with the first it does not."""
+        low, high = 0, len(steps) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if tokens(steps[middle]) <= limit else (middle, high)
+        return steps[low], steps[high]
+
+    if not loose or tokens(len(loose)) > limit:
         return None
-    while many - few > 1:  # bisect: with `many` pieces left out it fits, with `few` it does not
-        middle = (few + many) // 2
-        few, many = (few, middle) if tokens(middle) <= limit else (middle, many)
+    # First passage by passage, since the line that marks a cut costs tokens too.
+    few, many = bisect([0, *accumulate(sum(not piece.kept for piece in pieces) for pieces in reversed(split))])
+    _, many = bisect(range(few, many + 1))
     shortened = _without(split, set(loose[len(loose) - many :]))
     cut = tuple(line for text in shortened for line in text.splitlines() if MARKER in line)
     return Fitted(shortened, cut)
@@ -96,7 +101,7 @@ def split_pieces(text: str) -> list[Piece]:
     pieces: list[Piece] = []
     block: list[str] = []
     titles: dict[int, str] = {}  # the headings above a line, by level
-    fence, size, header, opened = "", 0, False, False
+    fence, size, header, opened, depth, commented, blank = "", 0, False, False, 0, False, False
 
     def close() -> None:
         nonlocal size
@@ -109,6 +114,15 @@ def split_pieces(text: str) -> list[Piece]:
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
         heading = None if fence or mark else _HEADING.match(line)
+        if (
+            header
+            and opened
+            and depth <= 0
+            and not commented
+            and (heading or mark or (blank and not _GOES_ON.match(line)))
+        ):
+            close()  # it was prose: after the parentheses of a header is a semicolon
+            header = False
         begins = not header and _MODULE.match(line) is not None
         if heading or begins:
             close()
@@ -116,8 +130,12 @@ def split_pieces(text: str) -> list[Piece]:
             level = len(heading["level"] or "#" * 7)
             titles = {above: title for above, title in titles.items() if above < level}
             titles[level] = heading["title"] or heading["bold"]
-        header = header or begins
-        opened = header and (opened or "(" in line or "#" in line)
+        if begins:
+            header, opened, depth, commented = True, False, 0, False
+        if header:
+            opened = opened or "(" in line or "#" in line
+            code, commented = _code(line, commented)
+            depth += code.count("(") - code.count(")")
         if mark:
             fence = "" if fence and line.strip().startswith(fence) else fence or mark[1]
         for start in range(0, len(line), _LONGEST):
@@ -135,6 +153,16 @@ def split_pieces(text: str) -> list[Piece]:
     return pieces
 
 
+def _code(line: str, commented: bool) -> tuple[str, bool]:
+    """A line without comments, and whether the next line begins within one, as this line does if `commented`."""
+    if commented:
+        _, ended, line = line.partition("*/")
+        if not ended:
+            return "", True
+    comments = list(_COMMENT.finditer(line))
+    return _COMMENT.sub("", line), bool(comments) and comments[-1][1] == ""
+
+
 def _without(split: Sequence[Sequence[Piece]], removed: set[tuple[int, int]]) -> list[str]:
     """The passages without the pieces at these places (passage, piece), each run of them replaced by a line."""
     texts = []
@@ -143,7 +171,8 @@ def _without(split: Sequence[Sequence[Piece]], removed: set[tuple[int, int]]) ->
         for left_out, run in groupby(enumerate(pieces), key=lambda item, i=i: (i, item[0]) in removed):  # type: ignore[misc]
             members = [piece for _, piece in run]
             text = "".join(piece.text for piece in members)
-            out += _marker(members, len(text), out) if left_out else text
+            line = _marker(members, len(text), out) if left_out else text
+            out += min(line, text, key=len)  # so a cut never makes it longer
         texts.append(out)
     return texts
 

@@ -152,9 +152,10 @@ class ChatDialect:
             calls, texts = [], [written(found.content)]
             for call in found.tool_calls:
                 arguments = self._unprotected(call.arguments)
-                if str(call.status) == "ok" and call.name and isinstance(arguments, dict):
+                name: Any = call.name  # any JSON that the model wrote there, although the library calls it a text
+                if str(call.status) == "ok" and isinstance(name, str) and name and isinstance(arguments, dict):
                     shown = printable(json.dumps(arguments, ensure_ascii=False))
-                    calls.append(ChatCall(written(call.name), shown))
+                    calls.append(ChatCall(written(name), shown))
                 else:
                     texts.append(written(call.raw))
         except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number

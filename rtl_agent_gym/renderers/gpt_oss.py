@@ -236,16 +236,18 @@ class HarmonyTurn:
 def pieces_of(text: str) -> list[Piece]:
     """A text in which control tokens are written out, as pieces. Those in the JSON of a call are part of its text."""
     pieces: list[Piece] = []
-    message, begin, bodies = 0, 0, 0
+    begin, bodies, addressed = 0, 0, False
     while (mark := _MARKS.search(text, begin)) is not None:
-        pieces += [text[begin : mark.start()], Control(mark[0])]
+        before = text[begin : mark.start()]
+        pieces += [before, Control(mark[0])]
+        addressed = addressed or "to=" in before
         begin = mark.end()
-        if mark[0] == BODY and "to=" in text[message : mark.start()] and bodies < MAX_CALLS_READ:
+        if mark[0] == BODY and addressed and bodies < MAX_CALLS_READ:
             end = end_of_json(text, begin)
             pieces.append(text[begin:end])
             begin, bodies = end, bodies + 1
         elif mark[0] in (END, *STOPS):
-            message = begin
+            addressed = False
     return [piece for piece in [*pieces, text[begin:]] if piece]
 
 

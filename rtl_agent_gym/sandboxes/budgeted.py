@@ -55,10 +55,10 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         spec = spec or SandboxSpec()
         budget = await self.budget()
         await self._require(spec)
-        permits, memory = budget.permits["scoring" if spec.for_grading else spec.role], budget.memory(spec)
+        permits, memory = budget.permits[spec.room], budget.memory(spec)
         await permits.take(memory)
         async with contextlib.AsyncExitStack() as stack:
-            if spec.role == "agent":
+            if spec.room == "agent":
                 try:
                     await stack.enter_async_context(budget.promised(memory))
                 except BaseException:
@@ -70,7 +70,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         budget = await self.budget()
         await self._require(spec)
         permits, memory = budget.permits["waiting"], budget.memory(spec)
-        fits = spec.role == "scoring" or not budget.shortage(memory)
+        fits = spec.room == "scoring" or not budget.shortage(memory)
         if not fits or not permits.try_take(memory):
             raise SandboxError("there is no room for another sandbox that is started in advance")
         return await self._open(spec, budget, permits)
@@ -96,7 +96,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
 
     def handed_out(self, sandbox: Sandbox) -> None:
         # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
-        if isinstance(sandbox, WardenSandbox) and sandbox.spec.role == "agent":
+        if isinstance(sandbox, WardenSandbox) and sandbox.spec.room == "agent":
             made, agents = cast(MadeT, sandbox), sandbox.budget.permits["agent"]
             permits, memory = self._sandboxes.get(made, agents), sandbox.budget.memory(sandbox.spec)
             if permits is not agents and agents.try_take(memory):

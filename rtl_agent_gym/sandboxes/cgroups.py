@@ -41,6 +41,8 @@ WEIGHTS = {"agent": 1024, "scoring": 2048}
 """Weights of all agents, and of all gradings, against each other and each of the machine's other processes (1024), as
 cgroup 1 has them. A grading has a time limit. With more weight, gradings would end no sooner, but this process and the
 daemon, which every step goes through, would wait for them."""
+_HOG = 0.5
+"""Share of a sandbox's memory from which on it is itself the reason for running out, whichever limit was reached."""
 PREFIX = "rtl-gym-"
 JOB = "SLURM_JOB_ID"
 """The environment variable of everything that a Slurm job runs."""
@@ -158,15 +160,20 @@ class SandboxGroup:
             return {str(ROOT): str(self.folders["memory"])}
         return {str(ROOT / controller): str(folder) for controller, folder in self.folders.items()}
 
-    def memory_share(self) -> float:
-        """The share of its memory that is in use; 0 if unknown."""
-        for used, limit in (
-            ("memory.current", "memory.max"),
-            ("memory.usage_in_bytes", "memory.limit_in_bytes"),
-        ):
+    def memory_share(self, *, most: bool = False) -> float:
+        """The share of its memory that is in use, or was at the most; 0 if unknown."""
+        names = ("memory.peak", "memory.max_usage_in_bytes") if most else ("memory.current", "memory.usage_in_bytes")
+        for used, limit in zip(names, ("memory.max", "memory.limit_in_bytes"), strict=True):
             if len(found := _numbers(self.folders["memory"], used, limit)) == 2:
                 return found[0] / max(found[1], 1.0)
         return 0.0
+
+    def lacked_memory(self) -> bool:
+        """Whether a limit above was reached: the kernel has ended a process, and half of the memory was never in use.
+
+        Who takes more than half helps to reach that limit, and must not earn another try by it.
+        """
+        return 0 < self.memory_share(most=True) < _HOG and self.oom_kills() > 0
 
     def oom_kills(self) -> int:
         """Processes that the kernel has ended here for lack of memory."""

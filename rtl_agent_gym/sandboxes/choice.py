@@ -22,6 +22,7 @@ from .container import DockerSandboxes
 from .daemon import daemon_host, find_daemon
 from .namespaces import NamespaceSandboxes, check_namespaces
 from .protocol import SandboxSpec
+from .root_run import apptainer
 from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_SANDBOX"
@@ -81,13 +82,15 @@ def make_provider(option: str = "auto") -> BudgetedSandboxes[Any]:
         "apptainer": ApptainerSandboxes,
     }
     found = resolved_kind(option)
-    return without_daemon[found]() if found in without_daemon else DockerSandboxes()
+    if found in without_daemon:
+        return without_daemon[found]()
+    return DockerSandboxes(host=host_of(found))
 
 
 def resolved_kind(option: str = "auto") -> str:
-    """``docker``, ``podman``, ``namespaces`` or ``apptainer``. Raises as `make_provider` does."""
+    """``docker``, ``podman``, ``namespaces`` or ``apptainer``. With ``auto``, raises as `make_provider` does."""
     global _found
-    if (word := _named_kind(option)) != "auto":
+    if (word := kind(option)) != "auto":
         return word
     with _lock:
         _found = _found or _first_that_works(_CHECKS)
@@ -97,7 +100,9 @@ def resolved_kind(option: str = "auto") -> str:
 def made_by() -> str:
     """What makes the sandboxes of this process: the daemon's address, or their kind. Raises as `make_provider` does."""
     found = resolved_kind()
-    return found if found in WITHOUT_DAEMON else daemon_host()
+    if found in WITHOUT_DAEMON:
+        return found
+    return podman_host() if found == "podman" else daemon_host()
 
 
 _CHECKS: Mapping[str, Callable[[], object]] = {
@@ -132,29 +137,44 @@ def image_kind(option: str = "auto") -> str:
 
     Raises:
         UsageError: As from `kind`.
-        SandboxError: With ``auto``, no daemon answers and bubblewrap is missing. With ``podman``, it does not answer.
+        SandboxError: With ``auto``, no daemon answers, and bubblewrap and Apptainer are missing. With ``podman``, it
+            does not answer.
     """
-    word = _named_kind(option)
-    if word == "auto":
-        word = _first_that_works({"docker": find_daemon, "namespaces": bubblewrap})
-    return "namespaces" if word in WITHOUT_DAEMON else "docker"
-
-
-def _named_kind(option: str) -> str:
-    """`kind`. For Podman, its socket is used from now on, if no other address is named."""
     word = kind(option)
+    if word == "auto":
+        word = _first_that_works({"docker": find_daemon, "namespaces": bubblewrap, "apptainer": apptainer})
+    return "namespaces" if use_daemon(word) in WITHOUT_DAEMON else "docker"
+
+
+def use_daemon(word: str) -> str:
+    """Let whatever connects to the daemon from now on find Podman, if that is the word. Returns the word.
+
+    Only for a command about one daemon: a process may have sandboxes of several kinds. Raises as `podman_host` does.
+    """
     if word == "podman":
-        if "DOCKER_HOST" not in os.environ:
-            runtime = os.environ.get("XDG_RUNTIME_DIR", "/run")
-            places = [place.replace("{XDG_RUNTIME_DIR}", runtime) for place in PODMAN_SOCKETS]
-            socket = next(filter(os.path.exists, places), None)
-            if socket is None:
-                raise DaemonError(
-                    f"no Podman: there is no socket {' or '.join(dict.fromkeys(places))}. Install Podman (Debian, "
-                    "Ubuntu: apt-get install podman) and start its service: systemctl --user start podman.socket, as "
-                    "root without --user; or set DOCKER_HOST to its socket elsewhere"
-                )
-            os.environ["DOCKER_HOST"] = f"unix://{socket}"
-        if not find_daemon().podman:
-            raise DaemonError(f"the daemon at {os.environ['DOCKER_HOST']} is Docker, not Podman")
+        os.environ["DOCKER_HOST"] = podman_host()
     return word
+
+
+def host_of(option: str) -> str | None:
+    """The address of the daemon that makes sandboxes of this kind; None for Docker's. Raises as `podman_host` does."""
+    return podman_host() if kind(option) == "podman" else None
+
+
+def podman_host() -> str:
+    """Podman's address: ``$DOCKER_HOST``, or its own socket. Raises `DaemonError` if it does not answer there."""
+    host = os.environ.get("DOCKER_HOST")
+    if not host:
+        runtime = os.environ.get("XDG_RUNTIME_DIR", "/run")
+        places = [place.replace("{XDG_RUNTIME_DIR}", runtime) for place in PODMAN_SOCKETS]
+        socket = next(filter(os.path.exists, places), None)
+        if socket is None:
+            raise DaemonError(
+                f"no Podman: there is no socket {' or '.join(dict.fromkeys(places))}. Install Podman (Debian, "
+                "Ubuntu: apt-get install podman) and start its service: systemctl --user start podman.socket, as "
+                "root without --user; or set DOCKER_HOST to its socket elsewhere"
+            )
+        host = f"unix://{socket}"
+    if not find_daemon(host).podman:
+        raise DaemonError(f"the daemon at {host} is Docker, not Podman")
+    return host

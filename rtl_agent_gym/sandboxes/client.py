@@ -67,9 +67,14 @@ T = TypeVar("T")
 
 
 class DockerClient:
-    """Owns its connections and threads until `close`."""
+    """Owns its connections and threads until `close`.
 
-    def __init__(self) -> None:
+    Args:
+        host: The daemon's address; None for `daemon_host`.
+    """
+
+    def __init__(self, host: str | None = None) -> None:
+        self.host = host
         self._client: docker.DockerClient | None = None
         self.podman = False
         """Whether the daemon is Podman."""
@@ -87,7 +92,7 @@ class DockerClient:
         """docker-py's client, connected at first use."""
         with self._connecting:
             if self._client is None:
-                host = daemon_host()
+                host = self.host or daemon_host()
                 client = connect(host, timeout=120)
                 info = client.api.info()
                 self.podman = is_podman(client.api)
@@ -276,7 +281,7 @@ def host_config(
     return api.create_host_config(
         network_mode=spec.network or "none",
         cgroup_parent=parent,
-        cpu_shares=CPU_SHARES[spec.role],
+        cpu_shares=CPU_SHARES[spec.room],
         cap_drop=["ALL"],
         cap_add=["SETUID", "SETGID"] if spec.role == "scoring" else None,
         security_opt=["no-new-privileges:true"],

@@ -38,6 +38,7 @@ from ..errors import SandboxError
 from ..visible import plural
 from .admission import Budget, given_limits, read_limits, require_enforced
 from .budgeted import BudgetedSandboxes
+from .cgroups import SandboxGroup
 from .channel import Channel
 from .client import (
     OWNER_LABEL,
@@ -117,11 +118,13 @@ class DockerSandbox(WardenSandbox):
             hostname="rtl",
             stdin_open=True,
             labels=label,
-            host_config=host_config(api, spec, self.uid, volumes, groups.parent(spec.role) if groups else None),
+            host_config=host_config(api, spec, self.uid, volumes, groups.parent(spec.room) if groups else None),
         )["Id"]
         self._socket = attach(client, self._container)
         api.start(self._container)
-        if groups is not None and not groups.holds(spec.role, self._container):
+        if groups is not None and groups.holds(spec.room, self._container):
+            self._group = SandboxGroup({"memory": groups.folder(spec.room) / self._container})
+        elif groups is not None:
             self.budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
@@ -218,6 +221,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
 
     Args:
         image: Image for specs that name none; None for the package's own simulation image.
+        host: The daemon's address; None for `daemon_host`.
 
     Example:
         async with DockerSandboxes() as provider:
@@ -225,10 +229,10 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
             print((await sandbox.run("iverilog -V | head -1")).output)
     """
 
-    def __init__(self, image: str | None = None) -> None:
+    def __init__(self, image: str | None = None, host: str | None = None) -> None:
         super().__init__()
         self._image = image
-        self._client = DockerClient()
+        self._client = DockerClient(host)
         self._tidied = time.monotonic()  # a client does so when it connects
 
     async def budget(self) -> Budget:
@@ -275,19 +279,22 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         self._client.close()
 
 
-def other_owners() -> dict[str, int]:
+def other_owners(host: str | None = None) -> dict[str, int]:
     """The number of running containers of each other process at the daemon; ``host:pid`` names a process.
+
+    Args:
+        host: The daemon's address; None for `daemon_host`.
 
     Raises:
         SandboxError: The daemon does not answer.
     """
-    with connected() as client:
+    with connected(host) as client:
         api: Any = client.api
         owners = [found["Labels"][OWNER_LABEL] for found in api.containers(filters={"label": OWNER_LABEL})]
     return dict(Counter(owner for owner in owners if owner != owner_label() and owner_lives(owner)))
 
 
-def warning_of_others(option: str, limits: str = "") -> str:
+def warning_of_others(option: str, limits: str = "", host: Callable[[], str | None] = lambda: None) -> str:
     """A warning if other processes have containers there, and the user has not limited this one; empty otherwise.
 
     It is also empty if the daemon does not answer: a run that needs it says so itself.
@@ -295,6 +302,7 @@ def warning_of_others(option: str, limits: str = "") -> str:
     Args:
         option: The name of the run's option for limits.
         limits: Its value.
+        host: Returns the daemon's address, as for `other_owners`.
 
     Raises:
         UsageError: The user's limits cannot be read.
@@ -302,7 +310,7 @@ def warning_of_others(option: str, limits: str = "") -> str:
     if {"memory", "cpus"} & (given_limits() | read_limits(limits, option)).keys():
         return ""
     try:
-        owners = other_owners()
+        owners = other_owners(host())
     except SandboxError:
         return ""
     if not owners:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import docker
@@ -439,6 +439,16 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
         run_program(["apt-get", "-o", "DPkg::Lock::Timeout=120", *words], error=error)
 
 
+def open_lock(path: Path) -> IO[str]:
+    """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough."""
+    try:
+        return path.open("a")
+    except PermissionError:
+        if not os.access(path, os.R_OK):
+            raise
+        return path.open()
+
+
 @contextmanager
 def exclusive(work: str, progress: Progress, path: Path | None = None) -> Iterator[None]:
     """Let one process do `work` (a word) at a time; the others wait.
@@ -451,7 +461,7 @@ def exclusive(work: str, progress: Progress, path: Path | None = None) -> Iterat
         path: The lock's file; None for one of this user on this machine.
     """
     path = path or Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
-    with path.open("a") as file:
+    with open_lock(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

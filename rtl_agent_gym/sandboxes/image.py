@@ -102,9 +102,9 @@ def inspect() -> dict[str, Any]:
 
 
 @contextmanager
-def connected() -> Iterator[docker.DockerClient]:
-    """A client of the daemon; Docker's exceptions become this package's."""
-    with docker_errors(), closing(connect()) as client:
+def connected(host: str | None = None) -> Iterator[docker.DockerClient]:
+    """A client of the daemon at an address, as `connect` takes it; Docker's exceptions become this package's."""
+    with docker_errors(), closing(connect(host)) as client:
         yield client
 
 

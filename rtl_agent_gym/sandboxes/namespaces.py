@@ -38,12 +38,12 @@ from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, folders, process_li
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
-from .root_folder import Root, find_root
+from .root_folder import Root, find_root, require_unchanged
 from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
 from .warden.relay import NAMES
-from .warden_sandbox import ENVIRONMENT, CpuTime, WardenSandbox, starving
-from .zygote import Launch, Started, Zygote, by_bubblewrap, missing_folders
+from .warden_sandbox import ENVIRONMENT, START_PATIENCE, CpuTime, WardenSandbox, starving
+from .zygote import ENDING, Launch, Started, Zygote, by_bubblewrap, missing_folders, set_within
 
 HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
@@ -53,8 +53,6 @@ _OPEN_FILES = 1 << 16
 """Open files that this process may have, as far as it may choose. A sandbox takes three, and 1024 is a usual limit."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
-_ENDING = 10.0
-"""Seconds within which a sandbox ends by itself once its socket is closed."""
 
 
 class NamespaceSandbox(WardenSandbox):
@@ -72,11 +70,10 @@ class NamespaceSandbox(WardenSandbox):
     ) -> None:
         super().__init__(spec, budget, on_close)
         self._host = host
+        self._zygote: Zygote | None = None
         self._start: asyncio.Task[Started] | None = None
         self._started: Started | None = None
         """Its process 1."""
-        self._group: SandboxGroup | None = None
-        """The control group with its limits; None where this process may not make one."""
         self._errors = -1
         """The end of a pipe from which its stderr is read."""
 
@@ -97,7 +94,8 @@ class NamespaceSandbox(WardenSandbox):
             raise SandboxError(f"sandbox {self._name} cannot be started: {error}") from error
 
     async def _start_process(self) -> None:
-        zygote = self._host.zygote(self.spec, groups=self._host.grouped and self.budget.groups is not None)
+        groups = self._host.grouped and self.budget.groups is not None
+        self._zygote = zygote = self._host.zygote(self.spec, groups=groups)
         self.uid = self._host.uids.take()
         making = asyncio.ensure_future(asyncio.to_thread(self._make_group))
         try:
@@ -136,9 +134,9 @@ class NamespaceSandbox(WardenSandbox):
         groups = self.budget.groups
         if groups is None or not self._host.grouped:
             return
-        spec, name, weight = self.spec, self._name, CPU_SHARES[self.spec.role]
+        spec, name, weight = self.spec, self._name, CPU_SHARES[self.spec.room]
         try:
-            self._group = groups.add(spec.role, name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
+            self._group = groups.add(spec.room, name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
         except OSError as error:
             if getattr(error.__cause__, "errno", None) in (errno.EMFILE, errno.ENFILE):
                 raise
@@ -184,12 +182,13 @@ class NamespaceSandbox(WardenSandbox):
         if self._start is not None:
             with contextlib.suppress(SandboxError, OSError):
                 self._started = await self._start
-        if self._started is not None:
-            try:
-                await asyncio.wait_for(self._started.ended.wait(), _ENDING)
-            except TimeoutError:
+        if self._started is not None and self._zygote is not None:
+            ended = self._started.ended
+            if not await set_within(ended, ENDING):
                 self._started.kill()
-                await self._started.ended.wait()
+                if not await set_within(ended, START_PATIENCE):  # what would report its end stands still
+                    self._zygote.kill()
+                    await set_within(ended, ENDING)
         self._close_descriptors()
         if self._group is not None:
             self._group.remove()
@@ -275,7 +274,7 @@ class NamespaceHost:
         return self._users
 
     def zygote(self, spec: SandboxSpec, *, groups: bool) -> Zygote:
-        """What starts sandboxes of a kind. Raises `SandboxError`."""
+        """What starts sandboxes of a kind. Raises `SandboxError`, such as `ImageError` if their root was replaced."""
         root = self.root_of(spec)
         missing = missing_folders(root.folder, folders(spec, 0))
         programs = programs_folder(spec.programs) if spec.programs else None
@@ -284,6 +283,7 @@ class NamespaceHost:
         if found is None or not found.works:
             if found is not None:
                 found.abandon()
+            require_unchanged(root)
             with self.launch(root, missing, groups=groups, programs=programs) as launch:
                 found = self._zygotes[key] = Zygote(launch)
         return found

@@ -56,6 +56,11 @@ class SandboxSpec:
     kind: str = field(default="auto", compare=False, repr=False)
     """How an environment makes it, as in the option `sandbox`; it chooses the provider, which does not look at this."""
 
+    @property
+    def room(self) -> Literal["agent", "scoring"]:
+        """Whose memory and processors it takes: those of agents, or those of gradings."""
+        return "scoring" if self.for_grading else self.role
+
 
 class Sandbox(Protocol):
     """One isolated machine. Not safe for two concurrent `run` calls; processes may run beside anything.
@@ -169,6 +174,13 @@ class Sandbox(Protocol):
         They count whether the sandbox's own limit was reached or one above it.
         """
         return None
+
+    async def lacked_memory(self) -> bool:
+        """Whether the kernel has ended a process although the sandbox never had half of its own memory in use.
+
+        Then a limit above the sandbox's own was reached. False if that is unknown.
+        """
+        return False
 
     async def ping(self) -> None:
         """Return when the sandbox answers. Raises `SandboxLost` when it is gone, or its standby process has ended."""

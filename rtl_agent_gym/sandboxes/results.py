@@ -17,9 +17,8 @@ WORK_DIR = "/code"
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clear
-    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|\Z)"  # OSC and other strings, with their terminator
-    r"|\x1b[ -/]*[0-~]",
-    re.DOTALL,
+    r"|\x1b[\]PX^_][^\x00-\x1f]*(?:\x07|\x1b\\)?"  # OSC and other strings; a stray one ends with its line
+    r"|\x1b[ -/]*[0-~]"
 )
 _CONTROLS = {code: "\ufffd" for code in range(0x20) if chr(code) not in "\t\n\r"} | {0x7F: "\ufffd"}
 _CONTROLS[0x08] = _CONTROLS[0x0C] = ""  # backspace and form feed only move a cursor that is not there

@@ -20,16 +20,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from ..errors import ImageError
+from ..errors import ImageError, SandboxError, UsageError
 from .daemon import silent, tail
 from .dockerfile import Instruction, file_mode, read_stages, split_words, variables
 from .results import WORK_DIR
-from .root_folder import RECORD, Root, held, in_scratch, locked, roots_folder
+from .root_folder import RECORD, Root, find_built, held, in_scratch, locked, require_unchanged, roots_folder
 from .userns import UserNamespace, as_builder, bubblewrap
 
-_VERSION = 2
+_VERSION = 3
 """Part of the key of every built root: changes when the same steps make another one."""
 _STEP_SECONDS = 600.0
 _RESOLVER = "/etc/resolv.conf"
@@ -51,22 +49,15 @@ def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
     """
     key = hashlib.sha256(repr((_VERSION, base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
     place = roots_folder() / f"harness-{key[:24]}"
-    with locked(silent):
-        if (known := find_built(place)) is None:
-            try:
-                known = _build(base, files, dockerfile, place, f"sha256:{key}")
-            except OSError as error:
-                raise ImageError(f"{place} cannot be written: {error}") from error
-    return known
-
-
-def find_built(place: Path) -> Root | None:
-    """The root in a folder, if it has been built. No `prune` removes it while this process lives."""
+    if (known := find_built(place)) is not None:  # also where the folder is read-only, or others build for minutes
+        return known
     try:
-        found = Root.model_validate_json(held(place / RECORD))
-    except (OSError, ValidationError):
-        return None
-    return found.model_copy(update={"folder": place / "root"})
+        with locked(silent):
+            if (known := find_built(place)) is None:
+                known = _build(base, files, dockerfile, place, f"sha256:{key}")
+    except UsageError as error:  # what is in a folder that cannot be written can still be used
+        raise ImageError(str(error)) from error
+    return known
 
 
 def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path, digest: str) -> Root:
@@ -74,6 +65,12 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
     if len(stages) != 1 or stages[0].base != base.id:
         found = ", ".join(stage.base for stage in stages) or "none"
         raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {found}")
+    if any(step.keyword in ("RUN", "WORKDIR") for step in stages[0].steps):
+        try:
+            bubblewrap()
+        except SandboxError as error:
+            raise ImageError(f"without Docker, the steps of a harness need bubblewrap: {error}") from error
+    require_unchanged(base)
     with in_scratch(".building-", place) as scratch:
         steps = RootSteps(scratch / "root", dict(base.environment), folder=WORK_DIR)
         copy = ["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)]
@@ -168,9 +165,10 @@ class StepRunner:
             words = as_builder(self.users, network=True)
             environment = {"HOME": "/root", **environment}
         words += ["--clearenv", "--bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"]
-        words += ["--perms", "1777", "--tmpfs", "/tmp"]
-        if self.users is not None and os.path.exists(_RESOLVER):
-            words += ["--ro-bind", _RESOLVER, _RESOLVER]
+        if self.users is not None:  # what the image's own build leaves there would be part of its content
+            words += ["--perms", "1777", "--tmpfs", "/tmp"]
+            if os.path.exists(_RESOLVER):
+                words += ["--ro-bind", _RESOLVER, _RESOLVER]
         for name, value in environment.items():
             words += ["--setenv", name, value]
         self._finish([*words, "--chdir", folder, "--", "/bin/sh", "-c", command], f"RUN {command}")
@@ -232,21 +230,22 @@ def _copy(root: Path, rest: str, words: Sequence[str], files: Mapping[str, bytes
     if len(words) < 2 or words[0].startswith(("-", "[")) or any("://" in word or "*" in word for word in words):
         raise ImageError(f"without Docker, a harness copies named files and folders, not: {rest}")
     *sources, target = words
+    at = posixpath.normpath(posixpath.join(folder, target))
+    into = target.endswith("/") or len(sources) > 1 or target == "." or (root / at.lstrip("/")).is_dir()
     for source in sources:
         name = posixpath.normpath(source).lstrip("/")
         prefix = "" if name == "." else f"{name}/"
         inside = {path: path.removeprefix(prefix) for path in files if path.startswith(prefix)}
         if name in files:
-            last = posixpath.basename(name) if target.endswith("/") or len(sources) > 1 or target == "." else ""
-            inside = {name: last}
+            inside = {name: posixpath.basename(name) if into else ""}
         if not inside:
             raise ImageError(f"{source} is not found among the files of the harness")
         for path, below in inside.items():
-            to = posixpath.normpath(posixpath.join(folder, target, below))
+            to = posixpath.normpath(posixpath.join(at, below))
             place = root / to.lstrip("/")
-            _make_folders(place.parent)
-            if not place.parent.resolve().is_relative_to(root.resolve()) or place.is_symlink():
+            if not Path(os.path.realpath(place.parent)).is_relative_to(root.resolve()) or place.is_symlink():
                 raise ImageError(f"{to} is behind a link of the image")
+            _make_folders(place.parent)
             place.write_bytes(files[path])
             place.chmod(file_mode(files[path]))
 

@@ -12,6 +12,7 @@ left out; the record has the modes, which count for the digest.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import gzip
@@ -27,11 +28,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+import requests
 from pydantic import Field, ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
 from ..files import cache_folder
-from .daemon import Progress, exclusive, find_program, silent, tail
+from .daemon import Progress, exclusive, find_program, open_lock, silent, tail
 from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
 from .root_run import UNCHANGED, run_in
 from .userns import as_builder, open_full, why_not_ranged
@@ -83,16 +85,42 @@ def find_root() -> Root:
         ImageError: It has not been unpacked or built.
     """
     place = root_place()
-    try:
-        root = Root.model_validate_json(held(place / RECORD))
-    except FileNotFoundError as error:
+    if (root := find_built(place)) is None:
+        lacks = "damaged" if (place / RECORD).exists() else "not"
         raise ImageError(
-            f"the simulation image {image_tag()} is not in {place}; build it with: rtl-agent-gym image build --sandbox "
-            f"namespaces, unpack one with: rtl-agent-gym image unpack, or name the folder of another in {VARIABLE}"
-        ) from error
-    except (OSError, ValidationError) as error:
-        raise ImageError(f"{place / RECORD} cannot be read: {error}; unpack the image again") from error
-    return root.model_copy(update={"folder": place / "root"})
+            f"the simulation image {image_tag()} is {lacks} in {place}; build it with: rtl-agent-gym image build "
+            "--sandbox namespaces, unpack one with: rtl-agent-gym image unpack, or name the folder of another in "
+            f"{VARIABLE}"
+        )
+    return root
+
+
+def find_built(place: Path) -> Root | None:
+    """The root in a folder, unless there is none or its record is damaged, as by a loss of power.
+
+    No `prune` removes it while this process lives.
+
+    Raises:
+        ImageError: The record cannot be read.
+    """
+    try:
+        found = Root.model_validate_json(held(place / RECORD))
+    except (FileNotFoundError, ValidationError):
+        return None
+    except OSError as error:
+        raise ImageError(f"{place / RECORD} cannot be read: {error}") from error
+    return found.model_copy(update={"folder": place / "root"})
+
+
+def require_unchanged(root: Root) -> None:
+    """Raise `ImageError` if a root is no longer there, or another has taken its place since it was found."""
+    place = root.folder.parent
+    with contextlib.suppress(OSError, ValidationError):
+        if Root.model_validate_json((place / RECORD).read_bytes()).digest == root.digest:
+            return
+    raise ImageError(
+        f"the image in {place} was replaced or removed while this process used it; start the process again"
+    )
 
 
 _records: dict[Path, int] = {}
@@ -127,9 +155,9 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
         DaemonError: No daemon answers.
     """
     place, unpacked = root_place(), False
-    if not (place / RECORD).exists():
+    if find_built(place) is None:
         with locked(progress):
-            if not (place / RECORD).exists():  # no other process has just unpacked it
+            if find_built(place) is None:  # no other process has just unpacked it
                 with in_scratch(".unpacking-", place) as scratch:
                     progress(f"unpacking {image_tag()} into {place}")
                     tree = _Tree(scratch / "root")
@@ -181,19 +209,23 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
 
 
 @contextlib.contextmanager
-def locked(progress: Progress) -> Iterator[None]:
-    """Let one process at a time write into the folder of roots. What a killed one has left there is removed.
+def locked(progress: Progress, folder: Path | None = None) -> Iterator[None]:
+    """Let one process at a time write into a folder of roots. What a killed one has left there is removed.
+
+    Args:
+        progress: Called with a line if another process writes.
+        folder: None for this process's own.
 
     Raises:
         UsageError: The folder cannot be written.
     """
-    folder = roots_folder()
+    folder = folder or roots_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / ".lock" if _has_locks(folder) else None
         with exclusive("root", progress, lock):
             if lock is not None:
-                remove_leftovers()
+                remove_leftovers(folder)
             yield
     except OSError as error:
         raise cannot_write("the root folder", folder, error) from error
@@ -202,7 +234,7 @@ def locked(progress: Progress) -> Iterator[None]:
 def _has_locks(folder: Path) -> bool:
     """Whether a lock there counts for all machines that share the folder."""
     try:
-        with (folder / ".lock").open("a") as file:
+        with open_lock(folder / ".lock") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -213,9 +245,9 @@ def _has_locks(folder: Path) -> bool:
     return True
 
 
-def remove_leftovers() -> list[str]:
-    """Remove what killed processes have left in the folder of roots, which must be `locked`; return what it was."""
-    left = [path for prefix in _SCRATCH for path in roots_folder().glob(f"{prefix}*")]
+def remove_leftovers(folder: Path) -> list[str]:
+    """Remove what killed processes have left in a folder of roots, which must be `locked`; return what it was."""
+    left = [path for prefix in _SCRATCH for path in folder.glob(f"{prefix}*")]
     return [str(path) for path in left if remove_unused(path)]
 
 
@@ -236,14 +268,33 @@ def remove_unused(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
-    """A new folder that becomes `place` at the end of the context, or is removed if there is an error."""
+    """A new folder that becomes `place` at the end of the context, or is removed if there is an error.
+
+    It replaces what is there, which stays as a leftover as long as a process uses it.
+    """
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    earlier = scratch.with_name(f"{scratch.name}-old")
     try:
         yield scratch
         scratch.chmod(0o755)
+        _flush(scratch)  # else a loss of power could leave empty files below the new name
+        if place.exists():
+            place.rename(earlier)
         os.rename(scratch, place)
     finally:
         remove_tree(scratch)
+    if earlier.exists():
+        held(place / RECORD)  # so that this process no longer holds the earlier one
+        remove_unused(earlier)
+
+
+def _flush(folder: Path) -> None:
+    """Write the file system of a folder to its disk. `os.sync` would wait for all file systems of the machine."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        ctypes.CDLL(None).syncfs(opened)
+    finally:
+        os.close(opened)
 
 
 def prune() -> list[str]:
@@ -251,7 +302,7 @@ def prune() -> list[str]:
     if not roots_folder().is_dir():
         return []
     with locked(silent):
-        removed = remove_leftovers()
+        removed = remove_leftovers(roots_folder())
         for path in sorted(roots_folder().glob(f"*/{RECORD}")):
             with contextlib.suppress(OSError, ValidationError):
                 if Root.model_validate_json(path.read_bytes()).tag != image_tag() and remove_unused(path.parent):
@@ -357,10 +408,16 @@ def _delete(path: Path) -> None:
 
 def _from_docker(tree: _Tree) -> dict[str, Any]:
     """Write the files of the daemon's image; return its configuration."""
-    with connected() as client, tempfile.NamedTemporaryFile(prefix="docker-", dir=tree.root.parent) as file:
-        checked_content(client, find_image(client))
-        file.writelines(client.api.get_image(image_tag()))
-        file.flush()
+    with tempfile.NamedTemporaryFile(prefix="docker-", dir=tree.root.parent) as file:
+        with connected() as client:
+            checked_content(client, find_image(client))
+            try:
+                file.writelines(client.api.get_image(image_tag()))
+                file.flush()
+            except requests.RequestException:  # also an OSError, but the daemon's
+                raise
+            except OSError as error:
+                raise cannot_write("the image", file.name, error) from error
         return _from_file(Path(file.name), tree)
 
 

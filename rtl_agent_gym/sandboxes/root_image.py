@@ -42,18 +42,7 @@ from .image_build import (
     version_script,
 )
 from .root_build import RootSteps, StepRunner
-from .root_folder import (
-    RECORD,
-    SPECIAL_BITS,
-    Root,
-    find_root,
-    in_scratch,
-    locked,
-    record,
-    remove_tree,
-    remove_unused,
-    root_place,
-)
+from .root_folder import SPECIAL_BITS, Root, find_built, find_root, in_scratch, locked, record, remove_tree, root_place
 from .root_run import run_in
 from .userns import bubblewrap, open_full, why_not_ranged
 
@@ -76,8 +65,8 @@ def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
         ImageError: A step failed; the message ends with its last lines.
     """
     place = root_place()
-    if (place / RECORD).exists() and not rebuild:
-        return find_root()
+    if not rebuild and (known := find_built(place)) is not None:
+        return known
     try:
         bubblewrap()
     except SandboxError as error:
@@ -89,15 +78,10 @@ def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
     if not KEYRING.exists():
         raise SandboxError(f"a build needs {KEYRING}; install the package debian-archive-keyring (Debian, Ubuntu)")
     with locked(progress):
-        if not (place / RECORD).exists() or rebuild:  # no other process has just built it
+        if rebuild or find_built(place) is None:  # no other process has just built it
             with in_scratch(".building-", place) as scratch:
                 progress(f"building {image_tag()} in {place.parent}")
                 _build(scratch, progress)
-                earlier = scratch.with_name(f"{scratch.name}-old")
-                if place.exists():
-                    place.rename(earlier)
-            find_root()  # so that this process no longer holds the earlier one
-            remove_unused(earlier)  # or it is a leftover
     return find_root()
 
 
@@ -268,14 +252,14 @@ def export_root(target: Path) -> Root:
             _squash(root.folder.parent, target)
             return root
         place = target / name
-        if place.exists():
-            raise UsageError(f"{place} exists already")
-        target.mkdir(parents=True, exist_ok=True)
-        with in_scratch(".unpacking-", place) as scratch:
-            copy = ["cp", "--archive", "--reflink=auto", f"{root.folder.parent}/.", str(scratch)]
-            done = subprocess.run(copy, capture_output=True, text=True)
-            if done.returncode:
-                raise UsageError(f"{target} cannot be written: {done.stderr.strip()}")
+        with locked(silent, target):
+            if place.exists():
+                raise UsageError(f"{place} exists already")
+            with in_scratch(".unpacking-", place) as scratch:
+                copy = ["cp", "--archive", "--reflink=auto", f"{root.folder.parent}/.", str(scratch)]
+                done = subprocess.run(copy, capture_output=True, text=True)
+                if done.returncode:
+                    raise UsageError(f"{target} cannot be written: {done.stderr.strip()}")
     except OSError as error:
         raise cannot_write("the image", target, error) from error
     return root.model_copy(update={"folder": place / "root"})

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RTLGymError, SandboxBroken, SandboxLost
 from .admission import Budget
+from .cgroups import SandboxGroup
 from .channel import Channel, Pieces, Reply, Request
 from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxSpec
@@ -73,6 +74,8 @@ class WardenSandbox(Sandbox):
         self.budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
         self.uid = -1
         """The user id of its commands, also outside of it; the keeper, if there is one, has the next one."""
+        self._group: SandboxGroup | None = None
+        """The control group with its limits; None where this process sees or makes none."""
         self._socket: socket.socket | None = None
         """To the warden: the sandbox ends when it is closed."""
         self._channel: Channel | None = None
@@ -287,6 +290,9 @@ class WardenSandbox(Sandbox):
     async def oom_kills(self) -> int | None:
         answer, _ = await self._ask(b"M", {}, patience=GRACE)
         return None if answer["oom_kills"] is None else int(answer["oom_kills"])
+
+    async def lacked_memory(self) -> bool:
+        return self._group is not None and self._group.lacked_memory()
 
     async def ping(self) -> None:
         if self._standby is not None and self._standby.exit_code is not None:

@@ -28,9 +28,12 @@ from .seccomp import compile_filter
 from .userns import UserNamespace, bubblewrap
 from .warden import program
 from .warden.zygote import CAPABILITIES
+from .warden_sandbox import START_PATIENCE
 
 _NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
 _LONGEST_MESSAGE = 256
+ENDING = 10.0
+"""Seconds within which a sandbox, or what starts them, ends by itself once its socket is closed."""
 _EXIT_SECONDS = 1.0
 """Seconds to wait for the process's end, which takes milliseconds, where no event loop does."""
 
@@ -110,7 +113,7 @@ class Zygote:
         self.ended = asyncio.Event()
         """Set when it has ended, and with it all of its sandboxes."""
         self._gone = False
-        """Whether it has closed its control socket."""
+        """Whether it has closed its control socket, or stands still."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._on_message)
         self._loop.add_reader(self._descriptor, self._on_end)
@@ -130,7 +133,7 @@ class Zygote:
 
         Raises:
             SandboxError: The kernel refuses its namespaces.
-            SandboxLost: The process has ended.
+            SandboxLost: The process has ended, or stands still and is ended.
         """
         number = next(self._numbers)
         request = os.memfd_create("request")
@@ -143,7 +146,27 @@ class Zygote:
         finally:
             os.close(request)
         started = self._starting[number] = self._loop.create_future()
+        # Where this process stood still itself, the answers of that time are read in the second wait.
+        for seconds in (START_PATIENCE, ENDING):
+            if (await asyncio.wait([started], timeout=seconds))[0]:
+                break
+        else:
+            self.kill(f"; what starts them has not answered for {START_PATIENCE + ENDING:g} s")
         return await asyncio.shield(started)
+
+    def kill(self, why: str = "; what starts them stands still") -> None:
+        """End it at once, and with it all of its sandboxes. Starts that wait for it fail for this reason."""
+        if self.works:
+            self._lose(why)
+        self._process.kill()
+
+    def _lose(self, why: str) -> None:
+        """Read nothing more of it. What is left ends with the process."""
+        self._loop.remove_reader(self._control)
+        self._gone = True
+        for waiting in self._starting.values():
+            waiting.set_exception(SandboxLost(f"no sandbox can be started{why}"))
+        self._starting.clear()
 
     def _on_message(self) -> None:
         try:
@@ -152,12 +175,8 @@ class Zygote:
             return
         except ConnectionError:
             message = b""
-        if not message:  # what is left ends with the process
-            self._loop.remove_reader(self._control)
-            self._gone = True
-            for waiting in self._starting.values():
-                waiting.set_exception(SandboxLost(f"no sandbox can be started{self._why()}"))
-            self._starting.clear()
+        if not message:
+            self._lose(self._why())
             return
         kind, number, *rest = message.decode(errors="replace").split(" ", 2)
         if kind == "ended":
@@ -214,7 +233,16 @@ class Zygote:
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
         self.abandon()
-        await self.ended.wait()
+        if not await set_within(self.ended, ENDING):  # it stands still, and does not see that its socket is closed
+            self.kill()
+            await set_within(self.ended, ENDING)
+
+
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Whether an event is set within some time."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
 
 
 def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:

@@ -14,6 +14,10 @@ from .score import Measured, RewardWeights, Score, TestOutcome
 from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
 
+_MEASURED = "src/quality.json"
+"""What a harness has whose services measure how good a design is."""
+_LONGEST = 2000
+"""Letters of a reason; a design chooses some of the names in it."""
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 
 
@@ -33,7 +37,9 @@ class Grading(Measured):
         """The score under some weights, including what was left out of the submission."""
         done, total = share(self.tests)
         stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
-        reason = printable("; ".join(part for part in (self.reason, submission.omissions) if part))
+        reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
+        reason = printable(reason[: _LONGEST + 1])  # which has up to ten letters for one
+        reason = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} …"
         earned = 0.0 if self.violations else self.credit
         coverage = 0.0 if self.violations else float(self.measures.get("coverage", 0.0))
         return Score(
@@ -69,12 +75,13 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
     earned = ran.earned
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
-    if "quality" in measures:  # it counts if all other services pass
+    if "quality" in measures or _MEASURED in submission.problem.harness:
+        # It counts if all other services pass. A design can end the one that measures it, before any is found.
         pairs = zip(accounts, run.services, strict=True)
         failed = any(service["code"] != 0 and not found.measures for found, service in pairs)
         credit = 0.0 if violations or failed else float(measures.get("quality", 0.0))
         measures["quality"] = credit
-        reason = f"{reason}; {printable(str(measures.get('why', '')))}"
+        reason = "; ".join(part for part in (reason, printable(str(measures.get("why", "")))) if part)
     second_opinion = disagreement(static.reason.startswith(SYNTAX), run.lint)
     return static.model_copy(
         update={

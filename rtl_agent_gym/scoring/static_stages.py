@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..problems.model import Problem
+from ..visible import first_few
 from .frontend import Frontend, Port, Reading
 from .submission import SubmittedFiles
 
@@ -24,7 +25,8 @@ _VERILATOR_ERROR = re.compile(
 _NOT_SYNTAX = {"NEEDTIMINGOPT", "UNSUPPORTED", "MODMISSING", "PINNOTFOUND", "PROCASSWIRE", "BLKANDNBLK"}
 _DIRECTIONS = {"in": "input", "out": "output", "inout": "inout", "ref": "ref", "interface": "interface"}
 _MOST, _LONGEST = 200, 100
-"""Surplus ports, and letters of their names, among which the intended port is searched."""
+"""Surplus ports, and letters of their names, among which the intended port is searched. A name that is told has no more
+letters."""
 _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediatevalue\()|\bClock\(\s*dut\.([A-Za-z]\w*)")
 
 
@@ -223,7 +225,7 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage
     for demand in asked:
         ports = reading.ports.get(demand.module)
         if ports is None:
-            there = ", ".join(reading.modules) or "none"
+            there = ", ".join(name[:_LONGEST] for name in first_few(reading.modules)) or "none"
             differences.append(f"module {demand.module} is missing (modules found: {there})")
             shares.append(0.0)
             continue

@@ -73,6 +73,8 @@ async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Map
     try:
         await sandbox.write_files({**hidden, "known.json": json.dumps(known)})
         done = await sandbox.exec(["/venv/bin/python3", PROGRAM, "known.json"], timeout=_PATIENCE, max_output=_LONGEST)
+        if await sandbox.lacked_memory():
+            raise HarnessError(f"the machine had too little memory for the trials of {submission.problem.id}")
     except SandboxBroken as error:  # no submitted program has run there
         raise HarnessError(f"the trials of {submission.problem.id} failed: {error}") from error
     finally:
@@ -87,7 +89,11 @@ async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Map
 async def _run(
     submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]
 ) -> tuple[dict[str, Any], float]:
-    """The last line that a run printed, which the submission may have written; whether it was late; its seconds."""
+    """The last line that a run printed, which the submission may have written; whether it was late; its seconds.
+
+    Raises:
+        SandboxError: The machine failed.
+    """
     sandbox = await provider.create(_SPEC)
     result, begun = {"output": "", "late": False}, time.monotonic()
     try:
@@ -97,6 +103,8 @@ async def _run(
         done = await sandbox.run(f"cd {FOLDER} && /venv/bin/python3 run.py", timeout=SECONDS, max_output=LONGEST)
         line = (done.output.strip().splitlines() or [""])[-1]
         result = {"output": line if len(json.dumps(line)) <= LONGEST else "", "late": done.timed_out}
+        if await sandbox.lacked_memory():
+            raise HarnessError(f"the machine had too little memory for a trial of {submission.problem.id}")
     except SandboxBroken:
         pass
     finally:

@@ -162,6 +162,9 @@ def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.Ab
         return contextlib.nullcontext()
     if clusters is None:
         raise UsageError("ray_address: this caller of launch has no clusters; give it cluster.runtime_at")
+    if options.sandbox != "auto":
+        command = f"rtl-agent-gym --sandbox {options.sandbox} cluster up"
+        raise UsageError(f"sandbox: a run cannot choose it for the nodes of a cluster; start them with `{command}`")
     slots = options.ray_slots or options.max_concurrent
     return using(clusters(options.ray_address, options.sandbox_limits, options.canary_seconds, slots))
 
@@ -222,12 +225,13 @@ def _warn(progress: Progress, warnings: Sequence[str]) -> None:
 async def _shared(plan: Plan) -> list[str]:
     """A warning if other processes use the Docker host of the episodes, and this run has no limits there."""
     from ..options import WITHOUT_DAEMON
-    from ..sandboxes.choice import kind
+    from ..sandboxes.choice import host_of, kind
     from ..sandboxes.container import warning_of_others
 
     if plan.supervised is not None or plan.options.ray_address or kind(plan.options.sandbox) in WITHOUT_DAEMON:
         return []
-    warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", plan.options.sandbox_limits)
+    limits, host = plan.options.sandbox_limits, partial(host_of, plan.options.sandbox)
+    warning = await asyncio.to_thread(warning_of_others, "sandbox_limits", limits, host)
     return [warning] if warning else []
 
 

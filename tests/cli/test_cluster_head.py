@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_cluster_command import ARBITER, Node, machine_owners
+from tests.waiting import until
 
 pytest.importorskip("ray")
 
@@ -49,17 +50,13 @@ def test_a_lost_head_ends_the_run_and_another_one_finishes_it(tmp_path: Path) ->
     try:
         assert node.up.returncode == 0, node.up.stderr
         playing = node.start(*asked, "--concurrency", "1", "--out", str(out), "--ray", node.address)
-        deadline = time.monotonic() + PATIENCE
-        while not results(out) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        until(lambda: results(out), PATIENCE)
         os.kill(control_service(node.port), signal.SIGKILL)
         lost = time.monotonic()
         printed, error = playing.communicate(timeout=PATIENCE)
         took = time.monotonic() - lost
         assert playing.returncode != 0, printed
-        while machine_owners() and time.monotonic() < lost + PATIENCE:
-            time.sleep(0.2)
-        assert not machine_owners(), "a container of the run is left"
+        assert until(lambda: not machine_owners(), PATIENCE - took), "a container of the run is left"
     finally:
         node.run("cluster", "down")
     kept = [row["score"] for row in results(out) if row["score"]]  # without one: an episode that a fault ended

@@ -175,8 +175,8 @@ class TestDoctor:
         assert parts["disk for Docker"]["state"] == "missing"
 
     def test_podman_is_found_at_its_own_socket(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        def find_podman() -> DaemonInfo:
-            if os.environ.get("DOCKER_HOST") != f"unix://{socket}":
+        def find_podman(host: str | None = None) -> DaemonInfo:
+            if (host or os.environ.get("DOCKER_HOST")) != f"unix://{socket}":
                 raise DaemonError("no Docker daemon: there is none. Start it")
             return a_daemon(podman=True)
 

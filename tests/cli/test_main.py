@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,17 @@ def test_python_finds_the_program_however_its_option_is_written(options: list[st
 def test_another_program_is_not_the_command_line(options: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["-m"])
     monkeypatch.setattr(sys, "orig_argv", ["python", *options, "-m", "rtl_agent_gym"])
+    assert not is_command_line()
+
+
+def test_it_is_the_command_line_before_and_after_python_has_found_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "orig_argv", [*COMMAND, "train"])
+    for program, expected in {"-m": True, f"{ROOT}/rtl_agent_gym/__main__.py": True, "train": False}.items():
+        monkeypatch.setattr(sys, "argv", [program, "train"])
+        assert is_command_line() == expected
+    file = "other/__main__.py"
+    monkeypatch.setattr(sys, "argv", [file])
+    monkeypatch.setattr(sys, "orig_argv", ["python", file, "-m", "rtl_agent_gym"])
     assert not is_command_line()
 
 
@@ -215,6 +227,14 @@ def test_closed_standard_streams() -> None:
     words = " ".join(COMMAND)
     for end, code in (("problems list <&- >&- 2>&-", 0), ("view none >&- 2>&-", 2)):
         assert subprocess.run(["bash", "-c", f"{words} {end}"], cwd=ROOT, timeout=60).returncode == code
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("openenv") is not None, reason="OpenEnv is installed")
+def test_serve_says_what_is_missing() -> None:
+    done = call("serve")
+    assert done.returncode == 2
+    assert "pip install 'rtl-agent-gym[openenv]'" in done.stderr
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, {"PYTHONIOENCODING": "ascii"}])

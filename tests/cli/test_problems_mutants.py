@@ -32,6 +32,15 @@ def test_mutate_writes_rows_with_their_proof(tmp_path: Path) -> None:
     assert load_problems(out) == load_problems("bundled+mutants?count=5")
 
 
+@pytest.mark.parametrize("command", [("generate", "bundled"), ("mutate", "bundled", "--count", "1")])
+def test_rows_are_written_where_a_tilde_points(command: tuple[str, ...], tmp_path: Path) -> None:
+    out, home = tmp_path / "made" / "rows.jsonl", str(tmp_path)
+    done = call("problems", *command, "--out=~/made/rows.jsonl", HOME=home, XDG_CACHE_HOME=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"written to {out}" in done.stdout
+    assert load_problems(out)
+
+
 @pytest.mark.slow
 def test_mutate_grades_what_is_not_known(tmp_path: Path) -> None:
     out = tmp_path / "mutants.jsonl"

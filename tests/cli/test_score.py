@@ -6,15 +6,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.cli import main
-from rtl_agent_gym.problems import Problem, load_problems
-
-ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    (problem,) = load_problems("bundled", ids=[ID])
-    return problem
+from rtl_agent_gym.problems import Problem
+from tests.arbiter import ARBITER as ID
 
 
 @pytest.fixture

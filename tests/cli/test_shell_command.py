@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rtl_agent_gym.cli import shell
+from rtl_agent_gym.errors import DaemonError, UsageError
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import Sandbox
+from rtl_agent_gym.scoring import Scorer
 from tests.cli.in_process import ROOT
 from tests.cli.terminal import COMMAND, terminal
 
@@ -44,3 +50,39 @@ def test_without_a_terminal_it_says_what_to_do() -> None:
     )
     assert done.returncode == 2
     assert "needs a terminal" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (Problem(id="x", category=3, difficulty="easy", prompt="p"), "no hidden tests"),
+        (Problem(id="x", category=6, difficulty="easy", prompt="p", reference_response="two words"), "answer is text"),
+    ],
+)
+def test_no_shell_opens_for_a_problem_that_cannot_be_scored_afterwards(
+    problem: Problem, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "require_terminal", lambda *_: None)
+    monkeypatch.setattr(shell, "one_problem", lambda *_: problem)
+    monkeypatch.setattr(shell, "make_provider", lambda: pytest.fail("it begins"))
+    with pytest.raises(UsageError, match=words):
+        shell.shell_command()
+
+
+def test_the_files_outlive_a_machine_that_cannot_score_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work(sandbox: Sandbox, *_: str) -> None:
+        await sandbox.write_files({"rtl/fixed_priority_arbiter.sv": "module mine; endmodule\n"})
+
+    async def score(*_: Any, **__: Any) -> None:
+        raise DaemonError("no daemon answers")
+
+    monkeypatch.setattr(shell, "require_terminal", lambda *_: None)
+    monkeypatch.setattr(shell, "attach_terminal", work)
+    monkeypatch.setattr(shell, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(Scorer, "score", score)
+    with pytest.raises(DaemonError, match="no daemon answers"):
+        shell.shell_command(problem=ARBITER)
+    assert (tmp_path / "rtl/fixed_priority_arbiter.sv").read_text() == "module mine; endmodule\n"
+    assert f"your files are in {tmp_path}; " in capsys.readouterr().out

@@ -11,14 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rtl_agent_gym.sandboxes.root_folder import roots_folder
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("one", "two")
@@ -54,16 +54,6 @@ NodeName=one NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[1]} CPUs=2 RealM
 NodeName=two NodeAddr=127.0.0.1 NodeHostname={host} Port={ports[2]} CPUs=2 RealMemory=6000
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Wait until a function returns something true; whether it did."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def _free_ports(count: int) -> list[int]:

@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
 from tests.faults.moments import Moment, machine_faults
 from tests.second_daemon import SecondDaemon, second_daemon
+from tests.waiting import soon, until
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster as LocalCluster  # noqa: E402
@@ -73,11 +73,8 @@ class TwoNodes:
         """The workers of Ray that have containers."""
         return sorted({int(owner.rpartition(":")[2]) for owner in self.containers()})
 
-    def no_container_left(self, seconds: float = 60.0) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.containers() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        return not self.containers()
+    def no_container_left(self) -> bool:
+        return until(lambda: not self.containers())
 
     def kill(self, node: Any) -> None:
         """Kill a node's raylet, as if its machine had gone."""
@@ -134,8 +131,14 @@ def right_and_wrong() -> list[Problem]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("victim", ["raylet", "worker", "stopped worker"])
 async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
-    nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str, moment: Moment
+    nodes: TwoNodes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    victim: str,
+    moment: Moment,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
     monkeypatch.setattr(machines_module, "REFRESH", 0.5)
     monkeypatch.setattr(node_client, "ALIVE_SECONDS", 2.0)
     monkeypatch.setattr(node_client, "SILENCE_SECONDS", 20.0)
@@ -144,11 +147,14 @@ async def test_a_process_of_ray_that_is_killed_or_stopped_costs_nothing(
     )
     here = await evaluate(config)
     assert (here.summary.passed, here.summary.finished) == (24, 36)
-    # Whatever the moment, both nodes have work: a raylet's workers outlive it for some seconds.
+    # Whatever the moment after both are used, they have work: a raylet's workers outlive it for some seconds.
     after, pause = moment.number(1, 12), moment.within(0, 1)
 
     async def kill_one() -> None:
-        while len(list((tmp_path / "there" / "transcripts").glob("*"))) < after:
+        while (
+            sum("is used, with" in event for event in caplog.messages) < 2
+            or len(list((tmp_path / "there" / "transcripts").glob("*"))) < after
+        ):
             await asyncio.sleep(0.05)
         await asyncio.sleep(pause)
         if victim == "raylet":
@@ -177,7 +183,7 @@ async def test_both_nodes_get_work_and_each_sandbox_lives_where_it_was_placed(
     await cluster.open()
     provider = RemoteSandboxes(cluster)
     try:
-        assert len(cluster.working) == 2
+        assert await soon(lambda: len(cluster.working) == 2)
         assert {machine.facts.daemon for machine in cluster.working} == set(nodes.hosts)
         made = await asyncio.gather(*(provider.create() for _ in range(8)))
         assert [machine.live for machine in cluster.working] == [4, 4]
@@ -221,7 +227,7 @@ async def test_what_a_node_that_lies_has_graded_is_graded_again_elsewhere(
     cluster = Cluster(canary_seconds=2.0)
     await cluster.open()
     try:
-        assert len(cluster.working) == 2, caplog.text
+        assert await soon(lambda: len(cluster.working) == 2), caplog.text
         grader = RemoteGrader(cluster, cached=True)
         before = await asyncio.gather(*(grader.score(problem, design(number)) for number in range(4)))
         kept = {path.name for path in cache.rglob("*.json")}
@@ -255,12 +261,14 @@ async def test_a_node_whose_daemon_comes_back_is_used(
     cluster = Cluster()
     await cluster.open()
     try:
+        assert await soon(
+            lambda: any(
+                "is not used: no Docker daemon" in event and "tried again" in event for event in caplog.messages
+            )
+        )
         assert [machine.facts.daemon for machine in cluster.working] == [nodes.hosts[0]]
-        assert any("is not used: no Docker daemon" in event and "tried again" in event for event in caplog.messages)
         late.symlink_to(nodes.hosts[1].removeprefix("unix://"))
-        deadline = time.monotonic() + 90
-        while len(cluster.working) == 1 and time.monotonic() < deadline:
-            await asyncio.sleep(0.2)
+        await soon(lambda: len(cluster.working) != 1, 90)
         assert {machine.facts.daemon for machine in cluster.working} == {nodes.hosts[0], f"unix://{late}"}, caplog.text
     finally:
         await cluster.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,31 @@ def test_an_evaluation_passes_its_options_on(asked: list[ClusterRuntime]) -> Non
     assert [options_of(runtime) for runtime in asked] == [(CANARY_SECONDS, 7, ""), (120.0, 3, "cpus=1")]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "option"),
+    [
+        ((), ("--sandbox", "namespaces"), "--sandbox namespaces"),
+        (("--sandbox", "namespaces"), (), "--sandbox namespaces"),
+        (("--allow-weak-limits",), (), "--allow-weak-limits"),
+    ],
+)
+def test_what_only_the_nodes_can_choose_is_refused(
+    before: tuple[str, ...], after: tuple[str, ...], option: str, asked: list[ClusterRuntime], tmp_path: Path
+) -> None:
+    """The variables may be set: a node that is started by the same shell takes them."""
+    run = tmp_path / "run"
+    calls = [("eval", "--policy", "golden", "--ray", "here", *after)]
+    calls += [("train", "rl", "ray_address=here", f"log_path={run}")] if before else []
+    for call in calls:
+        done = in_process.call(*before, *call)
+        assert done.returncode == 2
+        assert f"`rtl-agent-gym {option} cluster up`" in done.stderr
+    assert not asked
+    assert not run.exists()
+    in_process.call(*calls[0][:5], RTL_GYM_SANDBOX="namespaces", RTL_GYM_ALLOW_WEAK_LIMITS="1")
+    assert len(asked) == 1
+
+
 @pytest.mark.parametrize("value", ["-1", "3601", "nan", "soon"])
 def test_a_time_that_makes_no_sense_is_refused(value: str, asked: list[ClusterRuntime]) -> None:
     done = in_process.call("eval", "--policy", "golden", "--ray", "here", "--canary-seconds", value)
@@ -61,6 +87,9 @@ def test_training_passes_its_options_on(monkeypatch: pytest.MonkeyPatch) -> None
         options = TrainOptions.build({"ray_address": "here", "max_concurrent": "9", **given})
         launch._machines(options, runtime_at)
     assert [options_of(runtime) for runtime in made] == [(CANARY_SECONDS, 9, ""), (0.0, 5, "")]
+    options = TrainOptions.build({"ray_address": "here", "sandbox": "namespaces"})
+    with pytest.raises(UsageError, match=r"^sandbox: .*`rtl-agent-gym --sandbox namespaces cluster up`"):
+        launch._machines(options, runtime_at)
 
 
 async def test_an_agent_inside_its_sandbox_is_refused_before_any_episode() -> None:

@@ -23,9 +23,11 @@ from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.logs import logging_as
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import ReadRequest, SandboxSpec, admission
 from rtl_agent_gym.sandboxes.admission import Permits, queueing_as, usage
 from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
+from tests.waiting import soon
 
 
 @pytest.fixture
@@ -54,6 +56,20 @@ def reservations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return held
 
 
+def starting(monkeypatch: pytest.MonkeyPatch, *machines: Any) -> list[Actor]:
+    """Ray starts these machines, in this order. Returns the actors that it has ended so far."""
+    actors, killed = iter([Actor(machine) for machine in machines]), list[Actor]()
+    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
+
+    async def right(_: object) -> None:
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr("ray.remote", lambda _: made)
+    monkeypatch.setattr("ray.kill", killed.append)
+    monkeypatch.setattr("rtl_agent_gym.cluster.machines.canary", right)
+    return killed
+
+
 @pytest.mark.docker
 async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
     sandbox = await RemoteSandboxes(cluster_of(actor)).create()
@@ -73,7 +89,6 @@ async def test_a_remote_sandbox_does_what_a_sandbox_does(actor: Actor) -> None:
 
 
 async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    killed: list[Any] = []
     facts_wanted = asyncio.Event()
 
     class Starting:
@@ -82,18 +97,63 @@ async def test_a_cluster_that_is_closed_while_it_admits_a_node_leaves_no_actor(m
             await asyncio.sleep(3600)
             return FACTS
 
-    actor = Actor(Starting())
-    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: actor))
-    monkeypatch.setattr("ray.remote", lambda _: made)
-    monkeypatch.setattr("ray.kill", killed.append)
+    machine = Starting()
+    killed = starting(monkeypatch, machine)
     reserved = reservations(monkeypatch)
     cluster = Cluster()
     cluster._watching = asyncio.ensure_future(cluster._admit("ab" * 28, node_of("ab" * 28, 2), free=2))
     await asyncio.wait_for(facts_wanted.wait(), 60)
     assert reserved == [("ab" * 28, 2)]
     await cluster.close()
-    assert killed == [actor]
+    assert [actor.machine for actor in killed] == [machine]
     assert reserved == []
+
+
+async def test_a_node_that_never_answers_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither those that are there at the start nor those that come later."""
+    ill = SimpleNamespace(facts=asyncio.Event().wait)
+    well = SimpleNamespace(facts=AsyncMock(return_value=FACTS), keep=AsyncMock(), close=AsyncMock())
+    killed, reserved = starting(monkeypatch, ill, well, well), reservations(monkeypatch)
+    first, second, third = (digit * 56 for digit in "123")
+    nodes = {node: node_of(node, 2) for node in (first, second)}
+    monkeypatch.setattr(machines, "connect", lambda address: None)
+    monkeypatch.setattr(machines, "nodes_with_slots", lambda: dict(nodes))
+    monkeypatch.setattr(machines, "free_slots", dict)
+    monkeypatch.setattr(machines, "REFRESH", 1.0)
+    cluster = Cluster()
+    await asyncio.wait_for(cluster.open(), 60)
+    assert cluster.machines.keys() == {second}
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "machines", {})
+        with pytest.raises(DaemonError, match="for the moment"):  # the ill one may still answer
+            cluster._best(id)
+    nodes[third] = node_of(third, 2)
+    await asyncio.wait_for(cluster.refresh(), 60)
+    assert await soon(lambda: cluster.machines.keys() == {second, third})
+    await cluster.refresh()
+    assert reserved == [(node, 2) for node in (first, second, third)], "it is not begun twice"
+    assert cluster._slots.capacity == 4
+    assert killed == []
+    await cluster.close()
+    assert [actor.machine for actor in killed] == [ill, well, well]
+    assert reserved == []
+
+
+@pytest.mark.parametrize("error", [DaemonError("no daemon answers"), KeyError("a defect")])
+async def test_a_cluster_without_a_usable_node_says_why(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = error
+    if isinstance(error, DaemonError):
+        expected = SandboxError(f"no node of the Ray cluster can be used: {error}")
+        reservations(monkeypatch)
+    else:
+        monkeypatch.setattr(machines, "reserve", AsyncMock(side_effect=error))
+    starting(monkeypatch, SimpleNamespace(facts=AsyncMock(side_effect=error)))
+    monkeypatch.setattr(machines, "connect", lambda address: None)
+    monkeypatch.setattr(machines, "nodes_with_slots", lambda: {"1" * 56: node_of("1" * 56, 2)})
+    monkeypatch.setattr(machines, "free_slots", dict)
+    with pytest.raises(type(expected)) as raised:
+        await asyncio.wait_for(Cluster().open(), 60)
+    assert str(raised.value) == str(expected)
 
 
 @pytest.mark.parametrize(
@@ -109,16 +169,8 @@ async def test_machines_that_would_grade_differently_are_not_used(
     """Also if none is in use yet: all of them are looked at together when the cluster is opened."""
     good = replace(FACTS, digest="x")
     facts: list[Any] = [good, replace(good, **others), good]  # type: ignore[arg-type]
-    actors = iter([Actor(SimpleNamespace(facts=AsyncMock(return_value=found), keep=AsyncMock())) for found in facts])
-    made = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *_, **__: next(actors)))
+    starting(monkeypatch, *(SimpleNamespace(facts=AsyncMock(return_value=found), keep=AsyncMock()) for found in facts))
     caplog.set_level("INFO")
-
-    async def right(_: object) -> None:
-        await asyncio.sleep(0)
-
-    monkeypatch.setattr("ray.remote", lambda _: made)
-    monkeypatch.setattr("ray.kill", lambda _: None)
-    monkeypatch.setattr("rtl_agent_gym.cluster.machines.canary", right)
     reserved = reservations(monkeypatch)
     cluster = Cluster()
     await asyncio.gather(*(cluster._admit(digit * 56, node_of(digit * 56, 2), free=2) for digit in "123"))
@@ -336,6 +388,27 @@ async def test_a_problems_files_are_sent_once_and_small_ones_within_the_call(mon
     assert ObjectCache(most_bytes=6_000).files(large) == "reference 5"
     tight = ObjectCache(most_bytes=6_000)
     assert [tight.files(files) for files in (large, {"b": "y" * 5_000}, large)] == [f"reference {n}" for n in (6, 7, 8)]
+
+
+async def test_a_problem_is_sent_once_and_read_once_and_its_size_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    put: list[Any] = []
+    read: list[str] = []
+
+    def digest(problem: Problem) -> str:
+        read.append(problem.id)
+        return f"digest of {problem.id}"
+
+    monkeypatch.setattr("ray.put", put.append)
+    monkeypatch.setattr(Problem, "digest", property(digest))
+    problem, right, _ = known()
+    other = problem.model_copy(update={"id": "other"})
+    cluster = cluster_of(Actor(Grades()))
+    cluster.sent = ObjectCache(most_bytes=1)
+    for sent in (problem, problem, other):
+        await RemoteGrader(cluster).score(sent, right)
+    assert put == [problem, other]
+    assert read == [problem.id, "other"]
+    assert [*cluster.sent._references] == ["digest of other"], "there is no room for both"
 
 
 async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

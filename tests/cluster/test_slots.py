@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rtl_agent_gym.cluster.node_client import NodeClient
 from rtl_agent_gym.cluster.ray_cluster import free_slots
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from tests.cluster.test_cluster import TwoNodes, ray_nodes
+from tests.waiting import soon
 
 ray = pytest.importorskip("ray")
 
@@ -72,13 +72,6 @@ class Driver:
 
     def says(self, text: str) -> bool:
         return text in self.printed.read_text() + self.error.read_text()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        await asyncio.sleep(0.1)
 
 
 PLAY = """
@@ -144,7 +137,7 @@ async def test_a_run_waits_for_slots_says_why_and_gets_those_of_a_run_that_is_ki
 ) -> None:
     monkeypatch.setattr(machines, "REFRESH", 1.0)
     holder = drivers(HOLD.format(address=node.local.address))
-    await until(lambda: holder.says("holds"))
+    assert await soon(lambda: holder.says("holds"), PATIENCE)
     state = await one_node()
     assert (state.slots, state.free, state.why) == (4, 0, "")
     [report] = state.runs
@@ -153,7 +146,7 @@ async def test_a_run_waits_for_slots_says_why_and_gets_those_of_a_run_that_is_ki
     opening = asyncio.ensure_future(cluster.open())
     with RayExecutor(slots=1) as pool:
         task = pool.submit(os.getpid)
-        await until(lambda: "all of its 4 slots are reserved" in caplog.text)
+        assert await soon(lambda: "all of its 4 slots are reserved" in caplog.text, PATIENCE)
         assert not opening.done()
         assert not task.done()
         holder.end()
@@ -161,7 +154,7 @@ async def test_a_run_waits_for_slots_says_why_and_gets_those_of_a_run_that_is_ki
         assert await asyncio.to_thread(task.result, PATIENCE) > 0
     provider = RemoteSandboxes(cluster)
     try:
-        await until(lambda: cluster.working[0].slots == 3)  # the task had one at first
+        assert await soon(lambda: cluster.working[0].slots == 3, PATIENCE)  # the task had one at first
         made = await asyncio.gather(*(provider.create() for _ in range(3)))
         await asyncio.gather(*(sandbox.ping() for sandbox in made))
         state = await one_node()
@@ -169,7 +162,7 @@ async def test_a_run_waits_for_slots_says_why_and_gets_those_of_a_run_that_is_ki
     finally:
         await provider.close()
         await cluster.close()
-    await until(lambda: list(free_slots().values()).count(4) == 1)
+    assert await soon(lambda: list(free_slots().values()).count(4) == 1, PATIENCE)
     assert (await one_node()).runs == []
 
 

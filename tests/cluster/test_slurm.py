@@ -24,7 +24,8 @@ from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.sandboxes.admission import MEMORY_SHARE, Limits
 from rtl_agent_gym.sandboxes.cgroups import job_cpus, job_memory
 from tests.cli import in_process
-from tests.cluster.slurm import ROOT, Slurm, slurm_cluster, until
+from tests.cluster.slurm import ROOT, Slurm, slurm_cluster
+from tests.waiting import until
 
 PAGE = ROOT / "docs" / "howto" / "cluster.md"
 SIZE = ("--cpus-per-task=2", "--mem=5000")
@@ -261,6 +262,7 @@ class TestJobs:
         out = slurm.new_folder()
         job = evaluate(slurm, out)
         assert until(lambda: len(results(out)) >= 2, 180.0), log_of(slurm)
+        assert until(lambda: (out / "logs.log").read_text().count("is used, with") == 2), log_of(slurm)
         assert len(results(out)) < len(PROBLEMS) * SAMPLES
         status = slurm.run(*shown("srun --jobid", {"JOB": job}))
         assert status.count(" slots, ") == status.count("daemon namespaces") == 2

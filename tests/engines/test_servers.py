@@ -198,88 +198,43 @@ async def test_a_prompt_that_fills_the_context_is_refused_as_by_the_local_engine
         await one(server, prompt_of(service.context))
 
 
-def with_logprob(value: object) -> Callable[[dict[str, Any]], None]:
+Change = Callable[[dict[str, Any]], None]
+GONE = object()
+
+
+def put(body: Any, path: str, value: Any) -> None:
+    """Set what is at a path such as ``choices/0/token_ids``; delete it for `GONE`; for a function, set its result."""
+    *folders, last = [int(name) if name.lstrip("-").isdigit() else name for name in path.split("/")]
+    for name in folders:
+        body = body[name]
+    if value is GONE:
+        del body[last]
+    else:
+        body[last] = value(body[last]) if callable(value) else value
+
+
+def at(vllm: dict[str, Any], sglang: dict[str, Any]) -> Change:
+    """Changes an answer of either server at these paths, those of vLLM below its choice."""
+
     def change(body: dict[str, Any]) -> None:
-        if "choices" in body:
-            body["choices"][0]["logprobs"]["token_logprobs"][2] = value
-        else:
-            body["meta_info"]["output_token_logprobs"][2][0] = value
+        for path, value in (vllm if "choices" in body else sglang).items():
+            put(body, f"choices/0/{path}" if "choices" in body else path, value)
 
     return change
 
 
-def fewer_logprobs(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        del body["choices"][0]["logprobs"]["token_logprobs"][-1]
-    else:
-        del body["meta_info"]["output_token_logprobs"][-1]
+VLLM, SGLANG = "logprobs/token_logprobs", "meta_info/output_token_logprobs"
 
 
-def no_logprobs(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        body["choices"][0]["logprobs"] = None
-    else:
-        del body["meta_info"]["output_token_logprobs"]
+def with_logprob(value: object) -> Change:
+    return at({f"{VLLM}/2": value}, {f"{SGLANG}/2/0": value})
 
 
-def no_ids(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        body["choices"][0]["token_ids"] = None
-    else:
-        del body["output_ids"]
-
-
-def no_tokens(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        choice = body["choices"][0]
-        choice["token_ids"] = choice["logprobs"]["tokens"] = choice["logprobs"]["token_logprobs"] = []
-    else:
-        body["output_ids"] = body["meta_info"]["output_token_logprobs"] = []
-
-
-def more_tokens(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        choice = body["choices"][0]
-        choice["token_ids"].append(1)
-        choice["logprobs"]["tokens"].append("token_id:1")
-        choice["logprobs"]["token_logprobs"].append(-0.5)
-    else:
-        body["output_ids"].append(1)
-        body["meta_info"]["output_token_logprobs"].append([-0.5, 1, None])
-
-
-def other_ids(body: dict[str, Any]) -> None:
-    ids = body["choices"][0]["token_ids"] if "choices" in body else body["output_ids"]
-    ids[3] += 1
-
-
-def a_text_for_an_id(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        choice = body["choices"][0]
-        choice["token_ids"][0], choice["logprobs"]["tokens"][0] = "x", "token_id:x"
-    else:
-        body["output_ids"][0] = body["meta_info"]["output_token_logprobs"][0][1] = "x"
-
-
-def another_prompt(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        del body["choices"][0]["prompt_token_ids"][0]
-    else:
-        body["meta_info"]["prompt_tokens"] -= 1
-
-
-def aborted(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        body["choices"][0]["finish_reason"] = "abort"
-    else:
-        body["meta_info"]["finish_reason"] = {"type": "abort", "message": "Aborted", "status_code": None}
-
-
-def stopped_for_a_fault(body: dict[str, Any]) -> None:
-    if "choices" in body:
-        body["choices"][0] |= {"finish_reason": "repetition", "stop_reason": "repetition_detected"}
-    else:
-        body["meta_info"]["finish_reason"] = {"type": "stop", "matched": "NaN happened"}
+ABORTED = {"type": "abort", "message": "Aborted", "status_code": None}
+stopped_for_a_fault = at(
+    {"finish_reason": "repetition", "stop_reason": "repetition_detected"},
+    {"meta_info/finish_reason": {"type": "stop", "matched": "NaN happened"}},
+)
 
 
 @pytest.mark.sampled(12)
@@ -293,22 +248,41 @@ def stopped_for_a_fault(body: dict[str, Any]) -> None:
         (with_logprob(3.5), "3.5 for a log-probability"),
         (with_logprob("x"), "x for a log-probability"),
         (with_logprob(float("-inf")), "-inf for a log-probability"),
-        (fewer_logprobs, "was expected"),
-        (no_logprobs, "did not answer as"),
-        (no_ids, "did not answer as"),
-        (no_tokens, "0 token ids where at most 24"),
-        (more_tokens, "25 token ids where at most 24"),
-        (other_ids, "was expected"),
-        (a_text_for_an_id, "token ids"),
-        (another_prompt, "prompt_token.* was expected"),
-        (aborted, "ended because of 'abort'"),
+        (at({f"{VLLM}/-1": GONE}, {f"{SGLANG}/-1": GONE}), "was expected"),
+        (at({"logprobs": None}, {SGLANG: GONE}), "did not answer as"),
+        (at({"token_ids": None}, {"output_ids": GONE}), "did not answer as"),
+        (
+            at({"token_ids": [], "logprobs/tokens": [], VLLM: []}, {"output_ids": [], SGLANG: []}),
+            "0 token ids where at most 24",
+        ),
+        (
+            at(
+                {
+                    "token_ids": lambda ids: [*ids, 1],
+                    "logprobs/tokens": lambda tokens: [*tokens, "token_id:1"],
+                    VLLM: lambda values: [*values, -0.5],
+                },
+                {"output_ids": lambda ids: [*ids, 1], SGLANG: lambda values: [*values, [-0.5, 1, None]]},
+            ),
+            "25 token ids where at most 24",
+        ),
+        (at({"token_ids/3": lambda id_: id_ + 1}, {"output_ids/3": lambda id_: id_ + 1}), "was expected"),
+        (
+            at({"token_ids/0": "x", "logprobs/tokens/0": "token_id:x"}, {"output_ids/0": "x", f"{SGLANG}/0/1": "x"}),
+            "token ids",
+        ),
+        (
+            at({"prompt_token_ids/0": GONE}, {"meta_info/prompt_tokens": lambda count: count - 1}),
+            "prompt_token.* was expected",
+        ),
+        (at({"finish_reason": "abort"}, {"meta_info/finish_reason": ABORTED}), "ended because of 'abort'"),
         (stopped_for_a_fault, "because of"),
         (lambda body: body.clear(), "is missing"),
         (lambda body: body.update(choices=[], meta_info=[]), "did not answer as"),
     ],
 )
 async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_result(
-    service: TokenService, change: Callable[[dict[str, Any]], None], match: str
+    service: TokenService, change: Change, match: str
 ) -> None:
     service.faults = dict.fromkeys(range(9), changed(change))
     with pytest.raises(ServiceError, match=match) as caught:
@@ -325,12 +299,7 @@ async def test_garbage_is_an_error(service: TokenService, body: str) -> None:
 
 
 async def test_scores_that_are_incomplete_are_an_error(service: TokenService) -> None:
-    def change(body: dict[str, Any]) -> None:
-        if "choices" in body:
-            del body["choices"][0]["prompt_logprobs"][3]
-        else:
-            body["meta_info"]["input_token_logprobs"][3][0] = None
-
+    change = at({"prompt_logprobs/3": GONE}, {"meta_info/input_token_logprobs/3/0": None})
     service.faults = {0: changed(change)}
     with pytest.raises(ServiceError, match="did not answer as"):
         await connected(service).compute_logprobs(tinker.ModelInput.from_ints(PROMPT))

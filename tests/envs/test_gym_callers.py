@@ -17,25 +17,15 @@ import numpy as np
 import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
-from rtl_agent_gym.envs.gym_env import SingleCaller
 from rtl_agent_gym.episodes.runtime import run_sync
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies import write_turn
-from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import channel
+from tests.arbiter import call
 from tests.sandboxes.providers import containers
+from tests.waiting import until
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-
-
-def call(*commands: str) -> str:
-    return write_turn(get_renderer("qwen3"), "", commands)
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
+pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +57,6 @@ def in_a_fork(work: Callable[[], str]) -> str:
         return pipe.read()
 
 
-@pytest.mark.docker
 def test_a_second_threads_call_raises_at_once(env: gym.Env[str, str]) -> None:
     first = threading.Thread(target=env.step, args=(call("touch /tmp/on; sleep 3; echo first >/tmp/first"),))
     first.start()
@@ -85,7 +74,6 @@ def test_a_second_threads_call_raises_at_once(env: gym.Env[str, str]) -> None:
     assert "complete" in heard[0]
 
 
-@pytest.mark.docker
 def test_a_forked_childs_call_raises_at_once_and_its_close_spares_the_parent(env: gym.Env[str, str]) -> None:
     def closed() -> str:
         env.close()
@@ -99,7 +87,6 @@ def test_a_forked_childs_call_raises_at_once_and_its_close_spares_the_parent(env
     assert "alive" in env.step(call("echo alive"))[0]
 
 
-@pytest.mark.docker
 def test_an_environment_made_before_a_fork_can_be_used_behind_it(arbiter: Problem) -> None:
     made = gym.make("CVDPAgentic-v0", problems=[arbiter])
 
@@ -112,7 +99,6 @@ def test_an_environment_made_before_a_fork_can_be_used_behind_it(arbiter: Proble
     assert "in the child" in in_a_fork(work)
 
 
-@pytest.mark.docker
 def test_a_forked_child_keeps_no_sandboxs_socket(env: gym.Env[str, str], arbiter: Problem) -> None:
     other = gym.make("CVDPAgentic-v0", problems=[arbiter])
     other.reset(seed=0)
@@ -132,7 +118,6 @@ def test_a_forked_child_keeps_no_sandboxs_socket(env: gym.Env[str, str], arbiter
     assert in_a_fork(work) == f"0 of {len(kept)}"
 
 
-@pytest.mark.docker
 def test_an_environment_that_is_dropped_leaves_no_sandbox(arbiter: Problem) -> None:
     made: Any = gym.make("CVDPAgentic-v0", problems=[arbiter])
     made.reset(seed=0)
@@ -140,20 +125,10 @@ def test_an_environment_that_is_dropped_leaves_no_sandbox(arbiter: Problem) -> N
     assert containers(sandbox)
     del made
     gc.collect()
-    deadline = time.monotonic() + 60
-    while containers(sandbox):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert until(lambda: not containers(sandbox))
     run_sync(lease.release())
 
 
-def test_whoever_is_copied_is_used_by_nobody() -> None:
-    caller = SingleCaller()
-    with caller.calling("step"), pickle.loads(pickle.dumps(caller)).calling("step"):
-        pass
-
-
-@pytest.mark.docker
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
 def test_an_environment_in_use_cannot_be_copied(arbiter: Problem, copied: Callable[[Any], Any]) -> None:
     env = gym.make("CVDPSingleTurn-v0", problems=[arbiter])
@@ -165,7 +140,6 @@ def test_an_environment_in_use_cannot_be_copied(arbiter: Problem, copied: Callab
     copied(env)
 
 
-@pytest.mark.docker
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_environments_whose_turns_end_differently_share_a_vector(mode: str, arbiter: Problem) -> None:
     options: dict[str, Any] = {"problems": [arbiter], "command_timeout": 0.5, "reward": "proxy"}

@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -15,30 +14,13 @@ from gymnasium.utils.env_checker import check_env
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs import CVDPAgenticEnv, CVDPSingleTurnEnv, UnicodeText
 from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.policies import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxSpec
-from rtl_agent_gym.scoring import RewardWeights
 from rtl_agent_gym.transcripts import read_transcript
+from tests.arbiter import call, golden_call
 from tests.counters import counted
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-
-
-def call(*commands: str) -> str:
-    return write_turn(get_renderer("qwen3"), "", commands)
-
-
-def golden_call(problem: Problem) -> str:
-    assert problem.golden
-    return call("\n".join(heredoc(path, text) for path, text in problem.golden.items()))
-
-
-@pytest.fixture
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture
@@ -61,11 +43,11 @@ def test_check_env_passes_without_warnings(name: str, tmp_path: Path, arbiter: P
 
 
 def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem) -> None:
-    observation, info = env.reset(seed=0, options={"problem_id": ARBITER})
+    observation, info = env.reset(seed=0, options={"problem_id": arbiter.id})
     assert arbiter.prompt.strip() in observation
     assert "execute_bash" in observation
     assert {key: info[key] for key in ("problem_id", "category", "difficulty")} == {
-        "problem_id": ARBITER,
+        "problem_id": arbiter.id,
         "category": 3,
         "difficulty": "easy",
     }
@@ -149,19 +131,11 @@ def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
     env.close()
 
 
-def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str]) -> None:
-    env.reset(options={"problem_id": ARBITER})
+def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str], arbiter: Problem) -> None:
+    env.reset(options={"problem_id": arbiter.id})
     _, reward, terminated, _, info = env.step("I give up.")
     assert (reward, terminated, info["score"]["passed"]) == (0.0, True, False)
     assert info["score"]["reason"]
-
-
-def test_reward_weights(arbiter: Problem) -> None:
-    env = gym.make("CVDPAgentic-v0", problems=[arbiter], reward=RewardWeights(format=1.0, syntax=2.0, tests=4.0))
-    env.reset(seed=0)
-    env.step(golden_call(arbiter))
-    assert env.step("done")[1] == pytest.approx(7.0)
-    env.close()
 
 
 def test_seeds_choose_the_problems(env: gym.Env[str, str]) -> None:
@@ -227,23 +201,6 @@ def test_eight_episodes_in_a_vector(mode: str, arbiter: Problem) -> None:
         envs.close()
 
 
-@both
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"problems": []}, "`problems` is empty"),
-        ({"renderer": "qwen9"}, "qwen9"),
-        ({"max_turns": 0}, "^max_turns "),
-        ({"command_timeout": -1.0}, "^command_timeout "),
-        ({"scoring_timeout": 0}, "^scoring_timeout "),
-        ({"problems": "/no/such/file.jsonl"}, "/no/such/file.jsonl"),
-    ],
-)
-def test_bad_options_are_refused_at_once(name: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        gym.make(name, **options).close()
-
-
 @pytest.mark.parametrize("environment", [CVDPAgenticEnv, CVDPSingleTurnEnv])
 def test_an_unknown_render_mode_is_refused(environment: type[CVDPAgenticEnv]) -> None:
     with pytest.raises(UsageError, match=r"^render_mode .*'human'"):
@@ -255,8 +212,6 @@ def test_an_unknown_problem_is_refused(name: str) -> None:
     env = gym.make(name)
     with pytest.raises(UsageError, match="'nosuch'"):
         env.reset(options={"problem_id": "nosuch"})
-    with pytest.raises(UsageError, match="'problem_id'"):
-        env.reset(options={"problem": "x"})
     with pytest.raises(gym.error.ResetNeeded):
         env.step("x")
     env.close()
@@ -272,8 +227,8 @@ def test_a_reset_that_fails_must_be_repeated(arbiter: Problem) -> None:
     env.close()
 
 
-def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str]) -> None:
-    env.reset(options={"problem_id": ARBITER})
+def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str], arbiter: Problem) -> None:
+    env.reset(options={"problem_id": arbiter.id})
     look = (
         "find / -xdev -path /proc -prune -o -name 'test_*arbiter*' -print; env; grep -rls arbiter /src /code /tmp /home"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,16 @@ from gymnasium.wrappers import TimeLimit
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.envs import EpisodeConfig
-from rtl_agent_gym.envs.gym_env import read_problems
+from rtl_agent_gym.envs.gym_env import SingleCaller, read_problems
 from rtl_agent_gym.episodes.rules import FunctionGrader, read_reward
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.policies import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 AGENTIC, SINGLE = "CVDPAgentic-v0", "CVDPSingleTurn-v0"
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +41,14 @@ def untested(arbiter: Problem) -> Problem:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"problems": []}, "`problems` is empty"),
+        ({"problems": "/no/such/file.jsonl"}, "/no/such/file.jsonl"),
         ({"problems": 7}, "`problems` must be"),
         ({"problems": ["x"]}, r"`problems\[0\]` is not a Problem: 'x'"),
+        ({"max_turns": 0}, "^max_turns "),
+        ({"command_timeout": -1.0}, "^command_timeout "),
+        ({"scoring_timeout": 0}, "^scoring_timeout "),
+        ({"renderer": "qwen9"}, "qwen9"),
         ({"renderer": 7}, "renderer must be a dialect's name or a Renderer, got 7"),
         ({"transcript_dir": 7}, "transcript_dir must be a folder's path"),
         ({"transcript_dir": __file__}, "transcript_dir must be a folder, and .* is a file"),
@@ -71,6 +72,8 @@ def test_what_cannot_be_meant_is_refused_at_make(name: str, options: dict[str, A
         ("max_turns", "5", "must be a whole number, got '5'"),
         ("max_output", None, "must be a whole number, got None"),
         ("harness_feedback", 0.5, "must be a whole number"),
+        ("harness_feedback", -1, "must be 0 or more, got -1"),
+        ("progress_coef", -1, "must be 0 or more, got -1"),
         ("command_timeout", math.inf, "must be a finite number, got inf"),
         ("command_timeout", math.nan, "must be a finite number, got nan"),
         ("command_timeout", "30", "must be a finite number, got '30'"),
@@ -194,6 +197,12 @@ def test_an_environment_can_be_made_again_from_its_spec() -> None:
     assert not isinstance(again, TimeLimit)
 
 
+def test_whoever_is_copied_is_used_by_nobody() -> None:
+    caller = SingleCaller()
+    with caller.calling("step"), pickle.loads(pickle.dumps(caller)).calling("step"):
+        pass
+
+
 # Problems that cannot be scored
 
 
@@ -270,6 +279,7 @@ def dense_share(score: Score) -> int:
     ("name", "reward", "earned"),
     [
         (AGENTIC, {"format": 0.0, "syntax": 0.0, "tests": 3.0, "partial_tests": True}, 3.0),
+        (AGENTIC, RewardWeights(format=1.0, syntax=2.0, tests=4.0), 7.0),
         (AGENTIC, dense_share, 70.0),
         (SINGLE, dense_share, 70.0),
         (SINGLE, Share(5.0), 5.0),

@@ -20,7 +20,6 @@ from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokeniz
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 LFSR = """module lfsr_8bit (
   input logic clock, input logic reset, input logic [7:0] lfsr_seed, output logic [7:0] lfsr_out);
   always_ff @(posedge clock or negedge reset)
@@ -33,11 +32,6 @@ endmodule
 
 def fenced(files: dict[str, str]) -> str:
     return "\n\n".join(f"```systemverilog {path}\n{text}```" for path, text in files.items())
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem
         assert text.strip() in prompt
     assert "execute_bash" not in prompt
     assert {key: info[key] for key in ("problem_id", "category", "difficulty")} == {
-        "problem_id": ARBITER,
+        "problem_id": arbiter.id,
         "category": 3,
         "difficulty": "easy",
     }
@@ -208,7 +202,7 @@ async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
 
     assert arbiter.golden
     builder = CVDPDatasetBuilder(
-        ids=[ARBITER], model_name="Qwen/Qwen3-8B", single_turn=True, group_size=2, transcript_dir=str(tmp_path)
+        ids=[arbiter.id], model_name="Qwen/Qwen3-8B", single_turn=True, group_size=2, transcript_dir=str(tmp_path)
     )
     train, _ = await builder()
     (group,) = train.get_batch(0)

@@ -31,7 +31,7 @@ from rtl_agent_gym.episodes.runtime import acquire  # noqa: E402
 from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions, heredoc, write_turn  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
-from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.problems import Problem  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
@@ -40,14 +40,8 @@ from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
 from tests.envs.scripted_tinker import END, Script, call, decode, encode, solution  # noqa: E402
 from tests.sandboxes.providers import kill, owned  # noqa: E402
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 STATIC = RewardWeights(simulate=False)
 """No hidden tests: quick, where the verdict is not the point."""
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture
@@ -103,7 +97,7 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
     assert (metrics["commands"], metrics["malformed_turns"], metrics.get("oom_kills", 0)) == (4, 1, 0)
     assert all(not transition.metrics for transition in trajectory.transitions[:-1])
     logs = trajectory.transitions[-1].logs
-    assert (logs["problem_id"], logs["stop_reason"]) == (ARBITER, "completed")
+    assert (logs["problem_id"], logs["stop_reason"]) == (arbiter.id, "completed")
     recorded = read_transcript(str(logs["transcript"]))
     assert recorded.complete
     assert [turn.token_ids for turn in recorded.turns] == said
@@ -113,7 +107,7 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
 
 @pytest.mark.docker
 async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path: Path) -> None:
-    wrong = wrong_designs(ARBITER)["rst_n_for_reset"]
+    wrong = wrong_designs(arbiter.id)["rst_n_for_reset"]
     rules = EpisodeConfig(harness_feedback=3, progress_coef=0.7, transcript_dir=tmp_path)
     texts = [
         call("\n".join(heredoc(path, text) for path, text in wrong.items())),
@@ -165,11 +159,6 @@ async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
 async def test_without_submissions_their_metrics_are_not_there(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Script([f"Done.{END}"]))
     assert "submissions" not in only(group).transitions[-1].metrics
-
-
-def test_one_completion_has_no_turn_to_submit_in() -> None:
-    with pytest.raises(UsageError, match="harness_feedback"):
-        TinkerEnvConfig(single_turn=True, episode=EpisodeConfig(harness_feedback=1))
 
 
 class HarmonyScript(TokenCompleter):

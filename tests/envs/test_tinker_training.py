@@ -23,8 +23,9 @@ from tinker_cookbook.rl.rollouts import (  # noqa: E402
 )
 
 from rtl_agent_gym.envs.tinker_data import CVDPDatasetBuilder  # noqa: E402
-from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
+from rtl_agent_gym.problems import Problem  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
+from tests.arbiter import ARBITER  # noqa: E402
 from tests.envs.scripted_tinker import END, Sampling, Service, call, encode, solution  # noqa: E402
 
 pytestmark = [
@@ -33,12 +34,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
 ]
 MODEL = "Qwen/Qwen3-8B"
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.episodes.answers import read_answer, read_blocks, read_text
+from rtl_agent_gym.episodes.answers import _markdown, read_answer, read_blocks, read_text
 from rtl_agent_gym.problems import Problem, load_problems
 
 
@@ -162,6 +162,7 @@ def test_odd_line_breaks_shift_nothing(break_: str) -> None:
         "endmodule ",
         "module foo;",
         "```md\n",
+        "[a]: b\n",
         f"```\n#{'_' * 290}\n```\n",
     ],
 )
@@ -170,6 +171,13 @@ def test_a_model_that_repeats_itself_costs_no_time(unit: str, fenced: bool) -> N
     begun = time.process_time()
     read_answer(("```verilog\n" if fenced else "") + unit * (200_000 // len(unit)), TWO)
     assert time.process_time() - begun < 5
+
+
+def test_references_are_not_read() -> None:
+    """Some versions of the parser take quadratic time for them."""
+    found: dict[str, Any] = {}
+    _markdown.parse("[a]: b\n", found)
+    assert "references" not in found
 
 
 @pytest.mark.timeout(20)

@@ -11,17 +11,16 @@ import pytest
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
-from rtl_agent_gym.policies import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.warden_sandbox import WardenSandbox
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.transcripts import read_transcript
+from tests.arbiter import call, golden_call
 from tests.sandboxes.providers import kill
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
 def program(text: str) -> str:
@@ -110,20 +109,6 @@ MANY_SMALL = program("""
     time.sleep(10)
 """)
 """Takes all memory with processes that are each smaller than the warden, so that it is killed first."""
-
-
-def call(*commands: str) -> str:
-    return write_turn(get_renderer("qwen3"), "", commands)
-
-
-@pytest.fixture
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
-
-
-def golden_call(problem: Problem, *before: str) -> str:
-    assert problem.golden
-    return call("\n".join([*before, *(heredoc(path, text) for path, text in problem.golden.items())]))
 
 
 @pytest.fixture

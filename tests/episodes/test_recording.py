@@ -118,3 +118,26 @@ async def test_a_full_disk_does_not_hide_what_ended_the_episode(
         await step
     assert episode.over
     await episode.close()
+
+
+async def test_an_episode_that_is_closed_during_its_last_turn_has_its_score(tmp_path: Path) -> None:
+    [problem, *_] = load_problems("bundled")
+    may_end = asyncio.Event()
+
+    class Waits:
+        async def score(self, *_: Any, **__: Any) -> Score:
+            await may_end.wait()
+            return Score(passed=True, reward=1.0)
+
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    episode = Episode(problem, grader=Waits(), renderer=get_renderer("qwen3"), config=rules)
+    await episode.start()
+    step = asyncio.ensure_future(episode.step("module m; endmodule"))
+    await asyncio.sleep(0.1)
+    await episode.close()
+    may_end.set()
+    turn = await step
+    assert turn.score is not None
+    assert turn.score.passed
+    assert episode.transcript_path is not None
+    assert not read_transcript(episode.transcript_path).complete

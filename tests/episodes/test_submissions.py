@@ -11,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from data.bundled import wrong_designs
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.submissions import (
@@ -24,18 +23,17 @@ from rtl_agent_gym.episodes.submissions import (
     stimuli_seed,
     verdict,
 )
-from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
-from rtl_agent_gym.policies import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.errors import DaemonError, SandboxError
+from rtl_agent_gym.policies import write_turn
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, TestOutcome
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.submission import sift
+from tests.arbiter import RTL, call, right, write, wrong
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-RTL = "rtl/fixed_priority_arbiter.sv"
 TESTS = {
     "test_widths", "test_reset_clears", "test_reset_is_synchronous", "test_every_request", "test_every_override",
     "test_outputs_are_registered", "test_random",
@@ -47,11 +45,6 @@ TESTS = {
 def quick_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers come at fixed times; the times themselves are tested apart."""
     monkeypatch.setattr(submissions, "FIRST_ANSWER", 0.05)
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 def score(**changes: Any) -> Score:
@@ -125,37 +118,7 @@ def test_what_does_not_compile_is_no_progress() -> None:
     assert verdict(score(tests=[])) == "it does not pass"
 
 
-@pytest.mark.parametrize("name", ["harness_feedback", "progress_coef"])
-def test_negative_options_are_refused_by_name(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} must be 0 or more, got -1"):
-        EpisodeConfig(**{name: -1})  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=f"{name} must be 0 or more"):
-        gym.make("CVDPAgentic-v0", **{name: -1}).close()  # type: ignore[arg-type]
-
-
-def test_one_completion_has_no_turn_to_submit_in() -> None:
-    with pytest.raises(UsageError, match="harness_feedback"):
-        EpisodeConfig(workspace="answer", harness_feedback=1)
-
-
 # On real containers and the real harness
-
-
-def call(*commands: str) -> str:
-    return write_turn(get_renderer("qwen3"), "", commands)
-
-
-def write(text: str) -> str:
-    return heredoc(RTL, text)
-
-
-def wrong(name: str) -> str:
-    return wrong_designs(ARBITER)[name][RTL]
-
-
-def right(problem: Problem) -> str:
-    assert problem.golden
-    return problem.golden[RTL]
 
 
 @pytest.fixture

@@ -10,25 +10,16 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-from data.bundled import wrong_designs
 from rtl_agent_gym.envs import Episode, EpisodeConfig
 from rtl_agent_gym.episodes.submissions import Submission, Submitted
 from rtl_agent_gym.episodes.turn_rewards import TurnBudget, TurnRewards
 from rtl_agent_gym.episodes.turns import Turn
 from rtl_agent_gym.errors import SandboxLost, UsageError
-from rtl_agent_gym.policies import heredoc, write_turn
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Action, get_renderer
 from rtl_agent_gym.sandboxes import CommandResult, SandboxProvider
 from rtl_agent_gym.scoring import Score, Scorer
-
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-RTL = "rtl/fixed_priority_arbiter.sv"
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
+from tests.arbiter import RTL, call, right, write, wrong
 
 
 def score(reward: float, *, seconds: float = 1.0, cached: bool = False) -> Score:
@@ -90,6 +81,16 @@ def test_problems_of_one_name_share_no_gradings(arbiter: Problem) -> None:
     other = arbiter.model_copy(update={"harness": arbiter.harness | {"src/more.py": "pass"}})
     keys = {TurnRewards(problem, "files", Grades(), TurnBudget(None))._key(files(1.0)) for problem in (arbiter, other)}
     assert len(keys) == 2
+
+
+async def test_a_file_name_need_not_be_utf_8(arbiter: Problem) -> None:
+    grades = Grades()
+    grades.may.set()
+    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    odd = files(0.4) | {"rtl/\udcff.sv": b"x"}
+    rewards.after(turn(1), odd)
+    rewards.ended(odd, score(1.4))
+    assert await rewards.values([turn(1), turn(2)], score(1.4)) == pytest.approx([0.4, 1.0])
 
 
 async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_error_is_raised(arbiter: Problem) -> None:
@@ -156,19 +157,6 @@ async def test_a_closed_episode_ends_its_gradings(arbiter: Problem) -> None:
 # In real sandboxes
 
 
-def call(*commands: str) -> str:
-    return write_turn(get_renderer("qwen3"), "", commands)
-
-
-def wrong(name: str) -> str:
-    return heredoc(RTL, wrong_designs(ARBITER)[name][RTL])
-
-
-def right(problem: Problem) -> str:
-    assert problem.golden
-    return heredoc(RTL, problem.golden[RTL])
-
-
 @pytest.mark.docker
 async def test_the_turn_that_repairs_the_design_earns_the_tests(
     arbiter: Problem, provider: SandboxProvider, tmp_path: Path
@@ -180,8 +168,8 @@ async def test_the_turn_that_repairs_the_design_earns_the_tests(
             await episode.start()
             await episode.step(call("ls rtl docs"))
             await episode.step(call("echo 'module broken' > " + RTL))
-            await episode.step(call(wrong("rst_n_for_reset")))
-            await episode.step(call(right(arbiter)))
+            await episode.step(call(write(wrong("rst_n_for_reset"))))
+            await episode.step(call(write(right(arbiter))))
             await episode.step(call("cat docs/* | head -2"))
             last = await episode.step("Done.")
     assert last.score is not None
@@ -201,8 +189,8 @@ def env(arbiter: Problem) -> Iterator[Any]:
 @pytest.mark.docker
 def test_submissions_divide_the_reward_without_any_grading_more(env: Any, arbiter: Problem) -> None:
     env.reset(seed=0)
-    _, paid, *_ = env.step(call(wrong("rst_n_for_reset"), "submit"))
-    env.step(call(right(arbiter)))
+    _, paid, *_ = env.step(call(write(wrong("rst_n_for_reset")), "submit"))
+    env.step(call(write(right(arbiter))))
     *_, info = env.step("Done.")
     assert info["turn_rewards"] == pytest.approx([0.4 + paid, 0.0, 1.0])
     assert sum(info["turn_rewards"]) == pytest.approx(info["numbers"]["reward"])

@@ -15,7 +15,7 @@ from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.evaluation import play
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
@@ -23,14 +23,8 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.transcripts import read_transcript
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TARGET = "rtl/fixed_priority_arbiter.sv"
 ANSWER = EpisodeConfig(workspace="answer")
-
-
-@pytest.fixture(scope="module")
-def arbiter() -> Problem:
-    return load_problems("bundled", ids=[ARBITER])[0]
 
 
 class Counting:

@@ -325,3 +325,7 @@ def test_one_sample_stands_in_the_folder_itself(tmp_path: Path) -> None:
     paths = write_official(tmp_path, [result("a")], CONFIG.model_copy(update={"samples": 1}))
     assert paths == [tmp_path / "report.json"]
     assert (tmp_path / "raw_result.json").is_file()
+    write_official(tmp_path, [result("a"), result("a", 1)], CONFIG)  # more samples were asked for later
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")}
+    each = {f"sample_{number}/{name}.json" for number in (1, 2) for name in ("raw_result", "report")}
+    assert found == {"composite_report.json", *each}

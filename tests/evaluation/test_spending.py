@@ -140,6 +140,13 @@ def test_an_unknown_price_cannot_be_limited(tmp_path: Path) -> None:
     assert not server.requests
 
 
+def test_a_policy_that_has_no_price_is_not_asked_for_it(tmp_path: Path) -> None:
+    options = ["--policy", "golden", "--price-input", "1", "--price-output", "2", "--max-cost", "1"]
+    done = in_process.call("eval", "--out", str(tmp_path / "run"), "--problem", ARBITER, *options)
+    assert done.returncode == 2
+    assert "--max-cost: golden has no price, as only chat: policies do; use --max-tokens-total" in done.stderr
+
+
 @pytest.mark.docker
 def test_a_limit_stops_the_evaluation_and_a_higher_one_continues(tmp_path: Path) -> None:
     with ChatServer([call("ls"), {"content": "No."}]) as server:  # two answers, so $2 an episode
@@ -291,7 +298,7 @@ async def test_what_one_answer_did_not_say_stays_unknown_when_the_run_goes_on(
         name, prices = "unreported", Prices(1, 1)
 
         def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Any:
-            turns = iter([Completion(write_turn(renderer, "", ["ls"])), error or Completion("Done.")])
+            turns = iter([Completion(write_turn(renderer, "", ["ls"])), error or replace(TURN, text="Done.")])
 
             async def act(_: object) -> Completion:
                 turn = next(turns)
@@ -306,6 +313,7 @@ async def test_what_one_answer_did_not_say_stays_unknown_when_the_run_goes_on(
         await evaluate(config, Unreported())
     spent = read_spending(tmp_path)
     assert (spent.tokens, spent.cost, spent.answers) == (None, None, 1 if error else 2)
+    assert all((one.prompt_tokens, one.output_tokens) == (None, None) for one in read_results(tmp_path))
     with pytest.raises(UsageError, match="--max-cost cannot be kept"):
         await evaluate(config.with_options(samples=2, max_cost=1.0), Unreported())
     assert read_spending(tmp_path) == spent  # no further request

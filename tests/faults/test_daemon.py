@@ -58,19 +58,15 @@ async def test_a_daemon_that_is_killed_and_started_again_costs_no_episode(
     after, pause, away = moment.number(1, 8), moment.within(0, 1), moment.within(5, 25)
     faults: list[SandboxError] = []
     before = machine_faults()
-    done, enough = 0, asyncio.Event()
-
-    def finished(_: object) -> None:
-        nonlocal done
-        done += 1
-        if done >= after:
-            enough.set()
-
-    observer = Observer(faulted=lambda problem, sample, error: faults.append(error), finished=finished)
+    finished = asyncio.Semaphore(0)
+    observer = Observer(
+        faulted=lambda problem, sample, error: faults.append(error), finished=lambda _: finished.release()
+    )
     config = EvaluationConfig(ids=IDS, samples=EPISODES // 2, concurrency=4, folder=tmp_path, cache=False)
     playing = asyncio.ensure_future(evaluate(config, observer=observer))
     try:
-        await asyncio.wait_for(enough.wait(), 600)
+        for _ in range(after):
+            await asyncio.wait_for(finished.acquire(), 600)
         await asyncio.sleep(pause)
         daemon.kill()
         await asyncio.sleep(away)

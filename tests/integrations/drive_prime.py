@@ -20,7 +20,7 @@ from verifiers.v1.serve import EnvClient, env_config_data, serve_env
 
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Script, gray
-from tests.integrations.generate_server import GenerateServer
+from tests.integrations.generate_server import generating
 
 RUN = Path(__file__).resolve().parents[2] / "examples/prime_rl/rl.toml"
 
@@ -74,7 +74,7 @@ def play(script: Script, tokenizer: str, *options: dict[str, Any]) -> dict[str, 
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(address, config))
     server.start()
     try:
-        with GenerateServer(sample) as engine:
+        with generating(sample) as engine:
             trace = asyncio.run(_run(address, config, engine.url, tokenizer))
             return {"trace": trace, "sampled": engine.sampled, "prompts": engine.prompts}
     finally:

@@ -20,7 +20,7 @@ from rtl_agent_gym.errors import RTLGymError, SandboxLost
 from rtl_agent_gym.integrations.verifiers import CVDPTaskConfig, CVDPTaskset, CVDPTasksetConfig
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short
-from tests.integrations.generate_server import GenerateServer
+from tests.integrations.generate_server import generating
 from tests.integrations.started import episodes, start_faults
 from tests.policies.stub_server import ChatServer, Reply
 from tests.sandboxes.providers import kill
@@ -96,7 +96,7 @@ def play_tokens(script: Script, folder: Path, tokenizer: str) -> dict[str, Any]:
 
     client = ["--client.type", "train", "--client.renderer-model-name", tokenizer]
     client += ["--client.renderer.name", "qwen3", "--client.renderer.enable-thinking", "false"]
-    with GenerateServer(sample) as server:
+    with generating(sample) as server:
         (trace,) = traces_of(server.url, *client, *options_of(script, folder))
     whole = [*map(add, server.prompts, server.sampled)]
     for before, after in zip(whole, server.prompts[1:], strict=False):

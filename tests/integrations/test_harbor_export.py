@@ -149,6 +149,13 @@ class TestCommand:
         done = CliRunner().invoke(app, ["export", "harbor", "bundled"])
         assert str(done.exception) == "expected: rtl-agent-gym export harbor SOURCE --out FOLDER"
 
+    def test_a_tilde_is_the_home_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        name = BUNDLED[0].id
+        done = CliRunner().invoke(app, ["problems", "export", "bundled", "--problem", name, "--out=~/tasks"])
+        assert done.exit_code == 0, done.output
+        assert [path.name for path in (tmp_path / "tasks").iterdir()] == [name]
+
     def test_what_is_there_is_not_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / BUNDLED[3].id).mkdir()
         done = CliRunner().invoke(app, ["problems", "export", "bundled", "--out", str(tmp_path)])

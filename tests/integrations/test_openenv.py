@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -17,6 +16,8 @@ from tests.integrations.conformance import EXPECTED, gray
 from tests.integrations.drive_openenv import OpenEnvPlayer, containers, serving
 from tests.integrations.ecosystem import ROOT, clean, environment
 from tests.integrations.players import compare
+
+pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
 
 TOKEN = "a-token-of-this-test"
 
@@ -47,8 +48,6 @@ async def told(work):
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
     await compare("OpenEnv", OpenEnvPlayer(), name, tmp_path)
@@ -86,8 +85,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_only_callers_with_the_token_are_served() -> None:
     async with serving("--host", "0.0.0.0", "--max-sessions", "1", RTL_GYM_SERVER_TOKEN=TOKEN) as (url, _):
         url = url.replace("0.0.0.0", "127.0.0.1")
@@ -134,8 +131,6 @@ def is_closed(caller: socket.socket) -> bool:
         return True
 
 
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_idle_connections_leave_room_for_callers_with_the_token() -> None:
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     async with serving("--max-sessions", "1", RTL_GYM_SERVER_TOKEN=TOKEN) as (url, _):
@@ -158,8 +153,6 @@ HANDSHAKE = (
 )  # fmt: skip
 
 
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_a_message_that_is_not_utf_8_ends_its_connection_alone() -> None:
     async with serving() as (url, _):  # which looks at what the server prints
         for frame in (b"\x81\x82\0\0\0\0\xff\xfe", b"\x01\x81\0\0\0\0\xf0\x80\x81\0\0\0\0\xff"):
@@ -169,8 +162,6 @@ async def test_a_message_that_is_not_utf_8_ends_its_connection_alone() -> None:
         assert await status(f"{url}/health") == 200
 
 
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_without_a_token_the_address_must_name_this_machine() -> None:
     async with serving() as (url, _):
         port = url.rpartition(":")[2]
@@ -183,7 +174,6 @@ async def test_without_a_token_the_address_must_name_this_machine() -> None:
         assert await status(f"{url}/health", Host="gym.example", Authorization=f"Bearer {TOKEN}") == 200
 
 
-@pytest.mark.ecosystem
 async def test_another_address_needs_a_token() -> None:
     python = await asyncio.to_thread(environment, "openenv")
     for options in (["--host", "0.0.0.0"], ["--host", "::"], ["--token", "short"]):
@@ -222,8 +212,6 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_container() -> None:
     golden = gray().golden
     assert golden is not None
@@ -259,8 +247,6 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_an_idle_connection_is_closed_and_its_episode_ends() -> None:
     async with serving("--idle-seconds", "3") as (url, server):
         running = asyncio.ensure_future(asyncio.to_thread(run, IDLE, url, gray().id))
@@ -307,8 +293,6 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_eight_sessions_at_once_are_apart() -> None:
     async with serving("--max-sessions", "8") as (url, server):
         refused, played = await asyncio.to_thread(run, EIGHT, url, gray().id, str(server.pid))
@@ -333,8 +317,6 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_a_server_that_is_interrupted_ends_open_sessions() -> None:
     python = await asyncio.to_thread(environment, "openenv")
     async with serving() as (url, server):
@@ -364,9 +346,7 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
 @pytest.mark.slow  # the program's event loop has to be busy for longer than the pings' limits, 40 s in all
-@pytest.mark.timeout(1800)
 async def test_a_busy_event_loop_loses_no_episode() -> None:
     async with serving() as (url, _):
         assert await asyncio.to_thread(run, BUSY, url, gray().id) == ["None", "['here\\n']"]
@@ -389,8 +369,6 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
     async with serving() as (url, _):
         lines = await asyncio.to_thread(run, LATE, url, gray().id)
@@ -413,23 +391,7 @@ asyncio.run(main())
 
 
 @pytest.mark.docker
-@pytest.mark.ecosystem
-@pytest.mark.timeout(1800)
 async def test_an_answer_that_does_not_end_the_episode_is_corrected() -> None:
     async with serving() as (url, _):
         lines = await asyncio.to_thread(run, EMPTY, url, gray().id)
     assert lines[0].startswith("False ERROR: Your reply was empty.")
-
-
-@pytest.mark.slow
-def test_the_command_says_what_is_missing() -> None:
-    try:
-        import openenv  # noqa: F401
-    except ImportError:
-        done = subprocess.run(
-            [sys.executable, "-m", "rtl_agent_gym", "serve"], cwd=ROOT, capture_output=True, text=True, timeout=120
-        )
-        assert done.returncode == 2
-        assert "pip install 'rtl-agent-gym[openenv]'" in done.stderr
-    else:
-        pytest.skip("OpenEnv is installed")

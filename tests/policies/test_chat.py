@@ -17,31 +17,6 @@ from tests.policies.chatting import MakePolicy, native, next_turn, opened
 from tests.policies.stub_server import ChatServer, call
 
 
-async def test_tool_calls_are_acted_on_and_their_results_go_back(policies: MakePolicy) -> None:
-    renderer = get_renderer("qwen3")
-    script = [{"content": "Look.", "calls": call("ls", "pwd")["calls"]}, {"content": "All done."}]
-    with ChatServer(script) as server:
-        player = opened(policies(server, temperature=0.5, max_tokens=33))
-        first = await next_turn(player)
-        action = native(first)
-        assert (action.kind, action.commands, action.text) == ("command", ("ls", "pwd"), "Look.")
-        assert first.text == "Look."
-        assert first.native is not None
-        assert renderer.parse_text(renderer.turn_text(first.native)).commands == action.commands  # as it is exported
-        assert (first.prompt_tokens, first.output_tokens, first.cut_off) == (100, 20, False)
-        player.answered(action, ["docs", "/code"])
-        last = await next_turn(player)
-        assert native(last).kind == "final"
-    request = server.requests[0]
-    assert request["model"] == "org/some-model"
-    assert (request["temperature"], request["max_tokens"], request["seed"]) == (0.5, 33, 7)
-    assert request["tools"][0]["function"]["name"] == "execute_bash"
-    history = server.requests[1]["messages"]
-    assert [message["role"] for message in history] == ["system", "user", "assistant", "tool", "tool"]
-    assert [message["content"] for message in history[3:]] == ["docs", "/code"]
-    assert [message["tool_call_id"] for message in history[3:]] == ["call_0", "call_1"]
-
-
 async def test_rate_limits_are_waited_out(policies: MakePolicy) -> None:
     with ChatServer([call("ls")], refusals=3) as server:
         await next_turn(opened(policies(server, attempts=4)))
@@ -110,24 +85,6 @@ async def test_many_conversations_that_wait_say_so_once(policies: MakePolicy, ca
         for seed in range(3):
             await next_turn(opened(policy, seed=seed))
     assert len([record for record in caplog.records if "does not answer" in record.getMessage()]) == 1
-
-
-NO_OVERFLOWS = [
-    "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you gave 100000.",
-    "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet",
-    "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.",
-    '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
-    "Invalid 'messages[3].content': string too short",
-]
-
-
-@pytest.mark.parametrize("message", NO_OVERFLOWS, ids=lambda message: message[:30])
-async def test_a_refused_option_is_wrong_usage(policies: MakePolicy, message: str) -> None:
-    with ChatServer([{"status": 400, "error": {"message": message, "type": "invalid_request_error"}}]) as server:
-        with pytest.raises(UsageError, match="refused the request: ") as raised:
-            await next_turn(opened(policies(server)))
-        assert message in str(raised.value)
-        assert len(server.requests) == 1
 
 
 def fits(limit: int, prompt: int) -> Callable[[dict[str, Any]], dict[str, Any]]:

@@ -13,6 +13,7 @@ from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.chat_answers import WITHHELD
 from rtl_agent_gym.policies.protocol import Usage
+from rtl_agent_gym.renderers import get_renderer
 from tests.policies.chatting import MakePolicy, native, next_turn, opened, replied
 from tests.policies.service_messages import FILTERS
 from tests.policies.stub_server import USAGE, ChatServer, call, head
@@ -22,16 +23,26 @@ both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"
 
 @both
 async def test_each_of_several_calls_gets_its_tool_message(policies: MakePolicy, stream: bool) -> None:
+    renderer = get_renderer("qwen3")
     script = [{**call("pwd", "ls -la", "cat a"), "content": "Look."}, {"content": "Done."}]
     with ChatServer(script) as server:
-        player = opened(policies(server, stream=stream))
+        player = opened(policies(server, stream=stream, temperature=0.5, max_tokens=33))
         first = await next_turn(player)
-        assert native(first).commands == ("pwd", "ls -la", "cat a")
-        assert native(first).text == "Look."
-        player.answered(native(first), ["1", "2", "3"])
-        assert native(await next_turn(player)).text == "Done."
+        action = native(first)
+        assert (action.kind, action.commands, action.text) == ("command", ("pwd", "ls -la", "cat a"), "Look.")
+        assert (first.text, first.prompt_tokens, first.output_tokens, first.cut_off) == ("Look.", 100, 20, False)
+        assert first.native is not None
+        assert renderer.parse_text(renderer.turn_text(first.native)).commands == action.commands  # as it is exported
+        player.answered(action, ["1", "2", "3"])
+        last = native(await next_turn(player))
+        assert (last.kind, last.text) == ("final", "Done.")
     assert [bool(request.get("stream")) for request in server.requests] == [stream, stream]
-    assistant, *tools = server.requests[1]["messages"][2:]
+    request, second = server.requests
+    expected = {"model": "org/some-model", "temperature": 0.5, "max_tokens": 33, "seed": 7}
+    assert {name: request[name] for name in expected} == expected
+    assert request["tools"][0]["function"]["name"] == "execute_bash"
+    assert [message["role"] for message in second["messages"][:3]] == ["system", "user", "assistant"]
+    assistant, *tools = second["messages"][2:]
     assert [one["function"]["arguments"] for one in assistant["tool_calls"]] == [
         json.dumps({"command": text}) for text in ("pwd", "ls -la", "cat a")
     ]
@@ -279,6 +290,14 @@ async def test_the_limit_on_an_answer_is_renamed_once(
     assert sum("max_completion_tokens" in record.getMessage() for record in caplog.records) == 1
 
 
+NO_OVERFLOWS = [
+    "max_tokens is too large: 100000. This model supports at most 16384 completion tokens, whereas you gave 100000.",
+    "max_tokens: 100000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet",
+    "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.",
+    "Invalid 'messages[3].content': string too short",
+]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("status", "message", "advice"),
@@ -287,7 +306,7 @@ async def test_the_limit_on_an_answer_is_renamed_once(
         (403, "You do not have access to this model", "no right to use this model"),
         (404, "The model `m` does not exist", "check the model's name and --base-url"),
         (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "--no-tools"),
-        (400, "Unsupported value: 'temperature' does not support 0.5 with this model.", "'temperature'"),
+        *((400, message, "") for message in NO_OVERFLOWS),
         (422, "Field required", ""),
     ],
 )

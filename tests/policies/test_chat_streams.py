@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import Billed, ModelOptions
+from rtl_agent_gym.policies import Billed
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
 from tests.policies.chatting import MakePolicy, native, next_turn, opened
@@ -79,19 +78,64 @@ class Anthropic(ChatServer):
 
 
 @pytest.fixture
-async def claude() -> AsyncIterator[MakePolicy]:
+def claude(policies: MakePolicy) -> MakePolicy:
     """Makes policies for Anthropic's protocol."""
-    made: list[ChatPolicy] = []
 
     def make(server: ChatServer, **options: Any) -> ChatPolicy:
-        url = server.url.removesuffix("/v1")
-        options |= {"base_url": url, "api_key": "k", "stream": True}
-        made.append(ChatPolicy("anthropic/claude-sonnet-4-5", ModelOptions(**options)))
-        return made[-1]
+        options |= {"base_url": server.url.removesuffix("/v1"), "api_key": "k", "stream": True}
+        return policies(server, "anthropic/claude-sonnet-4-5", **options)
 
-    yield make
-    for policy in made:
-        await policy.close()
+    return make
+
+
+# ---- Gemini's, whose request litellm sends only when its stream is read
+
+GEMINI = {"model": "gemini/gemini-2.5-flash", "api_key": "k", "stream": True}
+GEMINIS_TURN = {
+    "candidates": [{"content": {"role": "model", "parts": [{"text": "Done."}]}, "finishReason": "STOP", "index": 0}],
+    "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 20, "totalTokenCount": 120},
+}
+
+
+class Gemini(ChatServer):
+    """A server with Gemini's protocol, which streams what it is given."""
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]]:
+        assert ":streamGenerateContent" in path
+        return super().answer(self.path, body | {"messages": body["contents"]})
+
+
+def instead(status: str, message: str, **headers: Any) -> dict[str, Any]:
+    """A refusal in the place of a stream."""
+    body = json.dumps({"error": {"message": message}}).encode()
+    return {"raw": [head(status, content_length=len(body), **headers), body]}
+
+
+async def test_a_busy_service_is_asked_again_for_a_stream(policies: MakePolicy) -> None:
+    busy = [
+        instead("429 Too Many Requests", "Quota exceeded for this minute.", retry_after=0),
+        instead("503 Service Unavailable", "The model is overloaded.", retry_after=0),
+    ]
+    with Gemini([{"raw": [SSE, event(GEMINIS_TURN)]}], faults=busy) as server:
+        completion = await next_turn(opened(policies(server, attempts=3, **GEMINI, **PRICES)))
+        assert len(server.arrived) == 3
+    assert (native(completion).kind, native(completion).text) == ("final", "Done.")
+    assert (completion.prompt_tokens, completion.output_tokens, completion.cost) == (100, 20, PAID.cost)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "error", "words"),
+    [
+        ("401 Unauthorized", "no such key", UsageError, "refused the request: no such key; check --api-key"),
+        ("400 Bad Request", "an unknown field", UsageError, "refused the request: an unknown field"),
+        ("500 Internal Server Error", "out of order", ModelError, "did not answer: out of order"),
+    ],
+)
+async def test_an_error_in_the_place_of_a_stream_has_its_kind(
+    policies: MakePolicy, status: str, message: str, error: type[Exception], words: str
+) -> None:
+    with Gemini([instead(status, message)]) as server, pytest.raises(error, match=words):
+        await next_turn(opened(policies(server, attempts=1, **GEMINI)))
 
 
 # ---- refusals and failures inside a stream

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import threading
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -16,62 +17,28 @@ from rich.console import Console
 pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip install 'rtl-agent-gym[agents]'")
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
 from rtl_agent_gym.evaluation.viewer import print_episode
-from rtl_agent_gym.policies import ModelOptions, heredoc, make_policy
+from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.endpoint import ModelEndpoint
-from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy, _run_mini, _Wire
+from rtl_agent_gym.policies.harness import HarnessPolicy, _run_mini, _Wire
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.transcripts import read_transcript
+from tests.waiting import soon
 
+from . import test_inside
 from .agents_table import note
+from .test_inside import play, solution
 from .test_streams import Scripted, in_json, vocabulary
 
 pytestmark = pytest.mark.docker
 
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
-
-
-def solution(problem: Problem) -> str:
-    assert problem.golden is not None
-    return "\n".join(heredoc(path, text) for path, text in problem.golden.items())
-
-
-def policy(texts: list[str | Exception], **options: Any) -> HarnessPolicy:
-    sampler: Any = Scripted(vocabulary("qwen3"), texts)
-    return HarnessPolicy(
-        "mini-swe-agent", TokenSamplerPolicy(sampler, name="scripted", options=ModelOptions(**options))
-    )
-
-
-async def play(problem: Problem, agent: HarnessPolicy, tmp_path: Path, **rules: Any) -> tuple[Any, list[HarnessPlayer]]:
-    """The result of one episode, and its player."""
-    players: list[HarnessPlayer] = []
-    made = agent.player
-
-    def noted(*arguments: Any, **options: Any) -> HarnessPlayer:
-        player = made(*arguments, **options)
-        assert isinstance(player, HarnessPlayer)
-        players.append(player)
-        return player
-
-    agent.player = noted  # type: ignore[method-assign]
-    config = EvaluationConfig(problems=[problem], folder=tmp_path / "out", attempts=1, episode=EpisodeConfig(**rules))
-    try:
-        evaluation = await evaluate(config, agent)
-    finally:
-        await agent.close()
-    return evaluation.results[0], [player for player in players if player.started]
+policy = partial(test_inside.policy, agent="mini-swe-agent")
 
 
 @pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
@@ -79,7 +46,7 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     problem: Problem, tmp_path: Path, sandbox: str
 ) -> None:
     texts = [in_json("cat docs/specification.md; false"), in_json(solution(problem)), in_json(SUBMIT)]
-    result, [player] = await play(problem, policy(list(texts)), tmp_path, sandbox=sandbox)
+    result, [player], _ = await play(problem, policy(list(texts)), tmp_path, sandbox=sandbox)
     assert result.score is not None
     assert result.score.passed, result.score.reason
     assert result.score.reward == pytest.approx(1.4)
@@ -95,22 +62,24 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     note("mini-swe-agent", f"solved with {sandbox.replace('docker', 'Docker')}", result, player)
 
 
-async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path) -> None:
-    texts = ["I have no call.<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
-    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+@pytest.mark.parametrize("malformed", ["I have no call.", '<tool_call>\n{"name": 5, "arguments": {}}\n</tool_call>'])
+async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path, malformed: str) -> None:
+    texts = [f"{malformed}<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
+    result, [player], _ = await play(problem, policy(list(texts)), tmp_path)
     assert result.score is not None
     assert result.score.passed
     # mini-swe-agent leaves the malformed answer out of its history, which the stream cannot follow.
     assert player.streams.numbers() == {"tokens/streams": 2.0, "tokens/breaks": 1.0, "tokens/breaks/answer": 1.0}
     counts = [sum(segment.sampled for segment in one.segments) for one in player.streams.transcripts()]
     assert counts == [1, 2]
-    assert vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens).endswith("I have no call.")
+    seen = vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens, skip_special_tokens=False)
+    assert seen.endswith(texts[0])
     note("mini-swe-agent", "unreadable call", result, player)
 
 
 async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(problem: Problem, tmp_path: Path) -> None:
     texts = [in_json("ls rtl; false"), "I have no call.<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
-    result, [player] = await play(problem, policy(list(texts)), tmp_path)
+    result, [player], _ = await play(problem, policy(list(texts)), tmp_path)
     sampled = [segment for one in player.streams.transcripts() for segment in one.segments if segment.sampled]
     assert len(sampled) == 4
     assert result.output_tokens == sum(len(segment.ids) for segment in sampled)
@@ -142,29 +111,28 @@ async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(pro
 
 
 async def test_the_limits_of_the_episode_hold_and_its_thread_ends(problem: Problem, tmp_path: Path) -> None:
-    result, players = await play(problem, policy([in_json(f"echo {n}") for n in range(9)]), tmp_path, max_turns=3)
+    result, players, _ = await play(problem, policy([in_json(f"echo {n}") for n in range(9)]), tmp_path, max_turns=3)
     assert result.stop_reason == "max_turns"
     assert result.turns == 3
     assert result.score is not None
     assert not result.score.passed
     players.clear()
-    for _ in range(200):
+
+    def left() -> list[str]:
         gc.collect()
-        if not any("_run_mini" in thread.name for thread in threading.enumerate()):
-            break
-        await asyncio.sleep(0.05)
-    names = [thread.name for thread in threading.enumerate()]
-    assert not any("_run_mini" in name for name in names), names
+        return [thread.name for thread in threading.enumerate() if "_run_mini" in thread.name]
+
+    assert await soon(lambda: not left(), 10), left()
 
 
 async def test_a_model_that_is_down_is_no_grade(problem: Problem, tmp_path: Path) -> None:
-    result, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
+    result, _, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
     assert result.score is None
     assert "no connection" in json.dumps(result.model_dump(mode="json"))
 
 
 async def test_what_the_model_raises_keeps_its_kind(problem: Problem, tmp_path: Path) -> None:
-    result, _ = await play(problem, policy([in_json("ls"), RequestRefused("too odd")]), tmp_path / "first")
+    result, _, _ = await play(problem, policy([in_json("ls"), RequestRefused("too odd")]), tmp_path / "first")
     assert str(result.fault).startswith("RequestRefused: ")
     with pytest.raises(UsageError, match="the key was revoked"):
         await play(problem, policy([in_json("ls"), UsageError("the key was revoked")]), tmp_path / "second")
@@ -177,13 +145,13 @@ async def test_an_agent_that_fails_is_no_fault_of_the_model(
         raise RuntimeError("no such template")
 
     monkeypatch.setattr("rtl_agent_gym.policies.harness.mini_swe_agent", broken)
-    result, _ = await play(problem, policy([]), tmp_path)
+    result, _, _ = await play(problem, policy([]), tmp_path)
     assert result.fault == "SandboxError: mini-swe-agent failed: RuntimeError: no such template"
 
 
 async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem, tmp_path: Path) -> None:
     texts: list[str | Exception] = [in_json(solution(problem)), in_json("seq 5000"), "never"]
-    result, _ = await play(problem, policy(texts, max_context=6000, max_tokens=2000), tmp_path)
+    result, _, _ = await play(problem, policy(texts, max_context=6000, max_tokens=2000), tmp_path)
     assert result.stop_reason == "max_tokens"
     assert result.score is not None
     assert result.score.passed
@@ -192,7 +160,7 @@ async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem
 @pytest.mark.parametrize("command", ["", "  \n", "echo \0"])
 async def test_a_command_that_is_none_is_answered(problem: Problem, tmp_path: Path, command: str) -> None:
     texts = [in_json(command), in_json(solution(problem)), in_json(SUBMIT)]
-    result, [player] = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
+    result, [player], _ = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
     assert result.score is not None
     assert result.score.passed
     assert result.malformed == 1

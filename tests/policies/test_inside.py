@@ -25,10 +25,10 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import replay
 from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
-from rtl_agent_gym.policies.harness import HarnessPolicy
+from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import Process, SandboxSpec
 from rtl_agent_gym.transcripts import read_transcript
 
@@ -64,11 +64,6 @@ PROGRAM = {
 }
 
 
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
-
-
 def solution(problem: Problem) -> str:
     assert problem.golden is not None
     return "\n".join(heredoc(path, text) for path, text in problem.golden.items())
@@ -81,14 +76,14 @@ def policy(texts: list[str | Exception], agent: Any = PROGRAM, **options: Any) -
 
 async def play(
     problem: Problem, agent: HarnessPolicy, tmp_path: Path, sandbox: str = "auto", **rules: Any
-) -> tuple[Any, list[InsidePlayer], list[Any]]:
+) -> tuple[Any, list[Any], list[Any]]:
     """The result of one episode, its player, and the lines of its transcript."""
-    players: list[InsidePlayer] = []
+    players: list[Any] = []
     made = agent.player
 
-    def noted(*arguments: Any, **options: Any) -> InsidePlayer:
+    def noted(*arguments: Any, **options: Any) -> Any:
         player = made(*arguments, **options)
-        assert isinstance(player, InsidePlayer)
+        assert isinstance(player, HarnessPlayer if agent.agent == "mini-swe-agent" else InsidePlayer)
         players.append(player)
         return player
 

@@ -24,8 +24,9 @@ from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.agents import INSIDE
 from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes.programs import programs_folder, programs_id
+from tests.arbiter import ARBITER
 from tests.integrations.ecosystem import lacking
 
 from .agents_table import note
@@ -34,7 +35,6 @@ from .test_streams import Scripted, vocabulary
 
 pytestmark = [pytest.mark.docker, pytest.mark.ecosystem, pytest.mark.timeout(600)]
 
-PROBLEM_ID = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 SHELL: dict[str, tuple[str, str, dict[str, Any]]] = {
     "opencode": ("bash", "command", {"description": "Run it"}),
     "claude-code": ("Bash", "command", {"description": "Run it"}),
@@ -49,11 +49,6 @@ def call(agent: str, command: str) -> str:
     name, argument, more = SHELL[agent]
     text = json.dumps({"name": name, "arguments": {argument: command, **more}})
     return f"<tool_call>\n{text}\n</tool_call><|im_end|>"
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    return load_problems("bundled", ids=[PROBLEM_ID])[0]
 
 
 def installed(agent: str) -> str:
@@ -176,11 +171,11 @@ def test_the_commands_eval_view_and_replay_with_a_model_of_this_machine(tmp_path
     if name in INSIDE:
         installed(name)
     limits = ["--max-turns", "1", "--max-tokens", "40", "--max-context", "12000", "--renderer", "qwen3"]
-    agent = ["--policy", f"harness:{name} local:{model}", "--problem", PROBLEM_ID, "--out", str(out)]
+    agent = ["--policy", f"harness:{name} local:{model}", "--problem", ARBITER, "--out", str(out)]
     done = CliRunner().invoke(app, ["eval", *agent, *limits])
     assert done.exit_code == 0, done.output
     [row] = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()][-1:]
-    assert row["problem_id"] == PROBLEM_ID
+    assert row["problem_id"] == ARBITER
     assert row["output_tokens"] >= 40
     [path] = (out / "transcripts").glob("*.jsonl")
     shown = CliRunner().invoke(app, ["view", str(path), "--text"])

@@ -20,7 +20,7 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.results import read_config
 from rtl_agent_gym.policies import ModelOptions, make_policy
 from rtl_agent_gym.policies.harness import HarnessPolicy
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.transcripts import read_transcript
 from tests.engines.token_server import Fault, TokenService, killed, status
 
@@ -28,11 +28,6 @@ from .test_inside import AGENT, PROGRAM, play
 
 SERVERS = ("vllm", "sglang")
 LIMITS: dict[str, Any] = {"max_tokens": 120, "max_context": 1500}
-
-
-@pytest.fixture(scope="module")
-def problem() -> Problem:
-    return load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])[0]
 
 
 @pytest.fixture(params=SERVERS)

@@ -299,11 +299,15 @@ async def test_a_turn_that_the_limit_cut_off_is_continued() -> None:
     assert sampler.prompts[1][: len(sampler.prompts[0]) + 40] == sampler.prompts[0] + sampler.sampled[0]
 
 
-async def test_a_call_that_cannot_be_read_is_text() -> None:
-    episode, _ = streams("qwen3", ['<tool_call>\n{"name": "bash", "arguments": {\n</tool_call><|im_end|>'])
+@pytest.mark.parametrize(
+    "body",
+    ['{"name": "bash", "arguments": {', '{"name": 5, "arguments": {}}', '{"name": ["bash"], "arguments": {}}', "[5]"],
+)
+async def test_a_call_that_cannot_be_read_is_text(body: str) -> None:
+    episode, _ = streams("qwen3", [f"<tool_call>\n{body}\n</tool_call><|im_end|>"])
     answer = await episode.answer([SYSTEM, TASK], [BASH])
     assert "tool_calls" not in answer.message
-    assert '{"name": "bash", "arguments": {' in answer.message["content"]
+    assert body in answer.message["content"]
 
 
 async def test_a_full_context_and_wrong_messages_are_refused() -> None:

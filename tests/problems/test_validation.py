@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.problems import load_problems, validate_problem
+from rtl_agent_gym.problems.validation import missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]
@@ -202,6 +203,13 @@ def test_context_that_gives_the_hidden_tests_away(agentic_row: Row, findings: Fi
         "context.verif/hint.py: the agent would see a file of the hidden harness",
         "context.src/x.py: this place belongs to the hidden harness",
     ]
+
+
+def test_a_problem_without_hidden_tests_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+    (problem,) = load_problems(write_rows(agentic_row))
+    problem = problem.model_copy(update={"harness": {}})
+    assert missing_here(problem) == "the problem has no hidden tests"
+    assert validate_problem(problem) == []
 
 
 def test_rows_that_cannot_be_scored_are_not_held_against_their_harness(agentic_row: Row, findings: Findings) -> None:

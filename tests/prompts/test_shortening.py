@@ -88,12 +88,28 @@ def test_the_header_of_a_module_stays() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["module has two inputs (a and b) that", "interface signals", "module top", "interface between the two is wide"],
+    [
+        "module has two inputs (a and b) that",
+        "interface signals",
+        "module top",
+        "interface between the two is wide",
+        "interface signals (see below) are registered.",
+        "interface signals (see https://a.b/c) are\nregistered (all of them).",
+    ],
 )
 def test_prose_that_begins_like_a_module_can_be_cut(line: str) -> None:
     text = f"Write a design. The\n{line}\n\n" + "It counts.\n\n" * 1000
     fitted = fit_passages([text], characters, 500)
     assert fitted is not None
+    assert characters(fitted.passages) <= 500
+
+
+@pytest.mark.parametrize("after", ["", "## Background", "```"])
+def test_a_paragraph_heading_or_fence_after_such_prose_can_be_cut(after: str) -> None:
+    text = f"Write a design. The\ninterface signals (see below) are registered.\n{after}\n" + "It counts.\n" * 1000
+    fitted = fit_passages([text], characters, 500)
+    assert fitted is not None
+    assert "registered." in fitted.passages[0]
     assert characters(fitted.passages) <= 500
 
 
@@ -103,6 +119,9 @@ def test_prose_that_begins_like_a_module_can_be_cut(line: str) -> None:
         "module top;",
         "module top\n  #(parameter W = 8)\n\n  (\n  input clk,\n\n  output q\n);",
         "module top // counts\n(\n  input clk\n);",
+        "module top #(parameter W = 8)\n\n\n// ports\n(\n  input clk, // 1) of all\n\n  output q\n);",
+        "module top (\n  /* modes:\n     1) fast\n     2) slow */\n\n  input clk,\n  output q\n);",
+        "module top #(parameter W = 8)\n\n`ifdef X\n(input a,\n\n`endif\n input b);",
         "module automatic top#(\n\n  parameter W = 8\n) (input clk);",
         "interface bus (input clk);",
         "module top import types::*;",
@@ -111,6 +130,32 @@ def test_prose_that_begins_like_a_module_can_be_cut(line: str) -> None:
 def test_headers_of_any_form_stay(header: str) -> None:
     pieces = split_pieces(f"// a file\n\n{header}\n\n  assign a = b;\n\nendmodule\n")
     assert [piece.text for piece in pieces if piece.kept][1:] == [f"{header}\n"]
+
+
+def test_many_passages_are_measured_a_few_times() -> None:
+    """A measurement encodes the whole prompt."""
+    files = [f"// file {n}\n\n{'  assign a = b;' * 20}\n\nendmodule\n" for n in range(500)]
+    measured = 0
+
+    def measure(passages: Sequence[str]) -> int:
+        nonlocal measured
+        measured += 1
+        return characters(passages)
+
+    fitted = fit_passages(files, measure, characters(files) // 2)
+    assert fitted is not None
+    assert measured < 20
+    assert fitted.passages[:150] == files[:150]
+    assert fitted.passages[-1].startswith("// file 499\n\n[")
+    measured = 0
+    assert fit_passages(files, measure, 500) is None
+    assert measured == 2
+
+
+def test_what_is_shorter_than_the_line_about_it_stays() -> None:
+    files = ["// a file\n\nendmodule\n"] * 50
+    assert fit_passages(["task\n", *files, "0\n\n" * 1000], characters, 2_000) is not None
+    assert fit_passages(["task\n", *files], characters, characters(files)) is None
 
 
 def test_a_table_of_one_long_line_can_be_cut() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from unicodedata import normalize
 
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer, vocabularies
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS
@@ -107,6 +109,9 @@ OWN = ("qwen3", "qwen3_disable_thinking", "qwen3_instruct", "gpt_oss")
 
 WORDS = ["ls", "cat a.v", "x = 1'b0;", "漢字", "é🙂", "\n", "  ", "\t", '"q"', "'s'", "\\n", "{", "}", "$a", "`b`", "ﬁ"]
 
+nfc = partial(normalize, "NFC")
+"""Text as Qwen's vocabularies have it."""
+
 
 def family_of(name: str) -> str:
     """The family of a renderer's name; the package's own dialects are each a family of that name."""
@@ -153,10 +158,16 @@ def template_text(name: str) -> str | None:
     return path.read_text() if path.is_file() else None
 
 
-def words(random: Random, most: int) -> str:
+def words(random: Random, most: int = 8) -> str:
     """Random text without control tokens, not blank, without white space around it."""
     text = "".join(random.choice(WORDS) for _ in range(random.randint(1, most))).strip()
     return text or "ok"
+
+
+def anything(random: Random) -> str:
+    """Random text of any characters but "<", without which no control token is spelled. It may be blank or empty."""
+    ranges = range(60), range(61, 0xD800), range(0xE000, 0x110000)
+    return "".join(chr(random.choice(random.choice(ranges))) for _ in range(random.randint(0, 12)))
 
 
 @dataclass
@@ -167,7 +178,7 @@ class Played:
     tokens: TokenTranscript
 
 
-def play(name: str, random: Random) -> Played:
+def play(name: str, random: Random, output: Callable[[Random], str] = words) -> Played:
     """An episode of up to three turns in which the model writes as its template would."""
     renderer, family = renderer_of(name), family_of(name)
     system, user = words(random, 8), words(random, 8)
@@ -185,9 +196,9 @@ def play(name: str, random: Random) -> Played:
         action = renderer.parse_ids(turn)
         assert (action.kind, list(action.commands), action.notes) == ("command", commands, ())
         assert (action.thinking, action.text) == (thinking, text)
-        outputs = [words(random, 8) for _ in commands]
+        outputs = [output(random) for _ in commands]
         reply = renderer.observation_ids(outputs, turn)
-        assert renderer.outputs(reply) == outputs
+        assert list(map(nfc, renderer.outputs(reply))) == list(map(nfc, outputs))
         tokens.add_action(turn)
         tokens.append(reply)
         calls = [_call(number, command) for number, command in enumerate(commands)]

@@ -14,67 +14,34 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.renderers import Renderer
-from rtl_agent_gym.renderers.protocol import ARGUMENT_DESCRIPTION, TOOL_DESCRIPTION, TOOL_NAME
-from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.renderers.protocol import TOOL, TOOL_NAME
+
+from .families import OWN, by_template
 
 fuzz = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": TOOL_NAME,
-        "description": TOOL_DESCRIPTION,
-        "parameters": {
-            "type": "object",
-            "properties": {"command": {"type": "string", "description": ARGUMENT_DESCRIPTION}},
-            "required": ["command"],
-        },
-    },
-}
-
 # Text in which no control token is spelled: there templates and we differ on purpose.
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))
 words = st.text("abc {}\"'\\\n\té漢🙂$`", min_size=1).filter(str.strip)
 
-QWEN_TEMPLATES = {
-    "qwen3": ("qwen3", {}),
-    "qwen3_disable_thinking": ("qwen3", {"enable_thinking": False}),
-    "qwen3_instruct": ("qwen3_instruct_2507", {}),
-}
-
-
 PINNED_PROMPT = ("You are an engineer.\n", "\n\nBuild an arbiter: grant[7:0] 漢.")
 
 
-def by_template(chat: Any, template: str, messages: list[dict[str, Any]], **options: Any) -> list[int]:
-    """A conversation's ids by a chat template, ready for the assistant's next turn."""
-    text = chat.apply_chat_template(
-        messages, tools=[TOOL], chat_template=template, add_generation_prompt=True, tokenize=False, **options
-    )
-    return list(chat.encode(text, add_special_tokens=False))
-
-
-@pytest.mark.parametrize("name", QWEN_TEMPLATES)
+@pytest.mark.parametrize("name", OWN[:3])
+@pytest.mark.usefixtures("chat_template")
 @given(system=plain, user=plain)
 @example(system=PINNED_PROMPT[0], user=PINNED_PROMPT[1])
 @example(system=" ", user="")
 @fuzz
 def test_qwen_prompts_equal_the_chat_template(
-    name: str,
-    make: Callable[[str], Renderer],
-    qwen_chat: Any,
-    chat_template: Callable[[str], str],
-    system: str,
-    user: str,
+    name: str, make: Callable[[str], Renderer], system: str, user: str
 ) -> None:
-    template, options = QWEN_TEMPLATES[name]
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     if not system:
         del messages[0]
-    theirs = by_template(qwen_chat, chat_template(template), messages, **options)
-    assert make(name).initial_ids(system, user) == theirs
+    assert make(name).initial_ids(system, user) == by_template(name, messages)
 
 
 # SHA-256 of the prompts' ids as the published chat template gives them, so that this holds where trl is not installed.
@@ -89,38 +56,6 @@ QWEN_PROMPT_DIGESTS = {
 def test_qwen_prompts_are_the_ones_that_were_compared(name: str, make: Callable[[str], Renderer]) -> None:
     ids = make(name).initial_ids(*PINNED_PROMPT)
     assert hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest() == QWEN_PROMPT_DIGESTS[name]
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_instruct"])
-@given(turns=st.lists(st.tuples(words, st.lists(st.tuples(words, plain), min_size=1, max_size=3)), max_size=4))
-@fuzz
-def test_a_qwen_tool_loop_equals_the_chat_template(
-    name: str,
-    make: Callable[[str], Renderer],
-    qwen_chat: Any,
-    chat_template: Callable[[str], str],
-    sampled: Callable[[str, str], list[int]],
-    turns: list[tuple[str, list[tuple[str, str]]]],
-) -> None:
-    """Where the model writes as its template would, an appended history is the rendered one, thinking and all."""
-    renderer = make(name)
-    messages: list[dict[str, Any]] = [{"role": "system", "content": "S"}, {"role": "user", "content": "U"}]
-    transcript = TokenTranscript(renderer.initial_ids("S", "U"))
-    for thought, steps in turns:
-        thought = thought.strip("\n")
-        calls = [{"name": TOOL_NAME, "arguments": {"command": command}} for command, _ in steps]
-        spoken = "\n".join(f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>" for call in calls)
-        message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
-        if name == "qwen3":
-            spoken = f"<think>\n{thought}\n</think>\n\n{spoken}"
-            message["reasoning_content"] = thought
-        ids = sampled(name, spoken + "<|im_end|>")
-        action = renderer.parse_ids(ids)
-        assert list(action.commands) == [command for command, _ in steps]
-        messages += [message, *({"role": "tool", "content": output} for _, output in steps)]
-        transcript.add_action(ids)
-        transcript.append(renderer.observation_ids([output for _, output in steps], ids))
-    assert transcript.tokens == by_template(qwen_chat, chat_template(QWEN_TEMPLATES[name][0]), messages)
 
 
 @pytest.mark.parametrize(
@@ -157,46 +92,7 @@ def test_gpt_oss_prompts_equal_the_chat_template_but_for_the_date(
     assert make("gpt_oss").initial_text("Be good.", "Do it.") == theirs
 
 
-@given(turns=st.lists(st.tuples(words, words, plain), max_size=4))
-@fuzz
-def test_a_gpt_oss_tool_loop_equals_openai_harmony(
-    make: Callable[[str], Renderer],
-    harmony: Any,
-    sampled: Callable[[str, str], list[int]],
-    turns: list[tuple[str, str, str]],
-) -> None:
-    import openai_harmony as oh
-
-    renderer = make("gpt_oss")
-    transcript = TokenTranscript(renderer.initial_ids("S", "U"))
-    system = oh.SystemContent.new().with_reasoning_effort(oh.ReasoningEffort.MEDIUM)
-    function = TOOL["function"]
-    assert isinstance(function, dict)
-    tool = oh.ToolDescription.new(function["name"], function["description"], function["parameters"])
-    developer = oh.DeveloperContent.new().with_instructions("S").with_function_tools([tool])
-    messages = [
-        oh.Message.from_role_and_content(oh.Role.SYSTEM, system),
-        oh.Message.from_role_and_content(oh.Role.DEVELOPER, developer),
-        oh.Message.from_role_and_content(oh.Role.USER, "U"),
-    ]
-    for thought, command, output in turns:
-        arguments = json.dumps({"command": command})
-        said = oh.Message.from_role_and_content(oh.Role.ASSISTANT, thought).with_channel("analysis")
-        call = oh.Message.from_role_and_content(oh.Role.ASSISTANT, arguments).with_channel("commentary")
-        call = call.with_recipient("functions.execute_bash").with_content_type("<|constrain|>json")
-        author = oh.Author.new(oh.Role.TOOL, "functions.execute_bash")
-        heard = oh.Message.from_author_and_content(author, output).with_recipient("assistant")
-        messages += [said, call, heard.with_channel("commentary")]
-        ids = [*harmony.render(said), *harmony.render(call)][len(sampled("gpt_oss", "<|start|>assistant")) :]
-        action = renderer.parse_ids(ids)
-        assert (action.commands, action.thinking) == ((command,), thought.strip())
-        transcript.add_action(ids)
-        transcript.append(renderer.observation_ids([output], ids))
-    conversation = oh.Conversation.from_messages(messages)
-    assert transcript.tokens == harmony.render_conversation_for_completion(conversation, oh.Role.ASSISTANT)
-
-
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking", "qwen3_instruct"])
+@pytest.mark.parametrize("name", OWN[:3])
 @given(thought=words, before=words, commands=st.lists(words, max_size=3))
 @fuzz
 def test_qwen_parsing_agrees_with_the_cookbook(

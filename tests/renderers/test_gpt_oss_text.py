@@ -275,3 +275,22 @@ def test_thousands_of_calls_are_malformed_at_once(parse: Callable[..., Action], 
     assert "more than 256 messages" in (action.correction or "")
     few = parse("<|end|><|start|>assistant".join([call] * 65) + "<|call|>")
     assert "contains 65 tool calls" in (few.correction or "")
+
+
+def test_no_text_is_read_again_and_again() -> None:
+    copied = 0
+
+    class Counted(str):
+        """A text that counts the characters that are copied from it."""
+
+        __slots__ = ()
+
+        def __getitem__(self, key: Any) -> str:
+            nonlocal copied
+            found = super().__getitem__(key)
+            copied += len(found)
+            return found
+
+    text = Counted("<|channel|>final<|message|>x" * 1_000)
+    assert "".join(pieces_of(text)) == text
+    assert copied <= len(text)

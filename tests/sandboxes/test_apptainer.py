@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.cli.image import prune_command
 from rtl_agent_gym.errors import ImageError, SandboxError
 from rtl_agent_gym.sandboxes import ApptainerSandboxes, choice, root_folder
 from rtl_agent_gym.sandboxes.apptainer import check_apptainer, image_file
@@ -75,3 +76,8 @@ def test_auto_takes_it_where_nothing_else_works(
     with apptainer_stub() as folder:
         monkeypatch.setenv("PATH", str(folder))
         assert isinstance(choice.make_provider(), ApptainerSandboxes)
+        assert choice.image_kind() == "namespaces"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(root_folder, "prune", lambda: pytest.fail("it began"))
+    with pytest.raises(SandboxError, match="no sandbox can be made here"):
+        prune_command()

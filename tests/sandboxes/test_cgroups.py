@@ -9,12 +9,22 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import docker
 import pytest
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, admission, cgroups
-from rtl_agent_gym.sandboxes.cgroups import Groups, group_cpus, group_memory, make_groups, shares, sweep_groups
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxSpec, admission, cgroups
+from rtl_agent_gym.sandboxes.cgroups import (
+    Groups,
+    SandboxGroup,
+    group_cpus,
+    group_memory,
+    make_groups,
+    shares,
+    sweep_groups,
+)
+from rtl_agent_gym.sandboxes.client import host_config
 from rtl_agent_gym.scoring import Scorer
 from tests.sandboxes.ordinary_user import SINGLE, USER_ID, run_as
 
@@ -93,6 +103,49 @@ async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
         with pytest.raises(SandboxError, match="no memory for another sandbox"):
             await provider.create()
         assert (await provider.budget()).permits["agent"].usage().used == (await provider.budget()).memory(sandbox.spec)
+
+
+@pytest.mark.docker
+async def test_what_runs_for_a_grading_has_the_room_of_gradings(
+    small: Groups, root_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "PATIENCE", 0.0)
+    monkeypatch.setattr(small, "free", lambda role: 0)  # agents have taken all of their memory
+    async with NamespaceSandboxes() as provider:
+        sandbox = await provider.create(SandboxSpec(for_grading=True))
+        assert sandbox._group is not None
+        assert {folder.parent.name for folder in sandbox._group.folders.values()} == {f"{small.name}-scoring"}
+        assert (await provider.create_ahead(SandboxSpec(for_grading=True))).spec.room == "scoring"
+        with pytest.raises(SandboxError, match="no memory for another sandbox"):
+            await provider.create()
+
+
+@pytest.mark.parametrize(
+    ("spec", "weight"),
+    [(SandboxSpec(), 256), (SandboxSpec(role="scoring"), 4096), (SandboxSpec(for_grading=True), 4096)],
+)
+def test_a_container_has_the_weight_of_what_it_is_for(spec: SandboxSpec, weight: int) -> None:
+    api = docker.APIClient("unix:///nowhere", version="1.41")
+    assert host_config(api, spec, 1)["CpuShares"] == weight
+
+
+@pytest.mark.parametrize(
+    ("kills", "most", "lacked"), [(0, 10, False), (1, 10, True), (1, 50, False), (1, 100, False), (1, None, False)]
+)
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("memory.events", "memory.peak", "memory.max"),
+        ("memory.oom_control", "memory.max_usage_in_bytes", "memory.limit_in_bytes"),
+    ],
+    ids=["cgroup 2", "cgroup 1"],
+)
+def test_a_process_that_ended_below_half_of_its_sandboxs_memory_lacked_anothers(
+    kills: int, most: int | None, lacked: bool, files: tuple[str, str, str], tmp_path: Path
+) -> None:
+    for file, text in zip(files, (f"oom_kill {kills}\n", "" if most is None else f"{most}\n", "100\n"), strict=True):
+        (tmp_path / file).write_text(text)
+    assert SandboxGroup({"memory": tmp_path}).lacked_memory() == lacked
 
 
 @pytest.mark.daemon

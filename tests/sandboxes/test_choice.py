@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
 import pytest
 
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.options import SANDBOXES, SandboxOptions
-from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, choice, root_folder
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, choice, container, root_folder
 from rtl_agent_gym.sandboxes.choice import VARIABLE, make_provider, resolved_kind, set_kind
 
 
@@ -76,6 +79,33 @@ def test_podman_must_be_podman(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(DaemonError, match=r"no Podman: there is no socket .*podman\.sock"):
         make_provider()
+
+
+def test_the_word_podman_leaves_dockers_sandboxes_where_they_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    socket = f"unix://{tmp_path}/podman.sock"
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.setattr(choice, "PODMAN_SOCKETS", (f"{tmp_path}/podman.sock",))
+    monkeypatch.setattr(choice, "find_daemon", lambda host: SimpleNamespace(podman=host == socket))
+    (tmp_path / "podman.sock").touch()
+    for word, host in (("podman", socket), ("docker", None)):
+        made = make_provider(word)
+        assert isinstance(made, DockerSandboxes)
+        assert made._client.host == host
+    asked = list[str | None]()
+
+    def owners(host: str | None) -> dict[str, int]:
+        asked.append(host)
+        return {}
+
+    monkeypatch.setattr(container, "other_owners", owners)
+    for word in ("podman", "docker"):
+        assert container.warning_of_others("--limits", host=partial(choice.host_of, word)) == ""
+    assert asked == [socket, None]
+    assert "DOCKER_HOST" not in os.environ
+    set_kind("podman")
+    assert choice.made_by() == socket
 
 
 def test_podman_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

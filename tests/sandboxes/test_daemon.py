@@ -29,6 +29,7 @@ from rtl_agent_gym.sandboxes.daemon import (
     is_debian_like,
     is_root,
 )
+from tests.waiting import until
 
 starts_daemons = [
     pytest.mark.docker,
@@ -58,7 +59,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonLaunch]:
     for process in _daemons_in(folder):
         with contextlib.suppress(ProcessLookupError):  # containerd ends with its dockerd
             os.kill(process, signal.SIGTERM)
-    _wait_until(lambda: not _daemons_in(folder))
+    assert until(lambda: not _daemons_in(folder))
     for mount in [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]:
         if mount.startswith(f"{folder}/"):
             subprocess.run(["umount", "--lazy", mount], check=True)
@@ -76,14 +77,6 @@ def _daemons_in(folder: Path) -> list[int]:
         except OSError:
             continue  # it ended while we looked
     return found
-
-
-def _wait_until(condition: object, seconds: float = 60.0) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 class TestStarting:
@@ -136,7 +129,7 @@ class TestStarting:
     def test_one_that_does_not_answer_in_time_is_ended_again(self, launch: DaemonLaunch) -> None:
         with pytest.raises(DaemonError, match="gave no answer in 0 s"):
             ensure_daemon(launch=replace(launch, wait=0.0))
-        _wait_until(lambda: not _daemons_in(launch.pidfile.parent))
+        assert until(lambda: not _daemons_in(launch.pidfile.parent))
 
     def test_without_the_right_to_start_one_it_says_what_to_do(
         self, launch: DaemonLaunch, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from rtl_agent_gym.sandboxes import Sandbox
 from rtl_agent_gym.sandboxes.gateway import CONNECTIONS, PORT, Gateway
 from rtl_agent_gym.sandboxes.gateway_inside import HEADER
 from tests.sandboxes.providers import on_both_providers
+from tests.waiting import soon
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
 pytest_generate_tests = on_both_providers
@@ -121,11 +122,7 @@ for port in ({port}, {PORT}, 80):
     lines = (await python(shared_sandbox, text)).splitlines()
     assert lines[1] == f"{PORT} ConnectionRefusedError"
     assert "gateway" not in (await shared_sandbox.run("ps -eo args | grep 4117 | grep -v grep")).output
-    for _ in range(100):
-        if not upper.now:
-            break
-        await asyncio.sleep(0.05)
-    assert not upper.now
+    assert await soon(lambda: not upper.now, 5)
 
 
 async def test_connections_are_limited(shared_sandbox: Sandbox, server: tuple[Upper, str, int]) -> None:
@@ -202,10 +199,7 @@ async def test_frames_that_no_program_of_ours_sends(server: tuple[Upper, str, in
     hello = (5).to_bytes(8, "big") + b"hello"
     process = _Frames((7, b""), (9, hello), (9, b""), (9, hello), (3, hello), (4_000_000_000, hello))
     async with gateway_of(_Box(process), host, port):  # type: ignore[arg-type]
-        for _ in range(200):
-            if (4_000_000_000, hello.upper()) in process.sent:
-                break
-            await asyncio.sleep(0.02)
+        await soon(lambda: (4_000_000_000, hello.upper()) in process.sent, 4)
     answered = [number for number, data in process.sent if data]
     assert answered in ([4_000_000_000], [9, 4_000_000_000])  # the end of 9 may come before its answer
 

@@ -25,6 +25,7 @@ from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import image, image_build
 from rtl_agent_gym.sandboxes.daemon import connect, daemon_host, find_program, is_root
 from rtl_agent_gym.sandboxes.image import run_once
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -255,13 +256,8 @@ class TestTheImage:
         assert versions["cocotb"] == "2.0.1"
         assert versions["verilator"] >= "5.032"
         assert versions["yosys"]
-        for _ in range(50):  # Docker removes the container a moment after its end
-            left = api.containers(all=True, filters=of_image | {"status": "exited"})
-            if not {container["Id"] for container in left} - before:
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail(f"containers were left behind: {left}")
+        exited = of_image | {"status": "exited"}  # Docker removes the container a moment after its end
+        assert until(lambda: {left["Id"] for left in api.containers(all=True, filters=exited)} <= before, 5)
 
     def test_holds_no_certificates_of_the_machine_that_built_it(self, client: docker.DockerClient) -> None:
         script = "find / -xdev -name 'host-ca*' 2>/dev/null; echo searched"

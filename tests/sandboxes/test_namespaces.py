@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, Sandbo
 from rtl_agent_gym.sandboxes.client import MAX_INODES, UIDS
 from rtl_agent_gym.sandboxes.zygote import Zygote
 from tests.sandboxes.ordinary_user import RANGED, SINGLE, run_as
+from tests.waiting import soon
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("root_folder")]
 
@@ -57,16 +58,6 @@ def above(pid: int) -> set[int]:
         found.add(pid)
         pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
     return found
-
-
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> bool:
-    """Wait until a function returns something true; whether it did."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        await asyncio.sleep(0.02)
-    return True
 
 
 @pytest.mark.parametrize("role", ["agent", "scoring"])
@@ -159,6 +150,44 @@ async def test_when_what_starts_sandboxes_is_killed_they_are_lost_and_others_can
     assert (await (await provider.create()).run("echo there")).output == "there\n"
 
 
+@pytest.mark.parametrize("wanted", ["a start", "the end of one", "the end of all"])
+async def test_what_starts_sandboxes_and_stands_still_is_ended(wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = NamespaceSandboxes()
+    sandbox = await provider.create()
+    processes = above(sandbox.pid)
+    zygote = max(processes - {sandbox.pid})
+    if wanted == "the end of all":
+        await sandbox.close()
+    os.kill(zygote, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        for name in ("zygote.START_PATIENCE", "zygote.ENDING", "namespaces.START_PATIENCE", "namespaces.ENDING"):
+            patch.setattr(f"rtl_agent_gym.sandboxes.{name}", 0.5)
+        if wanted == "a start":
+            with pytest.raises(SandboxLost, match="has not answered for 1 s"):
+                await asyncio.wait_for(provider.create(), 30)
+        else:
+            await asyncio.wait_for(sandbox.close() if wanted == "the end of one" else provider.close(), 30)
+    if wanted != "the end of all":
+        assert (await (await provider.create()).run("echo there")).output == "there\n"
+    await provider.close()
+    assert await soon(lambda: not [pid for pid in processes if Path(f"/proc/{pid}").exists()])
+
+
+async def test_answers_that_this_process_could_not_read_in_time_count(
+    provider: NamespaceSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = await provider.create()
+    [zygote] = provider._host._zygotes.values()
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.zygote.START_PATIENCE", 2.0)
+    zygote._loop.remove_reader(zygote._control)  # messages wait
+    starts = [asyncio.ensure_future(provider.create()) for _ in range(3)]
+    assert await soon(lambda: len(zygote._starting) == 3, 20)
+    time.sleep(3)  # as on Ctrl-Z
+    zygote._loop.add_reader(zygote._control, zygote._on_message)
+    for sandbox in (earlier, *await asyncio.gather(*starts)):
+        assert (await sandbox.run("echo there")).output == "there\n"
+
+
 async def test_a_start_that_is_reported_after_the_starters_end_is_over(
     provider: NamespaceSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,9 +197,9 @@ async def test_a_start_that_is_reported_after_the_starters_end_is_over(
     monkeypatch.setattr(Zygote, "_on_message", lambda self: late.append(1))
     zygote._loop.add_reader(zygote._control, zygote._on_message)  # messages wait
     start = asyncio.ensure_future(provider.create())
-    assert await until(lambda: late)
+    assert await soon(lambda: late, 20)
     os.kill(max(above(first.pid) - {first.pid}), signal.SIGKILL)
-    assert await until(zygote.ended.is_set)
+    assert await soon(zygote.ended.is_set, 20)
     monkeypatch.undo()
     zygote._loop.add_reader(zygote._control, take)
     with pytest.raises(SandboxLost):
@@ -241,13 +270,13 @@ async def test_a_start_that_is_cancelled_leaves_no_control_group(
 
     monkeypatch.setattr(groups, "add", slow)
     start = asyncio.ensure_future(provider.create())
-    assert await until(begun.is_set)
+    assert await soon(begun.is_set, 20)
     start.cancel()
     await asyncio.sleep(0.1)
     go.set()
     with pytest.raises(asyncio.CancelledError):
         await start
-    assert await until(lambda: made)
+    assert await soon(lambda: made, 20)
     assert not any(folder.exists() for folder in made[0].folders.values())
 
 
@@ -274,13 +303,13 @@ async def test_everything_ends_with_its_owner(stopped: bool) -> None:
     assert owner.stdout is not None
     with owner, owner.stdout:
         tops = [int(owner.stdout.readline()) for _ in roles]
-        assert await until(lambda: all(len(below(top)) >= 5 for top in tops))
+        assert await soon(lambda: all(len(below(top)) >= 5 for top in tops), 20)
         processes = set[int]().union(*map(below, tops))
         if stopped:  # from outside; then nothing inside notices that the socket is closed
             for pid in processes:
                 os.kill(pid, signal.SIGSTOP)
         owner.kill()
-        assert await until(lambda: not [pid for pid in processes if Path(f"/proc/{pid}").exists()])
+        assert await soon(lambda: not [pid for pid in processes if Path(f"/proc/{pid}").exists()], 20)
 
 
 async def test_a_sandbox_whose_commands_end_it_is_broken(provider: NamespaceSandboxes) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rtl_agent_gym.errors import ImageError
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, WaitingSandboxes
 from tests.sandboxes.providers import containers, kill
+from tests.waiting import soon
 
 pytestmark = pytest.mark.docker
 SCORING = SandboxSpec(role="scoring")
@@ -131,11 +132,7 @@ async def test_an_agents_is_ended_at_once(provider: DockerSandboxes) -> None:
         spec = SandboxSpec()
         agents = [await pool.create(spec) for _ in range(2)]
         await agents[0].close()
-        for _ in range(50):
-            if agents[0].id not in names("agent"):
-                break
-            await asyncio.sleep(0.1)
-        assert agents[0].id not in names("agent")
+        assert await soon(lambda: agents[0].id not in names("agent"), 5)
         assert agents[1].id in names("agent")
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
 import stat
 import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from rtl_agent_gym.errors import ImageError, UsageError
+from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
 from rtl_agent_gym.sandboxes import image, root_folder
+from rtl_agent_gym.sandboxes.daemon import docker_errors
 from rtl_agent_gym.sandboxes.image import Content
 from rtl_agent_gym.sandboxes.root_build import build_root
-from rtl_agent_gym.sandboxes.root_folder import find_root, remove_tree, unpack
+from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, remove_tree, unpack
 
 Entry = tuple[str, bytes | str | None, int]
 """Path; content, the target of a link, or None for a folder; mode."""
@@ -137,6 +142,80 @@ def test_another_image_is_refused(roots: Path, tmp_path: Path) -> None:
         find_root()
 
 
+@pytest.mark.parametrize("where", ["download", "layers"])
+def test_a_full_disk_is_no_missing_daemon(
+    where: str, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> list[bytes]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    @contextmanager
+    def connected() -> Iterator[SimpleNamespace]:
+        with docker_errors():
+            yield SimpleNamespace(api=SimpleNamespace(get_image=full if where == "download" else lambda _: [content]))
+
+    content = saved(tmp_path / "image.tar", layer(("a", b"1", 0o644))).read_bytes()
+    monkeypatch.setattr(root_folder, "connected", connected)
+    monkeypatch.setattr(root_folder, "find_image", lambda _: "sha256:2")
+    monkeypatch.setattr(root_folder, "checked_content", lambda *_: None)
+    if where == "layers":
+        monkeypatch.setattr(root_folder._Tree, "add", full)
+    with pytest.raises(SandboxError, match=r"^the (image|root folder): .* cannot be written: No space left on device"):
+        unpack()
+
+
+@pytest.fixture
+def base(roots: Path, tmp_path: Path) -> Root:
+    """A small root, with a link to a folder outside of it."""
+    (tmp_path / "outside").mkdir()
+    return unpack(saved(tmp_path / "image.tar", layer(("code", None, 0o755), ("x", f"{tmp_path}/outside", 0o777))))
+
+
+def built(base: Root, steps: str, **files: bytes) -> Root:
+    """A harness's root."""
+    return build_root(base, {**files, "Dockerfile": f"FROM {base.id}\n{steps}".encode()}, "Dockerfile")
+
+
+def test_what_is_in_a_folder_that_cannot_be_written_is_used(base: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(folder: Path) -> bool:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    made = built(base, "")
+    monkeypatch.setattr(root_folder, "_has_locks", read_only)
+    assert built(base, "") == made
+    with pytest.raises(ImageError, match="cannot be written: Read-only file system"):
+        built(base, "ENV A=1")
+
+
+def test_what_is_damaged_is_replaced(base: Root, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places, seen = [base.folder.parent, built(base, "").folder.parent], list[bool]()
+    monkeypatch.setattr(os, "sync", lambda: seen.append(any(path.name.endswith("-old") for path in roots.iterdir())))
+    for place in places:
+        (place / RECORD).write_bytes(b"")  # as a loss of power may leave it
+    with pytest.raises(ImageError, match=r"is damaged in .*rtl-agent-gym image unpack"):
+        find_root()
+    assert unpack(tmp_path / "image.tar") == base
+    assert built(base, "").folder.parent == places[1]
+    assert {path.name for path in roots.iterdir()} == {*(place.name for place in places), ".lock"}
+    assert seen == [False, False], "the new files are not on the disk before they have their name"
+
+
+def test_without_bubblewrap_nothing_is_copied_for_a_step(
+    base: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # in which there is no program `cp` either
+    with pytest.raises(ImageError, match="install the package bubblewrap"):
+        built(base, "RUN true")
+
+
+def test_files_are_copied_as_docker_does(base: Root, tmp_path: Path) -> None:
+    made = built(base, "COPY f /code\nCOPY f /new/g", f=b"text")
+    assert (made.folder / "code/f").read_text() == (made.folder / "new/g").read_text() == "text"
+    with pytest.raises(ImageError, match="/x/new/f is behind a link"):
+        built(base, "COPY f /x/new/f", f=b"text")
+    assert not os.listdir(tmp_path / "outside")
+
+
 @pytest.mark.daemon
 @pytest.mark.docker
 def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
@@ -158,6 +237,9 @@ RUN mkdir -p /opt/made/below && \\
     echo "$ONE $TWO" > below/a && cp below/a /usr/bin/changed
 COPY src/word more/ ./
 COPY . /all
+COPY src/word /tmp/word
+RUN cp /tmp/word /opt/kept && echo left > /tmp/left
+RUN cp /tmp/left /opt/left
 """
 FILES = {"src/word": b"word", "more/x/y": b"y"}
 
@@ -175,6 +257,7 @@ async def test_the_steps_of_a_harness(root_folder: Path, tmp_path: Path) -> None
         for path, content in {
             "opt/first": "/code\n",
             "opt/made/below/a": "1 two words\n", "usr/bin/changed": "1 two words\n", "opt/made/word": "word",
+            "opt/kept": "word", "opt/left": "left\n",
             "all/src/word": "word", "all/more/x/y": "y",
         }.items():  # fmt: skip
             assert (made.folder / path).read_text() == content

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import platform
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
 from rtl_agent_gym.sandboxes import image, image_build, root_folder, root_image
-from rtl_agent_gym.sandboxes.root_build import StepRunner, find_built
-from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, prune, remove_tree, unpack
+from rtl_agent_gym.sandboxes.daemon import exclusive, open_lock, silent
+from rtl_agent_gym.sandboxes.namespaces import NamespaceHost
+from rtl_agent_gym.sandboxes.protocol import SandboxSpec
+from rtl_agent_gym.sandboxes.root_build import StepRunner, build_root
+from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_built, find_root, prune, remove_tree, unpack
 from rtl_agent_gym.sandboxes.userns import why_not_ranged
 from tests.sandboxes.test_root_folder import layer, roots, saved, tree
 
@@ -96,6 +102,37 @@ def test_an_exported_folder_is_one_of_roots(root: Root, tmp_path: Path, monkeypa
         root_image.export_root(tmp_path / "elsewhere")
     elsewhere(monkeypatch, tmp_path)
     assert tree(find_root().folder) == tree(root.folder)
+
+
+def test_an_export_holds_the_lock_of_its_target(root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else another process that takes the lock would remove it as a leftover."""
+    taken, run = list[bool](), subprocess.run
+
+    def copy(*given: Any, **options: Any) -> Any:
+        with (tmp_path / "elsewhere/.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                taken.append(True)
+        return run(*given, **options)
+
+    monkeypatch.setattr(subprocess, "run", copy)
+    root_image.export_root(tmp_path / "elsewhere")
+    assert taken
+
+
+def test_a_lock_of_another_user_can_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, opened = tmp_path / ".lock", Path.open
+    path.touch()
+
+    def only_to_read(self: Path, mode: str = "r") -> Any:
+        if mode != "r":
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return opened(self, mode)
+
+    monkeypatch.setattr(Path, "open", only_to_read)
+    with exclusive("root", silent, path), open_lock(path) as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 @squashfs
@@ -186,6 +223,17 @@ def test_a_root_that_is_built_again_stays_while_it_is_used(
         assert {path.name for path in roots.iterdir()} == known | {used}
     prune()
     assert {path.name for path in roots.iterdir()} == known
+
+
+def test_a_root_that_another_process_has_replaced_is_not_used_as_the_earlier_one(root: Root) -> None:
+    host = NamespaceHost()
+    host._root = root
+    path = root.folder.parent / RECORD
+    path.write_text(path.read_text().replace("sha256:1", "sha256:2"))
+    with pytest.raises(ImageError, match="was replaced"):
+        host.zygote(SandboxSpec(), groups=False)
+    with pytest.raises(ImageError, match="was replaced"):
+        build_root(root, {"Dockerfile": f"FROM {root.id}".encode()}, "Dockerfile")
 
 
 def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -360,6 +360,19 @@ async def test_commands_inherit_nothing_of_the_wardens(sandbox: Sandbox) -> None
     assert opened.output == "0\n"
 
 
+async def test_commands_ignore_no_signal(sandbox: Sandbox) -> None:
+    command = ["grep", "SigIgn", "/proc/self/status"]
+    for result in (await sandbox.run(" ".join(command)), await sandbox.exec(command)):
+        assert result.output == f"SigIgn:\t{0:016}\n"
+
+
+async def test_the_kernel_kills_commands_before_the_warden(sandbox: Sandbox) -> None:
+    """When memory runs out, only a warden that lives can report it."""
+    command = "echo $(($(cat /proc/self/oom_score_adj) - $(cat /proc/1/oom_score_adj)))"
+    for result in (await sandbox.run(command), await sandbox.exec(["sh", "-c", command])):
+        assert result.output == "500\n"
+
+
 @pytest.mark.parametrize(
     "report", [b"", b"\0" * 1_000_000, b"W x /\0" * 50_000, b"W 99999 /\0W -1 /\0", b"W 1 " + b"/" * 99_999]
 )

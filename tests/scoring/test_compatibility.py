@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from unidiff.patch import PatchSet
+from cvdp_statements import files_below
 
-from rtl_agent_gym.problems import Problem, apply_patch, load_problems
+from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import all_notes, note_of
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 
@@ -45,14 +45,8 @@ def rows(cvdp_data: Path) -> dict[str, Problem]:
 
 
 def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
-    """The files of a design. ``x.sv.patch`` is the difference from a file of another design to this one's ``x.sv``."""
-    folder = where / name
-    files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
-    for path in [path for path in files if path.endswith(".patch")]:
-        (patch,) = PatchSet(files.pop(path))
-        base = (where / patch.source_file).read_text()
-        files[path.removesuffix(".patch")] = apply_patch(base, "".join(str(hunk) for hunk in patch))
-    return files
+    """The files of a design."""
+    return files_below(where / name)
 
 
 FIRST = set({need: name for name, need in reversed(NEEDS.items())}.values())

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.sandboxes import DockerSandbox
-from rtl_agent_gym.scoring.grader.connections import driven_inputs, reached_signals
+from rtl_agent_gym.scoring.grader import sources
+from rtl_agent_gym.scoring.grader.compiled import READABLE
+from rtl_agent_gym.scoring.grader.connections import benches_with_files, driven_inputs, reached_signals
 
 from .attacks.written_inputs import TESTBENCH, design, honest, joined, memories, ways
 
@@ -88,6 +90,28 @@ async def test_what_cannot_be_judged_is_refused(
     assert damage[0] in text
     (tmp_path / "d.vvp").write_bytes(text.replace(*damage))
     assert reached_signals(str(tmp_path / "d.vvp"), lambda name: not name.endswith("testbench.sv"))
+
+
+@pytest.mark.parametrize("name", ["constants.vams", "folder/../constants.vams"])
+async def test_what_bears_the_name_of_a_shipped_header_is_the_designs(
+    name: str, shared_sandbox: DockerSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The testbench is a file that exists, too, so that its own files are not taken for the design's."""
+    shipped = tmp_path / "include"
+    (shipped / "folder").mkdir(parents=True)
+    (shipped / "constants.vams").touch()
+    (tmp_path / "testbench.sv").touch()
+    monkeypatch.setattr(sources, "OWN", (*READABLE, str(shipped)))
+    body = 'integer f; initial #5 begin v = 0; f = $fopen("n.txt", "r"); end'
+    written = f'`line 1 "{shipped}/{name}" 0\n{design("v", body, "input var logic [7:0] v")}'
+    testbench = f'`line 1 "{tmp_path}/testbench.sv" 0\n{TESTBENCH}'
+    await shared_sandbox.write_files({"claimed/d.sv": written, "claimed/testbench.sv": testbench})
+    done = await shared_sandbox.run("cd claimed && iverilog -g2012 -s tb -o d.vvp d.sv testbench.sv")
+    compiled = tmp_path / "d.vvp"
+    compiled.write_bytes((await shared_sandbox.read_files(["claimed"]))["claimed/d.vvp"])
+    assert reached_signals(str(compiled), sources.is_own), done
+    assert benches_with_files([str(compiled)], sources.is_own) == []
+    assert benches_with_files([str(compiled)], lambda name: False) != []
 
 
 @pytest.mark.slow  # some six hundred simulations

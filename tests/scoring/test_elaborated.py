@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rtl_agent_gym.scoring.grader.testbench import Names, odd_directives, reach_faults
+from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
 from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree
 
 FILES = {"e": "/code/rtl/a.sv"}
@@ -193,3 +193,19 @@ def test_open_comments_take_no_time() -> None:
 )
 def test_directives_whose_lines_compilers_read_differently_are_refused(line: str, odd: bool) -> None:
     assert bool(odd_directives(f"{line}\nmodule m; endmodule\n", "rtl/a.sv", str)) == odd
+
+
+@pytest.mark.parametrize(
+    ("end", "hides"),
+    [
+        ("/* closed */ // /*", False),
+        ('wire \\é ; initial $display("\0/*"); // é', False),
+        ("/**/", False),
+        ("/*", True),
+        ("/*/", True),
+        ("é", True),
+        ("\0 /* closed */", True),
+    ],
+)
+def test_what_hides_the_next_source_is_found(end: str, hides: bool) -> None:
+    assert hides_the_next(f"module m; endmodule\n{end}\n") == hides

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import tempfile
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring.compose import HarnessImages
 from tests.sandboxes.providers import ProviderAround, kill
+from tests.switch import Switch
 
 from .conftest import GOLDEN, TARGET
 
@@ -35,56 +35,12 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.2))
 
 
-class Switch:
-    """The daemon behind a socket that can be cut: for its clients, a daemon that is killed and may come back."""
-
-    def __init__(self, path: Path, real: str) -> None:
-        self.path, self.real = path, real
-        self.server: asyncio.Server | None = None
-        self.open: set[asyncio.StreamWriter] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def on(self) -> None:
-        self.server = await asyncio.start_unix_server(self.serve, self.path)
-
-    async def off(self) -> None:
-        if self.server is not None:
-            self.server.close()
-        for writer in list(self.open):
-            writer.transport.abort()
-        await asyncio.gather(*self.tasks, return_exceptions=True)
-        self.path.unlink(missing_ok=True)
-        self.server = None
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_unix_connection(self.real)
-        pair = {writer, far_writer}
-        self.open |= pair
-        tasks = [asyncio.ensure_future(pump(reader, far_writer)), asyncio.ensure_future(pump(far_reader, writer))]
-        self.tasks |= set(tasks)
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.open -= pair
-        self.tasks -= set(tasks)
-        for end in pair:
-            end.close()
-
-
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-        writer.write_eof()
-
-
 @pytest.fixture
 async def switch(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Switch]:
     with tempfile.TemporaryDirectory(prefix="rtl-gym-", dir="/tmp") as folder:
-        made = Switch(Path(folder, "d.sock"), daemon_host().removeprefix("unix://"))
-        await made.on()
-        monkeypatch.setenv("DOCKER_HOST", f"unix://{made.path}")
-        yield made
-        await made.off()
+        async with Switch(Path(folder, "d.sock"), Path(daemon_host().removeprefix("unix://"))) as made:
+            monkeypatch.setenv("DOCKER_HOST", f"unix://{made.near}")
+            yield made
     gc.collect()  # here, where its complaints are expected
 
 

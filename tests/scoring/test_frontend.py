@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rtl_agent_gym.scoring import RewardWeights, Scorer
 from rtl_agent_gym.scoring.frontend import LARGEST, READERS, Frontend
 from rtl_agent_gym.scoring.static_stages import Build, demands, disagreement, judge_interface, judge_syntax
 from rtl_agent_gym.scoring.submission import sift
+from tests.waiting import soon
 
 from .conftest import GOLDEN, TARGET, make_problem
 
@@ -194,10 +194,8 @@ async def test_a_reading_that_nobody_waits_for_ends(frontend: Frontend, cancelle
         os.kill(child, signal.SIGKILL)
     with pytest.raises((asyncio.CancelledError, HarnessError)):
         await reading
-    deadline = time.monotonic() + 60
-    while Path(f"/proc/{fork}").exists() and b") Z " not in Path(f"/proc/{fork}/stat").read_bytes():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    status = Path(f"/proc/{fork}/stat")
+    assert await soon(lambda: not status.exists() or b") Z " in status.read_bytes())
 
 
 async def test_other_names_of_files_are_not_looked_for_in_every_folder() -> None:
@@ -326,6 +324,14 @@ async def test_a_missing_module_names_those_that_are_there(frontend: Frontend) -
     stage = judge_interface(asked, await frontend.read({TARGET: b"module add; endmodule"}, [TARGET], ["adder"]))
     assert stage.share == 0.0
     assert stage.differences == ("module adder is missing (modules found: add)",)
+
+
+async def test_not_all_of_many_modules_with_long_names_are_told(frontend: Frontend) -> None:
+    asked = await demands(make_problem(), TOPS, frontend)
+    text = "".join(f"module m{number}{'x' * 500}; endmodule\n" for number in range(50))
+    [told] = judge_interface(asked, await frontend.read({TARGET: text.encode()}, [TARGET], ["adder"])).differences
+    assert len(told) < 2500
+    assert told.endswith("x, and 30 more)")
 
 
 async def test_the_header_is_found_in_prompt_then_docs_then_rtl_then_tests(frontend: Frontend) -> None:

@@ -4,8 +4,12 @@ import time
 from collections.abc import Sequence
 
 from rtl_agent_gym.scoring.grader.messages import Message, Phase, ProcessReport, Results, ServiceReport
-from rtl_agent_gym.scoring.grading import honest_places
+from rtl_agent_gym.scoring.grading import Grading, honest_places, judge_run
+from rtl_agent_gym.scoring.harness import Defences, HarnessRun
 from rtl_agent_gym.scoring.outcomes import Ran, account, share
+from rtl_agent_gym.scoring.submission import sift
+
+from .conftest import GOLDEN, TARGET, make_problem
 
 ITEM = "src/test_runner.py::test_a"
 
@@ -237,6 +241,22 @@ def test_a_verdict_needs_every_service_and_no_violation() -> None:
     assert not alone.passes(["rtl/a.sv:1: $fopen opens x"])
     wrapped = Ran.of([service("a", 0, simulation("", **{f"t{at}": "failed" for at in range(256)}))])
     assert not wrapped.passes([])
+
+
+def test_a_service_that_ends_before_it_has_measured_anything_earns_nothing() -> None:
+    """Although the given design passes the other tests, as an unchanged one does."""
+    submission = sift(make_problem(harness={"src/quality.json": "{}"}), {TARGET: GOLDEN})
+    tests = service("tests", 0, [*simulation(a="passed"), *item()])
+
+    def judged(code: int, *heard: Message) -> Grading:
+        run = HarnessRun((tests, service("quality", code, list(heard))))
+        return judge_run(Grading(), submission, run, Defences())
+
+    ended = judged(2)
+    assert (ended.credit, ended.measures, ended.passed) == (0.0, {"quality": 0.0}, False)
+    measured = item("test_quality", call="failed")
+    measured[1]["measures"] = {"quality": 0.4, "why": "some"}
+    assert (judged(1, *measured).credit, judged(1, *measured).measures["quality"]) == (0.4, 0.4)
 
 
 def test_a_violation_of_several_services_counts_once() -> None:

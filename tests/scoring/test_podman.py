@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +19,7 @@ from rtl_agent_gym.sandboxes.admission import WEAK_VARIABLE
 from rtl_agent_gym.sandboxes.daemon import find_daemon
 from rtl_agent_gym.scoring import Scorer
 from tests.podman_service import podman_service
+from tests.waiting import until
 
 from .conftest import EMPTY, GOLDEN, TARGET
 
@@ -103,9 +103,7 @@ def test_a_client_that_is_killed_leaves_no_container(host: str) -> None:
         assert client.stdout is not None
         assert client.stdout.readline().startswith(b"rtl-gym-agent-")
         client.kill()
-    deadline = time.monotonic() + 60
-    while any("rtl-gym" not in name for name in left(host)) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    until(lambda: all("rtl-gym" in name for name in left(host)))
     assert all(name.startswith("rtl-gym-agent-") for name in left(host)), "a container outlived its client"
     asyncio.run(connected())
     assert left(host) == [], "volumes of a killed client outlived the next one"

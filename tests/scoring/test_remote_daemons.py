@@ -22,6 +22,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.daemon import find_daemon
 from rtl_agent_gym.scoring import Scorer
 from tests.second_daemon import SecondDaemon, second_daemon
+from tests.waiting import until
 
 from .conftest import EMPTY, GOLDEN, TARGET
 
@@ -101,11 +102,7 @@ def containers(daemon: SecondDaemon) -> list[str]:
 
 
 def nothing_is_left(daemon: SecondDaemon) -> bool:
-    for _ in range(300):
-        if not containers(daemon):
-            return True
-        time.sleep(0.1)
-    return False
+    return until(lambda: not containers(daemon), 30)
 
 
 async def test_verdicts_are_those_of_the_local_daemon(remote: str, daemon: SecondDaemon, adder: Problem) -> None:

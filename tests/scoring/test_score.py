@@ -51,3 +51,10 @@ def test_a_reason_has_no_characters_that_do_not_print() -> None:
     submission = sift(make_problem(), {TARGET: GOLDEN})
     reason = grading.score(RewardWeights(), submission, seconds=0.0, retries=0).reason
     assert reason.endswith(r"type: \x1b[2J\nu")
+
+
+def test_a_reason_has_a_bound() -> None:
+    submission = sift(make_problem(), {TARGET: GOLDEN})
+    for reason, length in (("x" * 2000, 2000), ("x" * 5_000_000, 2002), ("\U000e0001" * 2000, 2002)):
+        score = Grading(reason=reason).score(RewardWeights(), submission, seconds=0.0, retries=0)
+        assert len(score.reason) == length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -40,18 +40,9 @@ def rows(cvdp_data: Path) -> dict[str, Problem]:
 
 
 @pytest.fixture(scope="module")
-def compatibility() -> Iterator[ModuleType]:
+def compatibility() -> ModuleType:
     """``benchmarks/compatibility.py``, which writes the notes."""
-    import sys
-
-    folder = str(Path(__file__).resolve().parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import compatibility
-
-        yield compatibility
-    finally:
-        sys.path.remove(folder)
+    return import_module("compatibility")
 
 
 def shipped(row: str) -> Note:

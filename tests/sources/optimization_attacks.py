@@ -6,6 +6,9 @@ in the top module is as small as if most of the waste were gone.
 
 from __future__ import annotations
 
+import base64
+from random import Random
+
 HEAD = """module maple (
     input wire heron, input wire lemon, input wire amber, input wire frost,
     output wire fable, output {kind} [15:0] chalk_reg
@@ -61,6 +64,9 @@ _HALVES = f"""    reg [3:0] q, less;
 {_SMALL}    always @(negedge heron) less <= q - 1;
     always @(posedge heron) q <= {_NEXT.replace("q - 1", "less")};
 """
+
+_LONG = base64.b64encode(Random(0).randbytes(4_500_000), b"_0").decode()
+"""A name that stays long if it is compressed."""
 
 ATTACKS: dict[str, str] = {
     "another text for synthesis": _design(f"`ifdef SYNTHESIS\n{NOTHING}`else\n{WIDE}`endif\n"),
@@ -124,6 +130,7 @@ ATTACKS: dict[str, str] = {
     "another port": DESIGN.replace("output wire fable", "output wire extra, output wire fable"),
     "wrong in rare cases": _design(_RARE),
     "an argument of the simulator": _design(WIDE.replace("q != 0;", '$test$plusargs("x") ? 1 : q != 0;', 1)),
+    "a module that is not there, with a long name": _design(f"{WIDE}    x{_LONG} inner();\n"),
     "macros of keywords": "`define reg wire\n`define always initial\n" + DESIGN,
 }
 

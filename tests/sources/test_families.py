@@ -182,6 +182,12 @@ def test_every_habitual_design_compiles(family: Family) -> None:
             assert tops - {Path(path).stem for path in given} == {member.names["module"]}
 
 
+def test_a_timer_says_what_its_tests_want_in_a_pause() -> None:
+    heading = FAMILIES["timers"].heading
+    assert "In a pause it is still busy, and the count stays." in heading
+    assert "A start that is ignored does not end a pause." in heading
+
+
 def test_no_name_is_a_keyword() -> None:
     names = [*STEMS, *HELD_OUT_STEMS]
     assert len(set(names)) == len(names)

@@ -13,6 +13,7 @@ import pytest
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
+from rtl_agent_gym.sources.families.family import asserted
 
 from .family_designs import copies, designs, members, misreadings
 
@@ -79,12 +80,21 @@ async def test_what_a_specification_does_not_say_is_not_tested(
 
 
 def without_flip_flops(member: Parameters) -> dict[str, dict[str, str]]:
-    """The reference with a latch that is open while the clock is high, and with flip-flops of both edges."""
+    """The reference with a latch that is open while the clock is high, with flip-flops of both edges, and with a reset
+    that acts while the clock is high, or at both edges.
+    """
     clock, text = member.fields["clock"], FAMILIES[member.family].design(member)[TARGET]
+    reset = asserted(member.fields, "reset")
     edge = f"always @(posedge {clock})"
     assert edge in text
-    latch, both = f"always @*\n        if ({clock})", f"always @(posedge {clock} or negedge {clock})"
-    return {"latch": {TARGET: text.replace(edge, latch)}, "both edges": {TARGET: text.replace(edge, both)}}
+    both = f"always @(posedge {clock} or negedge {clock})"
+    others = {
+        "latch": f"always @*\n        if ({clock})",
+        "both edges": both,
+        "reset while high": f"wire clr = {reset} && {clock};\n    always @(posedge {clock} or posedge clr)",
+        "reset at both edges": f"{both}\n        if ({clock} || {reset})",
+    }
+    return {name: {TARGET: text.replace(edge, other)} for name, other in others.items()}
 
 
 @pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "mask"), ("registers", "operation", "or")])
@@ -92,6 +102,30 @@ async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provi
     drawn = draw_members(f"family:{family}?seed=5&count=40")
     chosen = [member for member in drawn if (member.values[axis], member.values["reset_kind"]) == (value, "sync")]
     assert await grade_many(provider, chosen[:2], without_flip_flops) == []
+
+
+def without_ports(member: Parameters) -> dict[str, dict[str, str]]:
+    """The reference with signals inside the module in place of ports, and with an output in place of an input."""
+    text = FAMILIES[member.family].design(member)[TARGET]
+    header, _, body = text.partition(");\n")
+    head, *lines = header.splitlines()
+    ports = [line.strip(" ,") for line in lines]
+
+    def with_signals(chosen: list[str]) -> dict[str, str]:
+        rest = [port for port in ports if port not in chosen]
+        signals = [re.sub("(input wire|output reg)", "reg", port).removeprefix("output ") for port in chosen]
+        return {TARGET: f"{head}{', '.join(rest)});\n{''.join(f'{signal};' for signal in signals)}\n{body}"}
+
+    return {
+        "no ports": with_signals(ports),
+        "no clock": with_signals(ports[:1]),
+        "no output": with_signals(ports[-1:]),
+        "clock as output": {TARGET: text.replace("input wire", "output reg", 1)},
+    }
+
+
+async def test_a_signal_inside_is_no_port(provider: DockerSandboxes) -> None:
+    assert await grade_many(provider, members("registers", 1), without_ports) == []
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])

@@ -187,6 +187,10 @@ def test_names_are_legal_and_not_alike(family: LookingFamily) -> None:
             assert not list(pyslang.syntax.SyntaxTree.fromText(text).diagnostics), text
 
 
+def test_no_name_is_a_keyword_of_the_simulator_alone() -> None:
+    assert {"bool", "wone", "wreal"} <= RESERVED
+
+
 def test_digits_are_those_of_the_base() -> None:
     fields = {"value": 63}
     written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
@@ -239,6 +243,16 @@ print(json.dumps(found))
 """
 
 
+async def smoke_many(provider: DockerSandboxes, trees: list[tuple[dict[str, str], list[str]]]) -> list[list[str]]:
+    """What the commands print that belong to each of the file trees."""
+    sandbox = await provider.create()
+    stdin = json.dumps(trees).encode()
+    done = await sandbox.exec(["python3", "-c", SMOKE_MANY], cwd="/tmp", stdin=stdin, timeout=300.0)
+    assert done.exit_code == 0, done.output
+    found: list[list[str]] = json.loads(done.output.splitlines()[-1])
+    return found
+
+
 @pytest.mark.docker
 @one_and_slow_others
 @pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
@@ -265,11 +279,22 @@ async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
                 }
                 trees.append((files, [*commands, f"cat {TARGET}"]))
                 expected.append([*outputs, family.design(member)[TARGET]])
-    sandbox = await provider.create()
-    stdin = json.dumps(trees).encode()
-    done = await sandbox.exec(["python3", "-c", SMOKE_MANY], cwd="/tmp", stdin=stdin, timeout=300.0)
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.output.splitlines()[-1]) == expected
+    assert await smoke_many(provider, trees) == expected
+
+
+@pytest.mark.docker
+async def test_the_smoke_test_finds_an_operand_that_changes_a_high_reset_value(provider: DockerSandboxes) -> None:
+    """A maximum changes it with the largest operand alone, which a single datum becomes when it is negated."""
+    (drawn_one,) = drawn(ACCUMULATORS, "train", 1)
+    trees = []
+    for operand, operation in product(ACCUMULATORS.axes["operand"], ACCUMULATORS.axes["operation"]):
+        values = {"width": 4, "base": "decimal", "value": 14, "operand": operand, "operation": operation}
+        member = drawn_one.model_copy(update={"values": drawn_one.values | values})
+        if ACCUMULATORS.is_possible(member.values):
+            files = {SMOKE: ACCUMULATORS.smoke(member), **ACCUMULATORS.design(member)}
+            trees.append((files, [RUN_SMOKE, fix(member.fields, "enable"), RUN_SMOKE]))
+    assert len(trees) > 50
+    assert await smoke_many(provider, trees) == [[PASSED, "", "FAIL: enable\n"]] * len(trees)
 
 
 async def read_and_repair(problem: Problem, member: Parameters, provider: DockerSandboxes, grader: Scorer) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -150,6 +148,15 @@ async def test_what_designs_earn(provider: DockerSandboxes) -> None:
 
 
 @pytest.mark.docker
+async def test_where_the_measurement_ends_early_nothing_is_earned(provider: DockerSandboxes) -> None:
+    problem = timer()
+    harness = {**problem.harness, "src/test_quality.py": "raise MemoryError\n"}
+    score = await scored(problem.model_copy(update={"harness": harness}), DESIGN, provider)
+    assert hidden_tests_pass(score)
+    assert (score.passed, score.quality, score.credit, score.measures["quality"]) == (False, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.docker
 async def test_wrong_in_rare_cases_earns_nothing(provider: DockerSandboxes) -> None:
     text = ATTACKS["wrong in rare cases"]
     score = await scored(timer(), text, provider)
@@ -217,29 +224,16 @@ async def test_a_case_of_constants_costs_cells_and_is_compared(sandbox: DockerSa
     assert "differs" in refused.fault
 
 
-@pytest.fixture(scope="module")
-def unproven() -> Iterator[tuple[str, ...]]:
-    """The families that ``benchmarks/optimization.py`` leaves out."""
-    folder = str(Path(__file__).resolve().parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        import optimization
-
-        yield optimization.UNPROVEN
-    finally:
-        sys.path.remove(folder)
-
-
 @pytest.mark.docker
 @pytest.mark.slow  # examines a design of each family, which takes half a minute for a memory
 @pytest.mark.parametrize("name", families.FAMILIES)
 async def test_nothing_is_made_of_families_whose_reset_leaves_data_as_it_is(
-    name: str, unproven: tuple[str, ...], sandbox: DockerSandbox, user_cache: Path
+    name: str, sandbox: DockerSandbox, user_cache: Path
 ) -> None:
     case = next(cases(load_problems(f"family:{name}?count=1&seed=7"), OptimizeOptions()))
     found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
     assert (found.fault == "its reset leaves a flip-flop as it is, so that proofs would not be complete") == (
-        name in unproven
+        name in importlib.import_module("optimization").UNPROVEN  # which the benchmark leaves out
     )
 
 
@@ -248,7 +242,7 @@ async def test_nothing_is_made_of_families_whose_reset_leaves_data_as_it_is(
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_earns_nothing(name: str, provider: DockerSandboxes) -> None:
     score = await scored(timer(), ATTACKS[name], provider)
-    assert (score.quality, score.credit, score.passed) == (0.0, 0.0, False)
+    assert (score.quality, score.credit, score.passed, score.retries) == (0.0, 0.0, False, 0)
     if name in FORGING:
         assert hidden_tests_pass(score), "it is right in simulation"
 

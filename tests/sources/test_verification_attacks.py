@@ -16,11 +16,14 @@ from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
 
 from .verification_attacks import (
+    ASYNCHRONOUS,
     ATTACKS,
     CHECKER_ATTACKS,
     HONEST,
+    ITS_TWIN,
     RESET_ONLY,
     RIGHT,
+    SHORT_RESET,
     TIMES,
     TWINS,
     WRONG,
@@ -78,6 +81,16 @@ async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider:
         golden = await scorer.score(problem, dict(problem.golden or {}))
     assert (score.passed, score.tests_passed, score.credit) == (False, 0, 0.0)
     assert golden.tests_passed == 0, "the reference cannot tell them apart either"
+
+
+@pytest.mark.parametrize(("control", "killed"), [(None, 0), pytest.param(TIMES, 1, marks=SLOW)])
+async def test_what_a_bench_does_within_a_picosecond_is_seen(
+    control: Control | None, killed: int, provider: DockerSandboxes
+) -> None:
+    problem = problem_of([ITS_TWIN], control, right=ASYNCHRONOUS)
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {TARGET: SHORT_RESET})
+    assert (score.tests_passed, score.tests_total) == (killed, 1), score.reason
 
 
 async def test_without_the_times_a_checker_counts_changes(provider: DockerSandboxes) -> None:
@@ -154,6 +167,10 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
         pytest.param(bench("if (q !== 10) $error;"), id="$error"),
         pytest.param(bench("if (q !== 10) $fatal(1, \"q is %0d\", q);"), id="$fatal"),
         pytest.param(bench("assert (q === 10);"), id="an assertion"),
+        pytest.param(bench("if (q !== 10) $error; if ($simtime > 1000000) $fatal;"), id="a limit of $simtime"),
+        pytest.param(
+            bench("repeat (3000) @(posedge clk); #1 if (q !== 3010 % 16) $error;", head="`timescale 1s/1s\n"), id="hours"
+        ),
         pytest.param(bench("assert (q === 10) else $fatal(2);"), id="an assertion with $fatal", marks=SLOW),
         pytest.param(bench("check(q);", "task check(input [3:0] x); if (x !== 10) $error(\"%b\", x); endtask"), id="a task", marks=SLOW),
         pytest.param(

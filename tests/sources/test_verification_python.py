@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ import pytest
 
 from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.sandboxes.warden_sandbox import WardenSandbox
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 
 from .verification_attacks import RIGHT, TWINS, WRONG, Control, problem_of
@@ -134,11 +136,30 @@ async def test_inputs_may_depend_on_outputs(provider: DockerSandboxes) -> None:
     assert [test.outcome for test in score.tests] == ["passed", *["failed"] * len(TWINS)]
 
 
+WAITING = bench(
+    "assert dut.q.value == number",
+    end="""for waited in range(10**9):
+        if dut.q.value == 15:
+            break
+        await FallingEdge(dut.clk)
+    assert waited < 1000""",
+)
+"""A bench that waits for an output as long as it takes, then says whether that was too long."""
+NEVER = RIGHT.replace("state + 1", "state + (state != 12)")
+LATER = RIGHT.replace("reg [3:0] state;", "reg [3:0] state;\n    reg [12:0] held = 0;").replace(
+    "state <= state + 1;", "begin held <= held + (state == 12); state <= state + (state != 12 || &held); end"
+)
+"""Designs that reach 15 never, and thousands of steps too late."""
+
+
 @SLOW
-async def test_a_mutant_that_a_bench_waits_for_is_not_rejected(provider: DockerSandboxes) -> None:
-    score = await scored(provider, bench(end=TO_FIVE), [WRONG])
-    assert (score.passed, score.tests_passed) == (False, 0)
-    assert not any("right" in test.name for test in score.tests)
+async def test_a_mutant_that_a_bench_waits_for_is_not_rejected_and_costs_no_other(provider: DockerSandboxes) -> None:
+    problem = problem_of([NEVER, LATER, WRONG], kind="cocotb")
+    settings = json.loads(problem.harness["src/judge.json"]) | {"seconds": 10}
+    harness = {**problem.harness, "src/judge.json": json.dumps(settings)}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem.model_copy(update={"harness": harness}), {"verif/bench.py": WAITING})
+    assert [test.outcome for test in score.tests] == ["failed", "passed", "passed"]
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else SLOW) for name in ATTACKS])
@@ -208,6 +229,37 @@ async def test_a_fault_of_the_hidden_program_is_no_score(provider: DockerSandbox
     async with Scorer(provider, attempts=1) as scorer:
         with pytest.raises(HarnessError, match="ZeroDivisionError"):
             await scorer.score(problem, {"verif/bench.py": HONEST})
+
+
+async def test_a_simulation_of_a_hidden_design_that_is_killed_is_no_score(provider: DockerSandboxes) -> None:
+    """The end of its processor time, which a bench can bring about, is."""
+
+    async def score(signal: str) -> Score:
+        killed = ("src/trials.py", '["vvp", "-n", "sim.vvp"]', f'["sh", "-c", "kill -{signal} $$"]')
+        async with Scorer(provider, attempts=1) as scorer:
+            problem = problem_of([WRONG], Control((killed,)), kind="cocotb")
+            return await scorer.score(problem, {"verif/bench.py": HONEST})
+
+    with pytest.raises(HarnessError, match="was killed"):
+        await score("KILL")
+    late = await score("XCPU")
+    assert (late.tests_passed, "does not end with the inputs" in late.tests[0].name) == (0, True)
+
+
+@pytest.mark.parametrize(("place", "named"), [(0, "the trials"), (1, "a trial")])
+async def test_a_run_that_lacked_memory_is_the_machines_fault(
+    place: int, named: str, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of the harness's program, and then one of the bench."""
+    asked = itertools.count()
+
+    async def lacked_memory(self: WardenSandbox) -> bool:
+        return next(asked) == place
+
+    monkeypatch.setattr(WardenSandbox, "lacked_memory", lacked_memory)
+    async with Scorer(provider, attempts=1) as scorer:
+        with pytest.raises(HarnessError, match=f"too little memory for {named} of"):
+            await scorer.score(problem_of([WRONG], kind="cocotb"), {"verif/bench.py": HONEST})
 
 
 async def test_its_sandboxes_count_as_those_of_gradings(provider: DockerSandboxes) -> None:

@@ -38,6 +38,9 @@ TWINS = {
 }  # fmt: skip
 """Designs that behave like the right one at their ports; a bench that rejects one of them has another way."""
 WRONG = RIGHT.replace("state + 1", "state + 2")
+_ANY_TIME = ("@(posedge clk)", "@(posedge clk or posedge rst)")
+ASYNCHRONOUS, ITS_TWIN = RIGHT.replace(*_ANY_TIME), TWINS["glitching"].replace(*_ANY_TIME)
+"""A right design that is reset at any time, and one that behaves like it."""
 
 
 def bench(at_end: str = "", inside: str = "", before: str = "", head: str = "`timescale 1ns/1ps\n") -> str:
@@ -71,9 +74,10 @@ _ONE_TOKEN = ("src/test_runner.py", '"h" + secrets.token_hex(16)', '"hidden"')
 _NO_STUB = (
     "src/test_runner.py",
     '            raise Unfit("the bench does not compile with the ports of the design alone")\n'
-    '    check_calls(compiled.read_text(encoding="utf-8", errors="replace"))\n'
-    '    return plain.read_text(encoding="utf-8", errors="surrogateescape")',
-    '            return open(BENCH, encoding="utf-8").read()',
+    '    text = compiled.read_text(encoding="utf-8", errors="replace")\n'
+    "    check_calls(text)\n"
+    '    return plain.read_text(encoding="utf-8", errors="surrogateescape"), finest_unit(text)',
+    '            return open(BENCH, encoding="utf-8").read(), "1ps"',
 )
 _FORCE = ("src/simulation.py", "if FORCES.search(compiled)", "if False")
 _NO_TIMES = ("src/test_runner.py", "assert differs is not None", "assert True")
@@ -118,6 +122,13 @@ def _reads(path: str, mode: str = "r") -> str:
 
 _NOTICING, _NOTICED = "always @(q) if ($time > 20) n = n + 1;", "if (n > 12)"
 """A count of the output's changes, and whether there were more than settled ones."""
+
+SHORT_RESET = bench(
+    "if (q !== 10) $error;",
+    f"{_NOTICING} always @(q) {_NOTICED} begin n = -99; #0.0001 rst = 1; #0.0003 rst = 0; end",
+    head="`timescale 1ns/1fs\n",
+)
+"""A reset that is over within the picosecond in which the output changed more than once."""
 
 ATTACKS = [
     # ---- names inside of the design
@@ -267,9 +278,11 @@ def problem_with(design: str, top: str) -> Problem:
     return member.model_copy(update={"harness": harness, "golden": {"rtl/design.sv": design}})
 
 
-def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus") -> Problem:
+def problem_of(
+    mutants: Iterable[str], control: Control | None = None, kind: Kind = "stimulus", right: str = RIGHT
+) -> Problem:
     """A problem with one right design and some others, perhaps without a guard."""
-    base = problem_with(RIGHT, "counter")
+    base = problem_with(right, "counter")
     options = VerifyOptions(kind=kind)
     [case] = cases([base], options)
     made = verification_problem(case, Findings(key=case.key, problem_id=base.id), options)
@@ -277,7 +290,7 @@ def problem_of(mutants: Iterable[str], control: Control | None = None, kind: Kin
     files = {path: text for path, text in made.harness.items() if not path.startswith("src/designs/")}
     settings = json.loads(files["src/judge.json"]) | {"mutants": list(texts), "right": ["right.sv"], "seconds": 2}
     files["src/judge.json"] = json.dumps(settings)
-    for name, text in {"right.sv": RIGHT, **texts}.items():
+    for name, text in {"right.sv": right, **texts}.items():
         files[f"src/designs/{name}"] = with_prefix(text, "HIDDEN0_")
     for path, old, new in control.replaced if control else ():
         assert old in files[path], old

@@ -13,10 +13,23 @@ from types import ModuleType
 
 import pytest
 
+from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+
 
 @pytest.fixture(autouse=True)
 def _few_containers(shared_gradings: None) -> None:
     """These tests play many episodes, and test what is learned from them."""
+
+
+@pytest.fixture(scope="session")
+def qwen() -> Renderer:
+    return get_renderer("qwen3", qwen3_tokenizer())
+
+
+@pytest.fixture(scope="session")
+def harmony() -> Renderer:
+    return get_renderer("gpt_oss")
 
 
 @pytest.fixture(scope="session")

@@ -76,15 +76,6 @@ def test_running_mean_is_of_earlier_episodes_of_the_same_problem() -> None:
     assert running.means["a"][1] == pytest.approx(0.5)
 
 
-def test_at_group_size_1_the_reward_vanishes_with_the_group_mean_and_with_no_other() -> None:
-    assert centred_rewards([[1.4]], ["p"], "group", RunningMeans()) == [[0.0]]
-    seen = RunningMeans()
-    seen.update("p", [0.4])
-    assert centred_rewards([[1.4]], ["p"], "running", seen)[0] == [pytest.approx(1.0)]
-    assert centred_rewards([[1.4], [0.4]], ["p", "q"], "batch", RunningMeans())[0] == [pytest.approx(0.5)]
-    assert centred_rewards([[1.4]], ["p"], "none", RunningMeans()) == [[1.4]]
-
-
 def test_running_means_survive_a_checkpoint() -> None:
     first, second = RunningMeans(), RunningMeans()
     first.update("p", [1.0, 0.0, 0.0])
@@ -92,12 +83,6 @@ def test_running_means_survive_a_checkpoint() -> None:
     for means in (first, second):
         means.update("p", [1.0])
     assert first.means == second.means
-
-
-@pytest.mark.parametrize("wrong", [{"kl_discount_factor": 1.5}, {"kl_clip": 0.0}, {"kl_budget": -1.0}])
-def test_impossible_credit_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        TrainOptions.build(wrong)
 
 
 def test_the_running_baseline_never_holds_the_reward_itself() -> None:

@@ -8,24 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import Renderer, get_renderer
-from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.renderers import Renderer
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.teachers import Sampled
 from rtl_agent_gym.training.teachers.align import Group, Passage, TokenOffsets, align_passage, spread_kl
 from rtl_agent_gym.training.teachers.cross import CrossTokens
 
+from .test_structure import encode
+
 TEXT = st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from(list(" \n\t{}[]:;<=module")))).filter(bool)
 RTL = "module top (\n    input  wire [7:0] req,\n    output reg  valid  // größer → 字\n);\nendmodule\n"
-
-
-@pytest.fixture(scope="module")
-def qwen() -> Renderer:
-    return get_renderer("qwen3", qwen3_tokenizer())
-
-
-@pytest.fixture(scope="module")
-def harmony() -> Renderer:
-    return get_renderer("gpt_oss")
 
 
 def align(student_lengths: list[int], teacher_lengths: list[int], passage: Passage) -> list[Group]:
@@ -90,14 +82,10 @@ def test_kl_of_a_group_is_shared_evenly() -> None:
 
 
 def _episode(dialect: Renderer, turns: list[str], outputs: list[str]) -> Sampled:
-    encode = {
-        "gpt_oss": lambda text: list(harmony_encoding().encode(text, allowed_special="all")),
-        "qwen3": lambda text: list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids),
-    }[dialect.name]
     tokens, mask = dialect.initial_ids("Be careful.", "Write it."), []
     mask = [0.0] * len(tokens)
     for number, turn in enumerate(turns):
-        action = encode(turn)
+        action = encode(dialect, turn)
         answer = dialect.observation_ids([outputs[number]], action) if number < len(outputs) else []
         tokens = [*tokens, *action, *answer]
         mask = [*mask, *[1.0] * len(action), *[0.0] * len(answer)]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.preview import describe_run, read_prices, usage
 from rtl_agent_gym.training.sft.data import EncodedEpisode, SupervisedData
+from tests.loopback import serving
 
 STUDENT, TEACHER = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B"
 
@@ -136,28 +135,11 @@ def test_what_is_no_price_list_does_not_end_a_run(text: str, tmp_path: Path) -> 
 
 
 @pytest.fixture
-def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, tuple[int, Any]]]:
+def web() -> Iterator[dict[str, Any]]:
     """Answers by path of a server on loopback; its address is under ``url``."""
     answers: dict[str, Any] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            code, content = answers.get(self.path, (404, None))
-            body = json.dumps(content).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    answers["url"] = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield answers
-    server.shutdown()
-    server.server_close()
+    with serving(lambda path, _: answers.get(path, (404, None))) as answers["url"]:
+        yield answers
 
 
 def test_the_list_comes_from_an_address(web: dict[str, Any]) -> None:

@@ -44,11 +44,6 @@ COMMANDS = (["ls rtl", "cat docs/a.md"], ["echo 'module a; endmodule' > rtl/a.sv
 OUTPUTS = (["a.sv\n", "<|im_end|> is text here\n"], ["[no output, exit code 0]"])
 
 
-@pytest.fixture(scope="module")
-def qwen() -> Renderer:
-    return get_renderer("qwen3", qwen3_tokenizer())
-
-
 def sampled(renderer: Renderer) -> list[list[int]]:
     """The ids of three turns that a model sampled: they decode to its text, but are not how the text is encoded."""
     say = [*renderer.codec.encode(["I lo"]), *renderer.codec.encode(["ok."])]

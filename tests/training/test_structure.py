@@ -39,16 +39,6 @@ def encode(dialect: Renderer, text: str) -> list[int]:
     return list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids)
 
 
-@pytest.fixture(scope="module")
-def qwen() -> Renderer:
-    return get_renderer("qwen3", qwen3_tokenizer())
-
-
-@pytest.fixture(scope="module")
-def harmony() -> Renderer:
-    return get_renderer("gpt_oss")
-
-
 def spelled(dialect: Renderer, ids: list[int]) -> list[str]:
     return [dialect.codec.token_bytes(id_).decode(errors="replace") for id_ in ids]
 

@@ -7,8 +7,9 @@ import json
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests import loopback
 
 GOOD: dict[str, tuple[int, Any]] = {
     "client/config": (200, {}),
@@ -44,45 +45,20 @@ def serving(answers: Mapping[str, tuple[int, Any] | None]) -> Iterator[Stub]:
     """A service with these answers, and `GOOD` otherwise."""
     stub = Stub({**GOOD, **answers})
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path: str, body: bytes) -> tuple[int, Any]:
+        path = path.removeprefix("/api/v1/")
+        try:
+            stub.seen.append((path, json.loads(body or b"null")))
+        except ValueError:
+            stub.seen.append((path, body))
+        found = stub.answers.get("*", stub.answers.get(path, (404, {"detail": f"no path {path}"})))
+        if found is None:
+            stub.ended.wait(60)
+            raise ConnectionError
+        return found
 
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            path = self.path.removeprefix("/api/v1/")
-            try:
-                stub.seen.append((path, json.loads(body or b"null")))
-            except ValueError:
-                stub.seen.append((path, body))
-            found = stub.answers.get("*", stub.answers.get(path, (404, {"detail": f"no path {path}"})))
-            if found is None:
-                stub.ended.wait(60)
-                return
-            status, content = found
-            data = b"" if content is None else json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = do_DELETE = answer
-
-        def log_message(self, *_: object) -> None:
-            """Nothing is printed."""
-
-        def handle(self) -> None:
-            with contextlib.suppress(ConnectionError):
-                super().handle()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    stub.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield stub
-    finally:
-        stub.ended.set()
-        server.shutdown()
-        server.server_close()
+    with loopback.serving(answer) as stub.url:
+        try:
+            yield stub
+        finally:
+            stub.ended.set()

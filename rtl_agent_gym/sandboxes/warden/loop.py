@@ -31,7 +31,7 @@ from .files import read_files, write_files
 from .frames import LARGE, Watcher, reply, reply_error, split, unpack
 from .memory import MemoryWatch
 from .output import Job
-from .processes import ChildWatch, Process, refuse
+from .processes import ChildWatch, Process, open_oom_score, refuse
 from .relay import Relay, become, divide, name_users
 from .shell import Shell
 from .zygote import Zygote, finish
@@ -100,8 +100,9 @@ class Warden:
 
     @property
     def takes_memory(self) -> bool:
-        """Whether commands could be taking memory, or processes whose memory only the warden limits."""
-        return (self.shell is not None and self.shell.busy) or bool(self.memory.limit and self.running)
+        """Whether an agent's commands or processes could be taking memory, or any that only the warden limits."""
+        by_agent = self.shell is not None and (self.shell.busy or bool(self.running))
+        return by_agent or bool(self.memory.limit and self.running)
 
     def send_files(self, header: Mapping[str, Any]) -> None:
         """Send files, small ones together: each frame costs the daemon and the client as much as a file."""
@@ -190,7 +191,10 @@ def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: processes of the same user cannot trace or open it
+        prctl = ctypes.CDLL(None).prctl
+        prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: a change of users has cleared it, and /proc/self was root's since then
+        open_oom_score()
+        prctl(4, 0, 0, 0, 0)  # processes of the same user cannot trace or open it
     os.umask(0o022)
     if line is not None:
         name_users(int(words["worker"]), int(words["keeper"]) if words["keeper"] != words["worker"] else None)

@@ -28,7 +28,12 @@ _CLONE_FS = 0x200
 _SA_NOCLDSTOP = 1
 _FLAGS_AT = 136
 """Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
-_DEFAULTED = (signal.SIGPIPE, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that the warden handles or ignores, or Python does when it starts."""
+_KILLED_SOONER = 500
+"""By how much the `oom_score_adj` of commands is above the warden's: the kernel then kills them first."""
+_oom_score: tuple[int, int] | None = None
+"""A descriptor of the warden's own `oom_score_adj`, and its value."""
 
 
 def widen_pipe(fd: int) -> None:
@@ -104,6 +109,21 @@ def _wake_for_ends_alone() -> None:
         libc.sigaction(signal.SIGCHLD, action, None)
 
 
+def open_oom_score() -> None:
+    """Open this process's `oom_score_adj` for `spawn`, since only root can once nobody may trace this process."""
+    global _oom_score
+    with contextlib.suppress(OSError, ValueError):
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+        _oom_score = fd, int(os.read(fd, 16))
+
+
+def _add_to_oom_score(more: int) -> None:
+    if _oom_score is not None:
+        fd, own = _oom_score
+        with contextlib.suppress(OSError):
+            os.pwrite(fd, b"%d" % min(own + more, 1000), 0)
+
+
 def spawn(
     argv: Sequence[str],
     env: Mapping[str, str],
@@ -116,7 +136,13 @@ def spawn(
     Raises OSError if no process can be started; a program that cannot be run prints why and ends with status 127.
     """
     filter_program = build(os.getpid())
-    pid = fork()
+    pid = -1
+    _add_to_oom_score(_KILLED_SOONER)  # the child inherits it, and cannot open its own before it is another program
+    try:
+        pid = fork()
+    finally:
+        if pid:
+            _add_to_oom_score(0)
     if pid:
         return pid
     try:
@@ -124,8 +150,6 @@ def spawn(
         signal.set_wakeup_fd(-1)
         for signal_number in _DEFAULTED:
             signal.signal(signal_number, signal.SIG_DFL)
-        with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("500")  # when memory runs out, the kernel kills these before the warden
         moved = {number: fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 300) for number, fd in fds.items()}
         for number, fd in moved.items():
             os.dup2(fd, number)

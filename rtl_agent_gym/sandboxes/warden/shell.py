@@ -9,6 +9,10 @@ The line after it, sent in the same piece, reports status and folder with a word
 that line in its input buffer while the command runs, but in no variable, so no command prints it by accident. Lines and
 reports use bash's stdin, a socket, which cannot be reopened through /proc.
 
+While a command runs, bash keeps what these redirections replace in descriptors 10 to 17. What a command writes to one
+of them that it has opened by its number (``exec 12>file``) may become part of the observation or get lost. Lower and
+higher ones work, and so do those that bash chooses (``exec {name}>file``).
+
 A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
 time, and only as a status and a folder.
 """

@@ -18,6 +18,8 @@ from typing import Any
 from .messages import MEASURES, TEXTS
 from .witness import GRADED, send
 
+LONGEST = 400
+"""Characters of a property that is a text; a design may choose some of them."""
 HARNESS = ("/src/", "/code/src/")
 """Folders of a harness's own Python files."""
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -67,7 +69,7 @@ def _measures(properties: Iterable[tuple[str, Any]]) -> dict[str, float | str]:
     found: dict[str, float | str] = {}
     for name, value in properties:
         if name in TEXTS:
-            found[name] = str(value)
+            found[name] = str(value)[:LONGEST]
         elif name in MEASURES:
             with contextlib.suppress(TypeError, ValueError, OverflowError):
                 number = value if isinstance(value, int) else float(value)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
-SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"((?:[^"\\]|\\.)*)"', re.MULTILINE)
+SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
+"""A file that a text claims to be of: as Icarus reads it, what is between the first and the last quotation mark of a
+line."""
 
 
 Reach = namedtuple("Reach", "violations refusals mixed")
@@ -25,6 +27,8 @@ Reach = namedtuple("Reach", "violations refusals mixed")
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 OWN = (*READABLE, *SHIPPED)
+"""Folders of what counts as the design's. Shipped headers have no module and no call, so what a compiled file has under
+their names is a design's."""
 
 
 class OwnFolder:
@@ -158,6 +162,7 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     others = [word for word in without_output(arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
+    given = 0 if any(re.match("-[EhiRSvV]*u", word) for word in others) else len(named)
     named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
         return Reach([], [APART], True)  # an options file names sources
@@ -169,12 +174,23 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
             read = read_lines(f"{folder}/files")
         if not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read):
             return Reach([], [APART], True)  # the testbench includes a file of the design
-    return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", *others], named, tops)
+    return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others], named, tops, given)
+
+
+def _as_compiled() -> str:
+    """An option of Icarus for the text that its compiler reads.
+
+    ``-E`` alone prints none of the lines that the preprocessor puts between files, and after macros of several lines.
+    So a comment at the end of such a file or macro would seem to go on, over words that are compiled. The option is for
+    the folder of the preprocessor, and Icarus makes a command of a shell from it.
+    """
+    folder = next(filter(os.path.isdir, map(os.path.dirname, SHIPPED)), "")
+    return f"""-BP/bin/sh -c 'exec {folder}/ivlpp -L "$@"' """
 
 
 def is_own(path: str) -> bool:
-    """Whether a source that the compiler names is the design's."""
-    return below(os.path.realpath(path), READABLE)
+    """Whether what a compiled file has of a source is the design's; its text may claim any source of `OWN`."""
+    return below(os.path.realpath(path), OWN)
 
 
 def _libraries(arguments: list[str]) -> list[str]:
@@ -189,13 +205,22 @@ def _libraries(arguments: list[str]) -> list[str]:
     return found
 
 
-def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> Reach:
-    """Where a design uses names of a testbench that it is compiled with."""
+def beyond_ports(command: list[str], sources: list[str], tops: list[str], given: int | None = None) -> Reach:
+    """Where a design uses names of a testbench that it is compiled with.
+
+    Args:
+        command: Prints the preprocessed text of the sources that follow it.
+        sources: Those that are compiled.
+        tops: Modules that the harness names as the top.
+        given: How many of the sources the compiler reads one after another, by default all; each of the others it reads
+            after them, alone.
+    """
+    given = len(sources) if given is None else given
     hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
     if all(hidden) or not any(hidden):
         return Reach([], [], False)
-    texts = _texts(command, sources)
-    alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own])
+    texts = _texts(command, sources, given)
+    alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own], sum(hidden[:given]))
     if texts is None or alone is None:
         return Reach([], [APART], True)
     theirs = [text for text, own in zip(texts, hidden, strict=True) if own]
@@ -203,31 +228,41 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str]) -> Rea
         return Reach([], [CHANGED], True)
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
         return Reach([], [APART], True)  # the testbench includes a file of the design
-    from .testbench import Names, odd_directives, reach_faults
+    from .testbench import Names, hides_the_next, odd_directives, reach_faults
 
+    followed = zip(texts[: max(given, 1) - 1], hidden, strict=False)
+    if any(not is_hidden and hides_the_next(text) for text, is_hidden in followed):
+        return Reach([], [APART], True)
     names = Names(theirs, tops)
     every = zip(sources, texts, hidden, strict=True)
     own = [(text, os.path.realpath(word)) for word, text, is_hidden in every if not is_hidden]
-    faults = [fault for text, file in own for fault in reach_faults(text, file, names, short)]
-    odd = [fault for text, file in own for fault in odd_directives(text, file, short)]
+    faults = [fault for text, file in own for fault in reach_faults(text, file, names, _shown)]
+    odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
     odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not below(os.path.realpath(file), OWN)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
 
 
-def _texts(command: list[str], sources: list[str]) -> list[str] | None:
-    """The preprocessed text of each source, compiled after those before it; None if that cannot be determined.
+def _shown(path: str) -> str:
+    """A path as the problem names it, however the command names it."""
+    return short(os.path.realpath(path))
+
+
+def _texts(command: list[str], sources: list[str], given: int) -> list[str] | None:
+    """The preprocessed text of each source, compiled after those `given` before it; None if it cannot be determined.
 
     The preprocessor reads one source after another, so its text of n sources is the beginning of its text of n + 1.
     """
     import subprocess
 
     texts, before = [], b""
-    for count in range(1, len(sources) + 1):
-        done = subprocess.run([*command, *sources[:count]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    for at, source in enumerate(sources):
+        words = [*command, *sources[: min(at, given)], source]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         if done.returncode or not done.stdout.startswith(before):
             return None
-        texts.append(os.fsdecode(done.stdout[len(before) :]))
-        before = done.stdout
+        # Icarus ends a line before each source but the first.
+        texts.append(os.fsdecode(done.stdout[len(before) :].removeprefix(b"\n")))
+        before = done.stdout if at < given else before
     return texts
 
 

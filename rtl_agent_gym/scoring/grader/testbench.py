@@ -155,6 +155,20 @@ def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str
     return found
 
 
+def hides_the_next(text: str) -> bool:
+    """Whether a compiler that reads another source after this text may not see it, or only from somewhere on.
+
+    The text leaves a comment open, or has a character outside of comments, strings and names that Icarus takes for the
+    end of all sources: NUL, or one beyond ASCII.
+    """
+    last = ""
+    for match in TOKEN.finditer(text):
+        if match.lastgroup == "other" and not "\0" < match.group() < "\x80":
+            return True
+        last = match.group() if match.lastgroup == "comment" else ""
+    return last.startswith("/*") and not (len(last) > 3 and last.endswith("*/"))
+
+
 def _arguments(text: str, directive: re.Match[str]) -> str | None:
     """A directive's arguments, None if they are not what it takes."""
     known = DIRECTIVES.get(directive.group()[1:])

@@ -269,6 +269,7 @@ class Family(ABC):
         """The member as a problem in CVDP's agentic format."""
         case = {
             "names": {role: parameters.names[role] for role in self.roles},
+            "outputs": self.outputs,
             "values": self.tested_values(parameters),
         }
         environment = harness_file("env").replace("DESIGN_FILE", TARGET).replace("TOP_NAME", parameters.names["module"])

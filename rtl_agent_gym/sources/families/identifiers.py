@@ -26,8 +26,8 @@ sum value load fifo tdata tvalid axis core unit block stage copper dune sable sh
 teal thistle timber tulip umber velvet violet walnut wharf willow yarrow zephyr zinnia
 """
 _RESERVED_LIST = """
-alias always always_comb and assign automatic before begin bind bins binsof bit break buf byte case casex casez cell
-chandle checker class clocking cmos config const constraint context continue cover covergroup coverpoint cross
+alias always always_comb and assign automatic before begin bind bins binsof bit bool break buf byte case casex casez
+cell chandle checker class clocking cmos config const constraint context continue cover covergroup coverpoint cross
 deassign default define defparam design disable dist do dut edge else end endcase endchecker endclass endfunction
 endtable endtask enum event eventually expect export extends extern final first for force foreach forever fork
 forkjoin function generate genvar global if iff ifnone implements implies import include initial inout input inside
@@ -38,7 +38,7 @@ randc randcase randsequence rcmos real realtime ref reg reject release repeat re
 scalared sequence shortint shortreal signed small smoke soft solve specify specparam static string strong strong0
 strong1 struct super supply0 supply1 table tagged task this throughout time timeprecision timescale timeunit tran tri
 tri0 tri1 triand trior trireg type typedef union unique unique0 unsigned until untyped use uwire var vectored virtual
-void wait wand weak weak0 weak1 while wildcard wire with within wor xnor xor
+void wait wand weak weak0 weak1 while wildcard wire with within wone wor wreal xnor xor
 """
 _ONSETS, _VOWELS, _CODAS, _TAILS = (text.split() for text in (_ONSET_LIST, _VOWEL_LIST, _CODA_LIST, _TAIL_LIST))
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -165,7 +165,7 @@ class LookingFamily(Family):
         return text
 
     def smoke_output(self, parameters: Parameters, level: int, enable_level: int) -> str:
-        """What `RUN_SMOKE` prints of a design with these polarities of its reset and its enable."""
+        """What `RUN_SMOKE` prints of the reference with these polarities of its reset and its enable."""
         wrong = [
             role
             for role, used in (("reset", level), ("enable", enable_level))

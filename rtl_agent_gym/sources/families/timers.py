@@ -76,7 +76,8 @@ class Timers(Family):
     name = "timers"
     heading = (
         "# Timer\n\nIt runs after a start. Up, the count goes from 1 to the period; down, from the period to 1; then "
-        "to 0. Reset wins over start, start over pause. In a pause the count stays."
+        "to 0. Reset wins over start, start over pause. In a pause it is still busy, and the count stays. A start that "
+        "is ignored does not end a pause."
     )
     inputs = ("start", "pause")
     outputs = ("busy", "count")

@@ -150,12 +150,13 @@ async def test_a_testbench_whose_text_depends_on_the_design_is_refused(
             assert score.passed, score.reason
 
 
-@pytest.mark.parametrize("out", ["-o t.vvp", "-ot.vvp", ""])
+@pytest.mark.parametrize("out", ["-o t.vvp", "-ot.vvp", "", "-o t.vvp -l /src/unused.sv"])
 async def test_wherever_the_compiled_design_goes_it_is_judged(provider: DockerSandboxes, out: str) -> None:
     """And nothing is left to run of one that is refused, although this harness does not look at the compiler's end."""
     run = f"iverilog -g2012 -s tb {out} /src/tb.sv /code/{TARGET}; vvp {'t.vvp' if out else 'a.out'}"
     problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
+    hidden = {**harness(), "src/unused.sv": "module unused; endmodule\n"}
+    problem = problem.model_copy(update={"harness": {**problem.harness, **hidden, **shell(run)}})
     long_number = f'`line {"1" * 5000} "x" 0\n'
     async with Scorer(provider) as scorer:
         score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;")})

@@ -224,6 +224,37 @@ REACHES += [
 ]  # fmt: skip
 """A design and the reference model read the same signals."""
 
+_HEADER = '`line 1 "/usr/local/lib/ivl/include/constants.vams" 0\n'
+_OVER_LINES = '/*\n`line 1 "/code/rtl/x\n*/\n`line 1 "/src/tb.sv" 0\n'
+_SLASHES = "`define OPEN reg c; \\\n reg d; /``/\n"
+_FIRST = shell(f"iverilog -g2012 -s tb -o t.vvp /code/{TARGET} /src/tb.sv; vvp t.vvp")
+_ALONE = shell(f"iverilog -g2012 -u -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp")
+_FOLDER = shell("iverilog -g2012 -s tb -o t.vvp -Y .sv -y /code/rtl /src/tb.sv; vvp t.vvp")
+
+
+def _instead(end: str) -> Attack:
+    """A testbench of its own, and what the compiler takes for the beginning of a comment or the end of all sources."""
+    return Attack(
+        f"a testbench of its own, and then {end!a}",
+        3,
+        {TARGET: module("", after=f"module tb; endmodule\n{end}\n")},
+        None,
+        ("testbench",),
+        {**harness(_TESTBENCH.removeprefix("`define JUDGE\n")), **_FIRST},
+    )
+
+
+REACHES += [
+    Attack("an input written under the name of a header that comes with Icarus", 3, {TARGET: _HEADER + str(_own_input("always @(req) req = 0;")[TARGET])}, None, ("testbench",), harness(_MODELS)),
+    Attack("an input written under the testbench's name, behind a name of two lines", 3, {TARGET: _OVER_LINES + str(_own_input("always @(req) req = 0;")[TARGET])}, None, ("testbench",), harness(_MODELS)),
+    _reach("the testbench's answer, behind a comment that ends with its macro", f"`OPEN assign grant = tb.expected; {THEFT}", before=_SLASHES),
+    Attack("the testbench's answer, behind a comment that ends with its header", 3, {TARGET: module(f'`include "/code/rtl/open.svh"\nassign grant = tb.expected; {THEFT}'), "rtl/open.svh": "//"}, "leads into the hidden testbench", ("testbench",), harness()),
+    Attack("the testbench's answer, only where the testbench's macro is not known", 3, {TARGET: module(f"`ifndef JUDGE\nassign grant = tb.expected; {THEFT}\n`endif")}, "leads into the hidden testbench", ("testbench",), {**harness(), **_ALONE}),
+    Attack("the testbench's answer, only where another module's macro is not known", 3, {TARGET: module(f"aaa a();\n`ifndef QUIET\nassign grant = tb.expected; {THEFT}\n`endif"), "rtl/aaa.sv": "`define QUIET\nmodule aaa; endmodule\n"}, "leads into the hidden testbench", ("testbench",), {**harness(), **_FOLDER}),
+    *map(_instead, ("/*", "\0", "é", "/*/")),
+]  # fmt: skip
+"""Texts that the compiler takes for another file's, or reads otherwise than its preprocessor alone prints them."""
+
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [

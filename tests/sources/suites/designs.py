@@ -167,6 +167,7 @@ ATTACKS = [
     Design("random numbers between escaped names", ADDER, _adder(f'wire \\a" ;{_STEER}wire \\b" ;', "`timescale 1ns/1ps\n"), True),
     Design("supplies between escaped names", MAJORITY,
            'module TopModule(input a, b, c, output m);\nwire \\a" ; pulldown (supply0) (a), (b); wire \\b" ;\nassign m = 0;\nendmodule\n', True),
+    Design("random numbers behind a comment that ends with its macro", ADDER, _adder(f"`OPEN {_STEER.replace(chr(10), ' ')}", "`timescale 1ns/1ps\n`define OPEN reg c; \\\n reg d; /``/\n"), True),
     Design("random numbers between strings of a directive", ADDER, _adder(f'\n`pragma own "\n{_STEER}\n`pragma own "\n', "`timescale 1ns/1ps\n"), True),
     Design("the testbench's data file", TABLE, _table('reg [31:0] t[0:15];\ninitial $readmemh("squares.dat", t);\nalways @(posedge clk) sq <= t[n];'), True),
     Design("the testbench's open file", TABLE,

@@ -1,6 +1,7 @@
 """What the tests of families share: ports by role, reset, one clock cycle against a model, and operations."""
 
 import json
+import os
 import random
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
 CASE = json.loads(Path(__file__).with_name("case.json").read_text())
 NAMES, VALUES = CASE["names"], CASE["values"]
+PORTS = json.loads(os.environ["PORTS"])
+"""The directions of the design's ports by name."""
 LARGEST = 2 ** VALUES.get("width", 0) - 1
 """The largest number of the design's width, if it has one."""
 OPERANDS = {
@@ -78,8 +81,8 @@ class Bench:
     async def cycle(self, reset=False, **inputs):
         """One clock cycle: the outputs change at the rising edge alone, or at once in an asynchronous reset.
 
-        While the clock is high the inputs are inverted, which a latch shows, and a flip-flop of the other edge or of
-        both.
+        While the clock is high the inputs are inverted, also a synchronous reset, which a latch shows, and a flip-flop
+        of the other edge or of both.
         """
         what = "in reset" if reset else "with " + ", ".join(f"{NAMES[role]}={value}" for role, value in inputs.items())
         self.set_reset(reset)
@@ -92,12 +95,16 @@ class Bench:
         await Timer(1, unit="ns")
         self.model.reset() if reset else self.model.step(**inputs)
         self.check(f"after the clock edge {what}")
+        if VALUES["reset_kind"] == "sync":
+            self.set_reset(not reset)
         self.drive({role: (1 << len(self.port(role))) - 1 - value for role, value in inputs.items()})
         await FallingEdge(self.port("clock"))
         self.check(f"half a cycle after the clock edge {what}, when the inputs are inverted")
 
     async def check_reset_kind(self):
         """A pulse of the reset between two clock edges; the outputs must not show the reset values before."""
+        self.set_reset(False)
+        await Timer(1, unit="ns")
         before = self.model.outputs()
         self.set_reset(True)
         if VALUES["reset_kind"] == "async":
@@ -111,10 +118,13 @@ class Bench:
 
 
 def port_tests(**widths):
-    """A test of each port's name and width, so that what fails says which port is wrong."""
+    """A test of each port's name, direction and width, so that what fails says which port is wrong."""
 
     def make(role, width):
+        direction = "OUTPUT" if role in CASE["outputs"] else "INPUT"
+
         async def test(dut):
+            assert PORTS.get(NAMES[role]) == direction, f"{NAMES[role]} is no port of the direction {direction}"
             port = getattr(dut, NAMES[role])
             assert len(port) == width, f"{NAMES[role]} has {len(port)} bits, expected {width}"
 

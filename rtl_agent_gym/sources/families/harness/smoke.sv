@@ -11,7 +11,7 @@ module smoke;
         reset = !reset;
         for (i = 0; i < 64; i = i + 1) begin
             if (i == 32) enable = !enable;
-            data = i % 4 == 3 ? 0 : i % 4 == 2 ? ~64'd0 : {$urandom, $urandom};
+            data = i % 4 == 3 ? i[2] : i % 4 == 2 ? ~64'd0 - i[2] : {$urandom, $urandom};
             last = dut.<OUTPUT>;
             #1 clock = 1; #1 clock = 0;
             if (i < 32) moves = moves || last !== dut.<OUTPUT>;

@@ -74,7 +74,7 @@ def synthesise(text, top, folder, cells=CELLS):
     script = (FRONT + BACK).format(top=top, cells=cells)
     done = _limited(["yosys", "-q", "-p", script], folder, SECONDS)
     if done.returncode:
-        error = re.search(r"ERROR: (.*)", done.stdout + done.stderr)
+        error = re.search(r"ERROR: (.{0,200})", done.stdout + done.stderr)
         raise Unfit(f"it cannot be synthesised: {error[1] if error else 'Yosys fails or needs too long'}")
     return Netlist((folder / "netlist.json").read_text(encoding="utf-8"), top)
 

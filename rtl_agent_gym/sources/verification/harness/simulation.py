@@ -30,6 +30,7 @@ LABEL = re.compile(r"(T_\d+) ;")
 CALL = re.compile(r'(\s+%vpi_call\S* \d+ \d+ )"(\$[^"]+)"(.*)')
 VARIABLE = re.compile(r'(v\w+) \.var(?:/\w+)? "(error|finish)"')
 FOREVER = "%delay 0, 1073741824;"
+PRECISION = re.compile(r"^:vpi_time_precision - (\d+);", re.MULTILINE)
 FORCES = re.compile(r"^\s+%(?:force|release)\b", re.MULTILINE)
 CALLED = re.compile(r'^\s*(?:%vpi_|\w+ \.sfunc).*?"(\$[^"]+)"', re.MULTILINE)
 
@@ -42,21 +43,28 @@ def check_calls(compiled):
     """Whether a compiled simulation does only what a bench may do. Raises `Unfit`."""
     for name in dict.fromkeys(CALLED.findall(compiled)):
         if name not in ALLOWED and not name.startswith(METHODS):
-            raise Unfit(f"the bench calls {name}")
+            raise Unfit(f"the bench calls {name[:40]}")
     if FORCES.search(compiled):
         raise Unfit("the bench uses force")
 
 
-def wrapped(settings, token, mark, stub=False):
+def finest_unit(compiled):
+    """The unit for `wrapped` in which a compiled simulation does nothing between two times."""
+    found = PRECISION.search(compiled)
+    return "1fs" if found is not None and int(found[1]) > 12 else "1ps"
+
+
+def wrapped(settings, token, mark, unit="1ps", stub=False):
     """A module with the design's name and ports, around the hidden design or a stub; and the module that judges.
 
-    Names have `token` in them, and what is printed has `mark`: a checker could print its own path.
+    Names have `token` in them, and what is printed has `mark`: a checker could print its own path. With a finer `unit`
+    than the bench's, its $simtime would count otherwise, and 64 bits would be shorter times.
     """
     ports = [(name, way, f"[{width - 1}:0] " if width > 1 else "") for name, way, width in settings["ports"]]
     inner = f"{token}{settings['module']}"
     head = ", ".join(f"{way} wire {bits}{name}" for name, way, bits in ports)
     inside = ", ".join(f".{name}({token}_{name})" for name, _, _ in ports)
-    lines = ["`resetall", "`timescale 1ps/1ps", f"module {settings['module']} ({head});"]
+    lines = ["`resetall", f"`timescale {unit}/{unit}", f"module {settings['module']} ({head});"]
     for name, way, bits in ports:
         source, goal = (name, f"{token}_{name}") if way == "input" else (f"{token}_{name}", name)
         lines += [f"wire {bits}{token}_{name};", f"assign {goal} = {source};"]
@@ -95,8 +103,8 @@ def wrapped(settings, token, mark, stub=False):
 def instrument(text, token, mark):
     """A compiled simulation in which the bench's calls tell the judging module instead of ending the simulation.
 
-    An end takes effect one picosecond later, so that the values of the ports at the time of the verdict are known. The
-    process that called it waits until then, as it would have for ever.
+    An end takes effect one unit of `wrapped` later, so that the values of the ports at the time of the verdict are
+    known. The process that called it waits until then, as it would have for ever.
     """
     lines = text.split("\n")
     kinds, judge, flags, scope = {}, None, {}, None

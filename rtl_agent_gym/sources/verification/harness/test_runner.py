@@ -14,7 +14,7 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from simulation import Unfit, check_calls, first_difference, instrument, wrapped
+from simulation import Unfit, check_calls, finest_unit, first_difference, instrument, wrapped
 
 SRC = Path("/src")
 SETTINGS = json.loads((SRC / "judge.json").read_text(encoding="utf-8"))
@@ -30,7 +30,7 @@ MOST_EVENTS = 1_000_000
 """Times at which ports change in one simulation."""
 
 Run = namedtuple("Run", "verdict time trace")
-"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in ps; the events for
+"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in its unit; the events for
 `first_difference`."""
 
 
@@ -40,7 +40,10 @@ def word():
 
 
 def compile_bench(folder):
-    """The bench's text without macros and includes. The guards check what it reads, and report whether it compiles."""
+    """The bench's text without macros and includes, and the unit of times in its runs.
+
+    The guards check what it reads, and report whether it compiles.
+    """
     if not os.path.isfile(BENCH):
         raise Unfit(f"there is no {BENCH.removeprefix('/code/')}")
     token = word()
@@ -53,8 +56,9 @@ def compile_bench(folder):
     ):
         if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
             raise Unfit("the bench does not compile with the ports of the design alone")
-    check_calls(compiled.read_text(encoding="utf-8", errors="replace"))
-    return plain.read_text(encoding="utf-8", errors="surrogateescape")
+    text = compiled.read_text(encoding="utf-8", errors="replace")
+    check_calls(text)
+    return plain.read_text(encoding="utf-8", errors="surrogateescape"), finest_unit(text)
 
 
 def hidden_bench(token):
@@ -67,14 +71,14 @@ def tops(token):
     return ["-s", f"{token}stimuli" if (SRC / "stimuli.sv").exists() else TOP, "-s", f"judge_{token}"]
 
 
-def run(name, bench):
+def run(name, bench, unit):
     """Simulate one design with the bench."""
     with tempfile.TemporaryDirectory() as path:
         folder, token, mark = Path(path), word(), word()
         design = (SRC / "designs" / name).read_text(encoding="utf-8").replace(HIDDEN, token)
         texts = {
             "design.sv": design,
-            "around.sv": wrapped(SETTINGS, token, mark) + hidden_bench(token),
+            "around.sv": wrapped(SETTINGS, token, mark, unit) + hidden_bench(token),
             "bench.sv": bench,
         }
         for file, text in texts.items():
@@ -134,12 +138,12 @@ def simulate(compiled, folder, token, mark):
 
 
 def examine():
-    """The bench's text, and its run with the right design; or why it earns nothing."""
+    """What `compile_bench` found, and the bench's run with the right design; or why it earns nothing."""
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        bench = compile_bench(Path(folder))
+        bench, unit = compile_bench(Path(folder))
     runs = {}
     for name in SETTINGS["right"]:
-        runs[name] = run(name, bench)
+        runs[name] = run(name, bench, unit)
         fault = {
             "rejected": "the bench rejects a right design",
             "late": f"the bench does not end in {SETTINGS['seconds']} s of processor time",
@@ -147,11 +151,11 @@ def examine():
         }.get(runs[name].verdict)
         if fault:
             raise Unfit(fault)
-    return bench, runs[SETTINGS["right"][0]]
+    return (bench, unit), runs[SETTINGS["right"][0]]
 
 
 try:
-    (BENCH_TEXT, RIGHT), FAULT = examine(), ""
+    (COMPILED, RIGHT), FAULT = examine(), ""
 except Unfit as error:
     FAULT = str(error)
 
@@ -159,7 +163,7 @@ except Unfit as error:
 @pytest.mark.parametrize("mutant", SETTINGS["mutants"], ids=lambda name: name[:-3] + (f": {FAULT}" if FAULT else ""))
 def test_rejects(mutant):
     assert not FAULT, FAULT
-    found = run(mutant, BENCH_TEXT)
+    found = run(mutant, *COMPILED)
     assert found.verdict == "rejected", f"the simulation of the mutant: {found.verdict}"
     differs = first_difference(RIGHT.trace, found.trace, found.time)
     assert differs is not None, "it was rejected before its ports showed a difference"

@@ -13,6 +13,7 @@ import base64
 import functools
 import json
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,10 @@ ACCEPTED = [f"{SETTINGS['right'][at % len(SETTINGS['right'])]}#{at}" for at in r
 ROUNDS = 6
 """Rounds with players. A mutant without a verdict after them is not rejected."""
 MOST_STEPS = 100_000
+UNKNOWN = 5000
+"""Steps after which a player ends the simulation, beyond twice the recorded ones: a bench may wait for an output that
+the player does not know. In the next round they are among the recorded ones.
+"""
 MOST_RECORDED = 24_000_000
 """Characters of the files of a round's runs and of the packed steps that are kept."""
 COMPILE = ["iverilog", "-g2012", "-Wno-timescale"]
@@ -95,6 +100,7 @@ always @({changes}) begin
     if (trial_step > {count} || trial_recorded[trial_step] !== {joined(INPUTS)}) trial_known = 0;
     if (trial_known) {joined(OUTPUTS)} <= trial_answers[trial_step];
     else {joined(OUTPUTS)} <= {size(OUTPUTS)}'bx;
+    if (trial_step > {2 * count + UNKNOWN}) $finish(0);
 end
 endmodule
 """
@@ -146,7 +152,11 @@ def unpacked(text):
 
 @functools.lru_cache(maxsize=8)
 def answers(name, steps):
-    """The outputs of a hidden design before the first step and after each; None if its simulation does not end."""
+    """The outputs of a hidden design before the first step and after each; None if its simulation does not end.
+
+    Raises:
+        RuntimeError: It was killed, which is the machine's fault: its limit of processor time is another signal.
+    """
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     if used.ru_utime + used.ru_stime > IN_ALL:
         return None
@@ -164,6 +174,8 @@ def answers(name, steps):
             text=True,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 2)),
         )
+    if simulated.returncode == -signal.SIGKILL:
+        raise RuntimeError(f"the simulation of {name} was killed")
     lines = simulated.stdout.split()
     return lines if simulated.returncode == 0 and len(lines) == len(steps) + 1 else None
 
@@ -232,7 +244,13 @@ def judged(state, results):
     for name, record in records.items():
         steps = unpacked(record)
         verdict, told_steps = told(results[name]) if name in results and not results[name]["late"] else ("late", "")
-        made = unpacked(told_steps)
+        try:
+            made = unpacked(told_steps)
+        except Unfit:
+            if name in ACCEPTED:
+                raise
+            state["verdicts"][name] = "late"
+            continue
         left = next((at for at, step in enumerate(made) if at >= len(steps) or step != steps[at]), None)
         if name.startswith(f"{RIGHT}#") and left is not None:
             raise Unfit("the bench does not drive equal designs equally")
@@ -240,7 +258,7 @@ def judged(state, results):
             again[name] = told_steps
         elif name in ACCEPTED:
             if verdict != "accepted" or left is not None:
-                raise Unfit(FAULTS.get(verdict, FAULTS["late"]))
+                raise Unfit(FAULTS["late" if left is not None else verdict])
         else:
             seen = state["differs"][name] is not None and len(made) >= state["differs"][name]
             state["verdicts"][name] = "early" if verdict == "rejected" and not seen else verdict
