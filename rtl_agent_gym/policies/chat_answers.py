@@ -11,6 +11,7 @@ What litellm reports is not always what the service sent, so the service's own w
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import re
 import socket
@@ -136,8 +137,8 @@ class Received:
             raise
         finally:
             close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
+            if close is not None and inspect.isawaitable(closing := close()):  # of some streams it is a plain function
+                await closing
 
     @property
     def usage(self) -> Usage | None:

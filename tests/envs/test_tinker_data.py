@@ -195,7 +195,8 @@ def test_builders_are_the_cookbooks_and_pickle() -> None:
     assert isinstance(group, EnvGroupBuilder)
     copy = pickle.loads(pickle.dumps(group))
     assert (copy.problem, copy.config) == (group.problem, group.config)
-    small = Problem(id="x", category=3, difficulty="easy", prompt="p")
+    harness = {"docker-compose.yml": "services: {}\n"}
+    small = Problem(id="x", category=3, difficulty="easy", prompt="p", harness=harness)
     assert len(pickle.dumps(CVDPEnvGroupBuilder(small))) < 2_500  # configuration, no vocabulary and no connection
 
 

@@ -189,7 +189,13 @@ def test_what_is_in_a_folder_that_cannot_be_written_is_used(base: Root, monkeypa
 
 def test_what_is_damaged_is_replaced(base: Root, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, seen = [base.folder.parent, built(base, "").folder.parent], list[bool]()
-    monkeypatch.setattr(os, "sync", lambda: seen.append(any(path.name.endswith("-old") for path in roots.iterdir())))
+    flush = root_folder._flush
+
+    def flushed(folder: Path) -> None:
+        seen.append(any(path.name.endswith("-old") for path in roots.iterdir()))
+        flush(folder)
+
+    monkeypatch.setattr(root_folder, "_flush", flushed)
     for place in places:
         (place / RECORD).write_bytes(b"")  # as a loss of power may leave it
     with pytest.raises(ImageError, match=r"is damaged in .*rtl-agent-gym image unpack"):

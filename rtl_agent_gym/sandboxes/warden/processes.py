@@ -28,8 +28,17 @@ _CLONE_FS = 0x200
 _SA_NOCLDSTOP = 1
 _FLAGS_AT = 136
 """Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
-_DEFAULTED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that the warden handles or ignores, or Python does when it starts."""
+_DEFAULTED = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGCHLD,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+)
+"""Signals that the warden handles or ignores, that Python does when it starts, or that a shell does for what it runs in
+the background, as it may run this package."""
 _KILLED_SOONER = 500
 """By how much the `oom_score_adj` of commands is above the warden's: the kernel then kills them first."""
 _oom_score: tuple[int, int] | None = None
