@@ -136,8 +136,9 @@ class Received:
             self.error = error
             raise
         finally:
-            close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
-            if close is not None and inspect.isawaitable(closing := close()):  # of some streams it is a plain function
+            # `close` is a coroutine function of OpenAI's streams alone.
+            close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
+            if close is not None and inspect.isawaitable(closing := close()):
                 await closing
 
     @property
