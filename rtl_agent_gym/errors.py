@@ -65,12 +65,13 @@ class ProblemError(UsageError):
         field: str | None = None,
         problem_id: str | None = None,
     ) -> None:
-        self.message, self.source, self.line, self.field, self.problem_id = message, source, line, field, problem_id
+        self.message = str(message)  # Gymnasium's vector environments raise an exception again as its class(exception)
+        self.source, self.line, self.field, self.problem_id = source, line, field, problem_id
         location = source or ""
         if line is not None:
             location += f":{line}" if location else f"line {line}"
         parts = [part for part in (location, problem_id, field) if part]
-        super().__init__(": ".join([*parts, message]))
+        super().__init__(": ".join([*parts, self.message]))
 
     def __reduce__(self) -> tuple[object, ...]:
         names = ("source", "line", "field", "problem_id")

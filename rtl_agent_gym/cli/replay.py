@@ -76,7 +76,7 @@ def replay_command(
         report = asyncio.run(_replay(transcript, known[name], judge))
     _print_differences(report, console)
     if report.identical:
-        score = " and the score" if report.score_compared else ", no score recorded"
+        score = " and the score" if report.score_compared else ", no score compared"
         console.print(f"[bold green]identical[/] ({plural(report.compared_turns, 'turn')}{score})")
     if json_:
         print(json.dumps(asdict(report) | {"path": str(report.path), "identical": report.identical}))

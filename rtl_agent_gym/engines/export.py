@@ -10,9 +10,9 @@ from typing import Any, Literal
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer
 
-from ..errors import UsageError, cannot_write
+from ..errors import RTLGymError, SandboxError, UsageError, cannot_write
 from .models import ModelStore, choose_device, without_progress_bars
-from .training import MASTERS, METADATA, OPTIMIZER, is_checkpoint, load_checkpoint
+from .training import MASTERS, METADATA, OPTIMIZER, is_checkpoint, is_disk_full, load_checkpoint
 
 Exported = Literal["model", "adapter"]
 """What was written: a complete model, or an adapter that needs its base model."""
@@ -38,8 +38,14 @@ def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exp
             raise UsageError(f"--out: {out} exists and is not an empty folder; choose another")
         out.mkdir(parents=True, exist_ok=True)
         return _export(Path(checkpoint), out, merge)
+    except RTLGymError:
+        raise
     except OSError as error:
         raise cannot_write("--out", out, error) from error
+    except Exception as error:  # tokenizers and safetensors raise no class of exceptions that means this
+        if not is_disk_full(error, out):
+            raise
+        raise SandboxError(f"--out: {out} cannot be written: the disk is full; make room") from error
 
 
 def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:

@@ -85,9 +85,14 @@ class Base:
         return sum(weight.numel() for weight in self.module.parameters())
 
     @property
+    def config(self) -> Any:
+        """The configuration of what reads and writes text; a model that also reads images has others beside it."""
+        return self.module.config.get_text_config()
+
+    @property
     def end_ids(self) -> tuple[int, ...]:
         """The ids of the model's own end tokens."""
-        for config in (getattr(self.module, "generation_config", None), self.module.config):
+        for config in (getattr(self.module, "generation_config", None), self.module.config, self.config):
             found = getattr(config, "eos_token_id", None)
             if found is not None:
                 return (found,) if isinstance(found, int) else tuple(found)
@@ -96,7 +101,7 @@ class Base:
     @property
     def context(self) -> int:
         """The context length in tokens, prompt and answer together."""
-        return int(getattr(self.module.config, "max_position_embeddings", None) or 1 << 20)
+        return int(getattr(self.config, "max_position_embeddings", None) or 1 << 20)
 
     def check_prompt(self, tokens: Sequence[int], limit: int) -> None:
         """Raise `UsageError` if a prompt is empty or has more than `limit` tokens."""
@@ -152,10 +157,25 @@ class ModelStore:
             ) from error
         if not module._supports_sdpa:  # such as gpt-oss, whose attention has sinks
             raise UsageError(f"the local engine does not support the attention of {type(module).__name__} ({path})")
-        unknown = set(getattr(module.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-        if unknown:
+        layers = set(getattr(module.config.get_text_config(), "layer_types", None) or ())
+        if unknown := layers - {"full_attention", "sliding_attention"}:
             raise UsageError(f"the local engine does not support layers of type {', '.join(sorted(unknown))} ({path})")
+        _make_savable(module)
         return module.to(self._device.name).requires_grad_(False)
+
+
+def _make_savable(module: Any) -> None:
+    """Keep only the token ids of a generation configuration that transformers reads but refuses to write."""
+    if (config := getattr(module, "generation_config", None)) is None:
+        return
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        module.generation_config = type(config)(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=config.eos_token_id,
+            pad_token_id=None if (config.pad_token_id or 0) < 0 else config.pad_token_id,
+        )
 
 
 def are_full(path: str) -> bool:
@@ -223,6 +243,31 @@ def cache_argument(module: Any) -> str:
     """The name under which a model takes its cache, which depends on the version of transformers."""
     model = module.get_base_model() if hasattr(module, "get_base_model") else module  # peft's takes any name
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+@contextmanager
+def body_once(module: Any) -> Iterator[None]:
+    """Within the block, the first pass computes what precedes the output layer, and further ones take it from there.
+
+    It is for passes over the same tokens. A model whose body contains its output layer computes all of it each time.
+    """
+    model = module.get_base_model() if hasattr(module, "get_base_model") else module
+    body, head = model.base_model, model.get_output_embeddings()
+    if any(layer is head for layer in body.modules()):
+        yield
+        return
+    compute, computed = body.forward, list[Any]()
+
+    def forward(*args: Any, **named: Any) -> Any:
+        if not computed:
+            computed.append(compute(*args, **named))
+        return computed[0]
+
+    body.forward = forward
+    try:
+        yield
+    finally:
+        del body.forward
 
 
 def with_saved_adapters(base: Base, folder: Path) -> Any:

@@ -249,9 +249,10 @@ class SlotTable:
         self._steady = steady
         self._clock = 0
         self._device = weights.base.device
-        self._layer_types = set(getattr(weights.module.config, "layer_types", None) or ())
-        slides = getattr(weights.module.config, "use_sliding_window", True) is not False
-        self._window = getattr(weights.module.config, "sliding_window", None) if slides else None
+        config = weights.base.config
+        self._layer_types = set(getattr(config, "layer_types", None) or ())
+        slides = getattr(config, "use_sliding_window", True) is not False
+        self._window = getattr(config, "sliding_window", None) if slides else None
 
     def acquire(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
         """A free slot with the longest prefix of the prompt that any slot holds; None if all slots are busy."""

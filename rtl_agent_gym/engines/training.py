@@ -42,6 +42,8 @@ _INPUTS: dict[str, tuple[str, ...]] = {
 _PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 LEAST_SHARED = 32
 """Tokens that the examples of a batch must begin with alike, for these to be computed once."""
+SCORED = 4096
+"""Positions of a prompt that are scored at once: the logits of a long one would need more memory than the model."""
 _LEAST_FREE = 1 << 20
 """Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
 
@@ -235,14 +237,15 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         _flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except Exception as error:  # tokenizers and torch raise no class of exceptions that means this
-        if not _is_disk_full(error, folder):
+        if not is_disk_full(error, folder):
             raise
         raise SandboxError(f"checkpoint {folder} cannot be written: the disk is full; make room, and resume") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _is_disk_full(error: Exception, folder: Path) -> bool:
+def is_disk_full(error: Exception, folder: Path) -> bool:
+    """Whether `folder` could not be written for lack of room."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
         return True
     place = next(parent for parent in folder.absolute().parents if parent.exists())
@@ -451,16 +454,20 @@ class Scores:
 def score(weights: Weights, tokens: Sequence[int], top: int = 0) -> Scores:
     """The log-probabilities of a prompt's tokens, and of the `top` most likely ones at each position."""
     weights.base.check_prompt(tokens, weights.base.context)
-    if len(tokens) == 1:
-        return Scores([None], [None] if top else None)
     example = CheckedDatum(tokens[:-1], torch.tensor(tokens[1:]), {})
-    device = weights.base.device.name
-    with torch.inference_mode():
-        if not top:
-            return Scores([None, *target_logprobs(weights.module, [example], device)[0].tolist()])
-        ids, chosen = (tensor.to(device) for tensor in _padded([example], None))
-        found = _logits(weights.module, ids, chosen).log_softmax(-1)
-        best = found.topk(min(top, found.shape[-1]), dim=-1)
-        own = found.gather(-1, example.targets.to(device).unsqueeze(-1)).squeeze(-1)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return Scores([None, *own.tolist()], [None, *(list(zip(*pair, strict=True)) for pair in pairs)])
+    device, places = weights.base.device.name, torch.arange(len(example.tokens))
+    own: list[float] = []
+    best: list[list[tuple[int, float]]] = []
+    with torch.inference_mode(), models.body_once(weights.module):
+        for start in range(0, len(places), SCORED):
+            piece = (places >= start) & (places < start + SCORED)
+            if not top:
+                own += target_logprobs(weights.module, [example], device, [piece])[0][piece].tolist()
+                continue
+            ids, chosen = (tensor.to(device) for tensor in _padded([example], [piece]))
+            found = _logits(weights.module, ids, chosen).log_softmax(-1)
+            likely = found.topk(min(top, found.shape[-1]), dim=-1)
+            own += found.gather(-1, example.targets[piece].to(device).unsqueeze(-1)).squeeze(-1).tolist()
+            pairs = zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
+            best += (list(zip(*pair, strict=True)) for pair in pairs)
+    return Scores([None, *own], [None, *best] if top else None)

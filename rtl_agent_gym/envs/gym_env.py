@@ -46,8 +46,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         on_output: Called with the raw output of commands while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
         **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20``, ``transcript_dir="runs"`` or
-            ``judge="chat:MODEL"``; it replaces that of `config`. Gymnasium's ``max_episode_steps`` and `TimeLimit`
-            are refused, as they would end episodes ungraded.
+            ``judge="chat:MODEL"``; it replaces that of `config`. The ``max_episode_steps`` of ``gym.make`` and
+            ``gym.make_vec`` is refused, as it would end episodes ungraded. A `TimeLimit` that you put around the
+            environment does so, unseen from inside: use ``max_turns``.
 
     Raises:
         UsageError: An option is wrong, or none of the problems can be scored here.
@@ -105,7 +106,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         """Begin an episode.
 
         Args:
-            seed: Chooses the problem: equal seeds choose equal problems.
+            seed: Chooses the problem and seeds the episode. Later resets without a seed draw both from it, so equal
+                seeds give equal problems and equal seeds of episodes from then on.
             options: ``{"problem_id": ID}`` chooses it by its id.
 
         Raises:
@@ -114,9 +116,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             SandboxError: The machine could not start a sandbox.
         """
         with self._caller.calling("reset"):
+            self._end_episode()  # first, so that `step` asks for another reset wherever this one fails
             super().reset(seed=seed)
             problem = self._choose({} if options is None else options)
-            self._end_episode()
             if self._lease is None:
                 self._lease = acquire(background_loop(), self.config.sandbox.kind)
             runtime = self._lease.runtime
@@ -127,14 +129,14 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
                 renderer=self._renderer,
                 config=self.config,
-                seed=seed,
+                seed=int(self.np_random.integers(1 << 31)) if seed is None else seed,
                 on_output=self._on_output,
                 turn_budget=runtime.turn_budget(self.config.turn_grading_time, self._weights, self._function),
             )
             try:
                 opening = run_sync(self._episode.start())
             except BaseException:
-                self._end_episode()  # so that `step` asks for another reset
+                self._end_episode()
                 raise
             self._screen = []
             self._show(opening.text)
@@ -233,7 +235,8 @@ class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Raises if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
 
     `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
-    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost.
+    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost. It does not see a
+    `TimeLimit` that is put around it afterwards.
 
     Raises:
         UsageError: `env` has a `TimeLimit` among its wrappers.
@@ -261,16 +264,13 @@ def read_problems(
     Without `texts`, those whose answer is text cannot.
 
     Raises:
-        UsageError: There are none, or the argument holds something else than problems.
+        UsageError: There are none, or the argument holds something else than problems, or two with the same id.
     """
     if isinstance(problems, Problem):
         raise UsageError("`problems` is a list of problems: put the one problem into a list")
     if not isinstance(problems, (str, Path, Sequence)):
         raise UsageError(f"`problems` must be 'bundled', a path, a data set's id or a list, got {problems!r}")
-    found = list(load_problems(problems) if isinstance(problems, (str, Path)) else problems)
-    for index, problem in enumerate(found):
-        if not isinstance(problem, Problem):
-            raise UsageError(f"`problems[{index}]` is not a Problem: {problem!r}")
+    found = load_problems(problems)
     if not found:
         raise UsageError("there is no problem to work on: `problems` is empty")
     kept, left = scorable(found, problems if isinstance(problems, (str, Path)) else "the list", options, texts=texts)

@@ -10,8 +10,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
+from ..sandboxes.results import cut
+
 SHARED_CHARS = 1 << 20
-"""Upper bound on the characters of one text in shared memory; the largest known prompt has 417,179."""
+"""Upper bound on the characters of one text in shared memory; the largest known prompt has 417,179. A longer text is
+cut in the middle."""
+_CUT_LINE = 200
+"""Room for the line that says so."""
 
 
 class UnicodeText(gym.Space[str]):
@@ -59,10 +64,9 @@ def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
 
 @write_to_shared_memory.register(UnicodeText)
 def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
-    if len(value) > SHARED_CHARS:
-        raise ValueError(
-            f"a text of {len(value)} characters does not fit shared memory ({SHARED_CHARS}); use shared_memory=False"
-        )
+    if len(value) > SHARED_CHARS:  # by an agent: an error would end the episodes of all environments
+        data = value.encode("utf-8", "surrogatepass")
+        value, _ = cut(data, len(data), len(value), SHARED_CHARS - _CUT_LINE)
     view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
     start = index * (SHARED_CHARS + 1)
     codes = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), dtype=np.int32)

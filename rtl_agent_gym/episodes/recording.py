@@ -109,7 +109,8 @@ class Recording:
         """Write a turn and the changes that it made to the files, which are read here if they are not given."""
         if self._writer is None:
             return
-        files, left_out = await self._changes(turn, sandbox, found)
+        acted = bool(turn.results) or completion.outside is not None  # a program may write files without any call
+        files, left_out = await self._changes(sandbox, found) if acted else ({}, [])
         completion = self._readable_as_text(completion, renderer)
         logprobs = completion.logprobs
         if logprobs is not None and not all(map(math.isfinite, logprobs)):
@@ -156,11 +157,11 @@ class Recording:
         return replace(completion, native=native) if same else completion
 
     async def _changes(
-        self, turn: Turn, sandbox: Sandbox | None, found: FoundFiles | None
+        self, sandbox: Sandbox | None, found: FoundFiles | None
     ) -> tuple[dict[str, str | None], list[str]]:
-        """The text files of the graded folders that the turn changed (None: removed), and the files left out."""
+        """The text files of the graded folders that a turn changed (None: removed), and the files left out."""
         wanted = self.wanted_files()
-        if wanted is None or not turn.results or sandbox is None:
+        if wanted is None or sandbox is None:
             return {}, []
         try:
             if found is None:

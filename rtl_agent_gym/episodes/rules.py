@@ -167,17 +167,25 @@ class FunctionGrader:
         """The grader's score, with the reward from the function.
 
         Raises:
-            UsageError: The function returned no finite number: an unknown reward is never a reward.
+            UsageError: The function returned no finite number, or raised `StopIteration`: an unknown reward is never a
+                reward.
         """
         score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
-        value = await asyncio.to_thread(self.function, score)
+        value = await asyncio.to_thread(self._call, score)
         try:
             reward = float(value) if isinstance(value, Real) else math.nan
         except OverflowError:  # a whole number beyond all floats
             reward = math.inf
         if not math.isfinite(reward):
-            name = getattr(self.function, "__qualname__", repr(self.function))
-            raise UsageError(
-                f"the reward function {name} must return a finite number; for {problem.id} it returned {value!r:.40}"
-            )
+            raise UsageError(f"{self._named} must return a finite number; for {problem.id} it returned {value!r:.40}")
         return score.model_copy(update={"reward": reward})
+
+    @property
+    def _named(self) -> str:
+        return f"the reward function {getattr(self.function, '__qualname__', repr(self.function))}"
+
+    def _call(self, score: Score) -> object:
+        try:
+            return self.function(score)
+        except StopIteration as error:  # no future can hold it, so that its caller would wait without end
+            raise UsageError(f"{self._named} raised StopIteration, such as by next() of something empty") from error

@@ -150,7 +150,8 @@ class TurnRewards:
             return []
         if score is not None:
             return await self.values(turns, score)
-        self.after(turns[-1], (await read())[0] if self.wants_files and turns[-1].results else None)
+        acted = turns[-1].action.kind == "command"  # an agent's own program may write files without any call
+        self.after(turns[-1], (await read())[0] if self.wants_files and acted else None)
         return []
 
     def after(self, turn: Turn, files: Files | None) -> None:
@@ -161,7 +162,7 @@ class TurnRewards:
         last = turn.results[-1] if turn.results else None
         if isinstance(last, Submitted) and last.submission is not None:  # no command has changed the files since
             self._potentials[turn.number] = last.submission.score.reward
-        elif files is not None and turn.results:
+        elif files is not None:
             key = self._key(files)
             before, self._last = self._last or self._key(self._given()), key
             if key != before and (graded := self._graded(key, files)) is not None:

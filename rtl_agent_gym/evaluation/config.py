@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -15,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validat
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
 from ..episodes.prompt import open_prompt
-from ..episodes.rules import Reward
+from ..episodes.rules import Reward, RewardFunction, read_reward
 from ..options import EvaluationOptions, OptionalPath, ProblemOptions, SandboxOptions, with_default
 from ..policies import ModelOptions, Policy, ScriptedPolicy, with_address
 from ..policies.judge import judge_name
@@ -88,7 +90,7 @@ class EvaluationRecord(BaseModel):
     command_timeout: float
     harness_feedback: int = 0
     weights: str = "default"
-    """The reward preset; other weights as JSON."""
+    """The reward preset; other weights as JSON; the name of a function."""
     sampling: dict[str, Any] = {}
     """Temperature and similar options, for policies with a model."""
     image: str = ""
@@ -101,11 +103,13 @@ class EvaluationRecord(BaseModel):
     """The other rules of the episodes that are not the defaults."""
     model_files: str = ""
     """A digest of a local model's files; empty if unknown."""
+    reward_digest: str = ""
+    """`reward_digest` of a reward function; empty if there is none or it is unknown."""
 
     @property
     def digest(self) -> str:
         """Twelve hex digits that identify everything that the results depend on, except `model_files`."""
-        unset = {"rules"} if not self.rules else set()  # for folders of versions that did not have it
+        unset = {name for name in ("rules", "reward_digest") if not getattr(self, name)}  # older versions lacked them
         text = json.dumps(self.model_dump(mode="json", exclude={"samples", "model_files"} | unset), sort_keys=True)
         return _digest(text)
 
@@ -115,7 +119,9 @@ class EvaluationRecord(BaseModel):
         The number of samples is not compared, nor is a field that is unknown in either record.
         """
         mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
-        optional = ("image", "prompts", "version", "model_files")
+        optional = ["image", "prompts", "version", "model_files"]
+        if not self.weights.endswith(("<lambda>", "partial")):  # names that many functions share
+            optional.append("reward_digest")
         unknown = {name for name in optional if not (mine[name] and others[name])}
         changed = [name for name in mine if name not in unknown and mine[name] != others[name]]
         return [
@@ -147,6 +153,7 @@ def make_record(
         version=__version__,
         rules=_other_rules(rules),
         model_files="" if folder is None else files_digest(folder),
+        reward_digest="" if (function := read_reward(config.reward)[1]) is None else reward_digest(function),
     )
 
 
@@ -174,6 +181,26 @@ def _reward_name(reward: Reward) -> str:
     if callable(reward):  # its repr may hold its address, which is another one in each process
         return str(getattr(reward, "__qualname__", type(reward).__qualname__))
     return json.dumps(reward, sort_keys=True, default=repr)
+
+
+def reward_digest(function: RewardFunction) -> str:
+    """Twelve hex digits that identify a function's code; of anything with a state, others each time.
+
+    A state (a closure, defaults, arguments of a partial, attributes of an object) cannot be compared in general. What
+    the function calls is not included.
+    """
+    if type(function) is FunctionType and not (
+        function.__closure__ or function.__defaults__ or function.__kwdefaults__
+    ):
+        return _digest(_code(function.__code__))
+    return secrets.token_hex(6)
+
+
+def _code(value: object) -> str:
+    """A text with what code does, the same in every process."""
+    if isinstance(value, CodeType):
+        return repr((value.co_code, value.co_names, [_code(held) for held in value.co_consts]))
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def prompts_digest(policy: Policy, renderer: Renderer, problem: Problem, rules: EpisodeConfig) -> str:

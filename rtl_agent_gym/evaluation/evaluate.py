@@ -346,6 +346,8 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
         source = str(found)
         names = ("ids", "categories", "difficulties")
         found = load_problems(found, rows=config.rows, **{name: getattr(config, name) or None for name in names})
+    else:
+        found = load_problems(found)  # checks that they are problems, with ids of their own
     problems, left_out = scorable(found, source, config.episode.grading)
     for problem, reason in left_out:
         observer.left_out(problem, reason)

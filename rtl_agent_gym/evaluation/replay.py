@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from ..episodes.episode import Episode, EpisodeConfig, Grader, StopReason, Turn
 from ..episodes.recording import command_record
 from ..episodes.submissions import COMMAND
-from ..errors import TranscriptError, UsageError
+from ..errors import SandboxError, TranscriptError, UsageError
 from ..policies import Completion, Outside
 from ..problems import Problem
 from ..renderers import Renderer, get_renderer
@@ -105,10 +105,18 @@ async def replay(
         SandboxError: The machine failed.
     """
     async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
-        recorded, ignored = transcript.score, _ignored(transcript, grader)
+        turns, recorded, end = transcript.turns, transcript.score, transcript.end
+        ignored = _ignored(transcript, grader)
+        broken = recorded is not None and "nothing was left to grade: " in str(recorded.score.get("reason"))
+        if broken and turns and turns[-1].outside:
+            report.notes.append(
+                "the agent's own program ended the sandbox, which is not repeated: its last turn and the score are not "
+                "compared"
+            )
+            turns, recorded = turns[:-1], None
         if recorded is not None and (why := _other_weights(transcript, grader)) is not None:
             report.notes.append(f"the recorded rewards were computed with {why}, so rewards are not compared")
-        for record in transcript.turns:
+        for record in turns:
             if episode.over:
                 last = episode.turns[-1]
                 now = f"the episode is over after turn {last.number}: {last.stop_reason}"
@@ -122,7 +130,7 @@ async def replay(
         score = episode.turns[-1].score if episode.turns else None
         if score is None:
             # The recorded episode was ended early after this turn, for example by a token budget.
-            stop = transcript.end.stop_reason if transcript.end is not None else "max_tokens"
+            stop = end.stop_reason if end is not None else "max_tokens"
             score = await episode.finish(stop if stop in get_args(StopReason) else "max_tokens")  # type: ignore[arg-type]
         report.score_compared = True
         scores = _comparable(recorded.score, score.model_dump(mode="json"), ignored)
@@ -192,6 +200,8 @@ async def _started(
         )
     if any(record.outside for record in transcript.turns):
         note("an agent's own program ran its tools in the sandbox: their files are restored, and the tools do not run")
+    if any(record.outside and record.left_out for record in transcript.turns):
+        note("its files that were too large, too many or not text are not in the record, and so are not restored")
     if not transcript.complete:
         note(f"the episode was cut off after turn {len(transcript.turns)}, such as by a crash; the rest is compared")
     elif end is not None and end.error:
@@ -244,10 +254,18 @@ async def _step(episode: Episode, record: TurnRecord, report: Replay, ignored: s
 
 
 async def restore(sandbox: Sandbox, record: TurnRecord) -> None:
-    """Give the files their state after a turn of an agent's own program, which is not there to repeat it."""
+    """Give the files their state after a turn of an agent's own program, which is not there to repeat it.
+
+    Raises `SandboxError` if that is not possible.
+    """
+    if gone := [path for path, text in record.files.items() if text is None]:  # first: one may be a folder now
+        names = "\0".join(gone).encode(errors="surrogateescape")
+        removed = await sandbox.exec(["xargs", "-0", "rm", "-rf", "--"], stdin=names)  # arguments are limited
+        if removed.exit_code != 0:
+            raise SandboxError(
+                f"files that turn {record.turn} removed are still there: {removed.output.strip()[-400:]}"
+            )
     await sandbox.write_files({path: text for path, text in record.files.items() if text is not None})
-    if gone := [path for path, text in record.files.items() if text is None]:
-        await sandbox.exec(["rm", "-rf", "--", *gone])
 
 
 def compare_turn(record: TurnRecord, turn: Turn, ignored: set[str]) -> Divergence | None:

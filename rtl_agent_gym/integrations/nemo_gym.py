@@ -142,13 +142,14 @@ class RTLResourcesServer(SimpleResourcesServer):
         call = ToolCall(TOOL_NAME, (await request.body()).decode("utf-8", "replace"))
         running.used = math.inf
         try:
-            turn = await running.session.act([call])
+            said = await running.session.call(call)
         except SandboxError as fault:
             running.fault = fault
             return PlainTextResponse(FAULT)
         finally:
             running.used = time.monotonic()
-        return PlainTextResponse(turn.replies()[0])
+        # the fault may be of the call that this one waited for
+        return PlainTextResponse(said if running.fault is None else FAULT)
 
     async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
         """Grade the files, unless that has been done, and end the episode."""

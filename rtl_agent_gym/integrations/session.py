@@ -202,10 +202,14 @@ class ToolSession:
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
         """
+        return await self.call(ToolCall.of(command))
+
+    async def call(self, call: ToolCall) -> str:
+        """`run` for a call as the model wrote it."""
         episode = self.episode
 
         async def run_unless_over() -> str:
-            return OVER if self.over else (await episode.act([ToolCall.of(command)])).replies()[0]
+            return OVER if self.over else (await episode.act([call])).replies()[0]
 
         return await self._in_turn(run_unless_over)
 

@@ -135,7 +135,7 @@ class RTLEnvironment:
             return OVER
         try:
             await self._wait()
-            return (await session.act([ToolCall(TOOL_NAME, json.dumps(arguments))])).replies()[0]
+            return await session.call(ToolCall(TOOL_NAME, json.dumps(arguments)))
         except SandboxError:  # kept by `_started` or by the session, for `_grade`
             return FAULT
 

@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import RequestRefused, UsageError
 from ..renderers.chat import ChatDialect
-from .apis import NAME, STATUS, Api, ErrorKind, decoded
+from .apis import NAME, STATUS, Api, ChatRequest, ErrorKind, decoded
 from .apis.completions import ChatCompletions
 from .apis.messages import AnthropicMessages
 from .apis.responses import OpenAIResponses
@@ -93,6 +94,8 @@ class ModelEndpoint:
         self._lines: dict[str, Line] = {}
         self._runner: web.AppRunner | None = None
         self._address = ""
+        # One of its own: that of the loop may be full of slow reward functions, while the agents' time runs.
+        self._reader = ThreadPoolExecutor(1, "requests")
 
     async def __aenter__(self) -> ModelEndpoint:
         await self.start()
@@ -125,6 +128,7 @@ class ModelEndpoint:
         if self._runner is not None:
             runner, self._runner = self._runner, None
             await runner.cleanup()
+        self._reader.shutdown(wait=False)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -182,17 +186,21 @@ class ModelEndpoint:
         await asyncio.sleep(PAUSE)
         return web.json_response({"object": "list", "data": [{"id": NAME, "object": "model"}]})
 
+    async def _read(self, api: Api, line: Line, request: web.Request) -> ChatRequest:
+        data = await request.read()
+        return await asyncio.get_running_loop().run_in_executor(self._reader, _read, api, line.streams, data)
+
     async def _count(self, api: Api, line: Line, request: web.Request) -> web.Response:
         from aiohttp import web
 
-        asked = api.read(decoded(await request.read()))
+        asked = await self._read(api, line, request)
         await asyncio.sleep(PAUSE)
         return web.json_response({"input_tokens": line.streams.count(asked.conversation(()), asked.tools)})
 
     async def _complete(self, api: Api, line: Line, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
 
-        asked = api.read(decoded(await request.read()))
+        asked = await self._read(api, line, request)
         if asked.previous is not None and asked.previous not in line.kept:
             raise UsageError(f"previous_response_id: no response {asked.previous!r} was kept; send the whole input")
         before = line.kept[asked.previous] if asked.previous is not None else []
@@ -212,6 +220,14 @@ class ModelEndpoint:
             for event in api.events(found, asked):
                 await response.write(event.encode())
         return response
+
+
+def _read(api: Api, streams: TokenStreams, data: bytes) -> ChatRequest:
+    """A request's body. Raises as `Api.read`, and `ContextFull` before that takes long."""
+    streams.check_length(data)
+    body = decoded(data)
+    streams.check_entries(body)
+    return api.read(body)
 
 
 _Reply = Callable[[Api, Line, "web.Request"], Awaitable["web.StreamResponse"]]

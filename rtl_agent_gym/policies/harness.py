@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from ..errors import SandboxError, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
+from ..renderers.actions import native_action
 from ..renderers.chat import check_dialect
 from ..sandboxes.programs import programs_folder, programs_id
 from .agents import INSIDE, Address, Program, program_of
@@ -195,7 +196,9 @@ class HarnessPlayer(AgentPlayer):
                 return None
             if wanted.error is not None:
                 raise SandboxError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
-            turn = ModelTurn(text=wanted.text or "Done.")
+            turn = ModelTurn(text=wanted.text)
+            if native_action(turn).kind != "final":  # the episode would go on without the agent
+                turn = ModelTurn(text="Done.")
         else:
             turn = ModelTurn(calls=(ToolCall.of(wanted.text),))
         last, used = self.streams.last, (self.streams.read, self.streams.written)

@@ -29,6 +29,10 @@ BREAKS: tuple[Break, ...] = get_args(Break)
 Message = Mapping[str, Any]
 _LONGEST_TOKEN = 32
 """Characters of a token, on average over a long text, that no text reaches."""
+_ESCAPED = 6
+"""Bytes of a character in JSON, at most."""
+_MOST_FIELDS = 4
+"""Fields of objects for each token of the context, at most."""
 
 
 class ContextFull(UsageError):
@@ -184,6 +188,25 @@ class TokenStreams:
     def _full(self) -> ContextFull:
         limit = self.policy.options.max_context
         return ContextFull(f"messages: the context of {limit} tokens has no room for another turn")
+
+    def check_length(self, body: bytes) -> None:
+        """Raise `ContextFull` for the body of a request that is far too long: it would hold up all episodes."""
+        if len(body) > _ESCAPED * _LONGEST_TOKEN * self.policy.options.max_context:
+            raise self._full()
+
+    def check_entries(self, body: Mapping[str, Any]) -> None:
+        """Raise `ContextFull` for a request with more messages, items and parts than the context has tokens.
+
+        Each takes at least one. Reading so many, or as many fields, would hold up all episodes.
+        """
+        left, rest = _MOST_FIELDS * self.policy.options.max_context, [body]
+        while rest:
+            value: Any = rest.pop()
+            if isinstance(value, dict | list):
+                left -= len(value) * (_MOST_FIELDS if isinstance(value, list) else 1)
+                if left < 0:
+                    raise self._full()
+                rest += value.values() if isinstance(value, dict) else value
 
     def _check_size(self, messages: Sequence[Message], tools: Sequence[Message]) -> None:
         """Raise `ContextFull` for a request that is far too long: rendering it would hold up all episodes."""

@@ -67,7 +67,11 @@ def find_bundle(repo: str, folder: Path | None) -> Path | None:
     name = _file_name(repo)
     if not name:
         return None
-    folders = [] if folder is None else [folder, *sorted(place for place in folder.iterdir() if place.is_dir())]
+    folders = []
+    if folder is not None:
+        folders.append(folder)
+        with contextlib.suppress(OSError):  # it cannot be listed, but may have the bundle itself
+            folders += sorted(place for place in folder.iterdir() if place.is_dir())
     if os.environ.get(BUNDLES):
         folders.append(expand_home(os.environ[BUNDLES]))
     return next((place / name for place in folders if os.path.isfile(place / name)), None)

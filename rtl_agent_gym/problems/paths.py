@@ -52,6 +52,15 @@ def path_fault(path: str) -> str | None:
     return None
 
 
+def text_fault(text: str) -> str | None:
+    """Why a text cannot be written to a file, or None if it can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"character {error.start} is a lone surrogate, which cannot be written to a file"
+    return None
+
+
 def tree_fault(paths: Iterable[str]) -> str | None:
     """A message about the first of `paths` that another path uses as a folder, or None."""
     files = set(paths)

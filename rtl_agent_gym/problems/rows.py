@@ -33,7 +33,7 @@ from rtl_agent_gym.problems.model import (
     parse_category,
     parse_difficulty,
 )
-from rtl_agent_gym.problems.paths import path_fault, tree_fault
+from rtl_agent_gym.problems.paths import path_fault, text_fault, tree_fault
 from rtl_agent_gym.problems.validation import without_harness
 
 
@@ -225,10 +225,8 @@ ROW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 
 
 def _check_text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"character {error.start} is a lone surrogate, which cannot be written to a file") from error
+    if fault := text_fault(value):
+        raise ValueError(fault)
     return value
 
 

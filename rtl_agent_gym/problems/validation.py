@@ -16,7 +16,7 @@ from rtl_agent_gym.problems.compose import (
     service_environment,
 )
 from rtl_agent_gym.problems.model import COMPARED, JUDGED, Problem, category_name
-from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable
+from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable, path_fault, text_fault, tree_fault
 
 
 def without_harness(category: int, reference: str) -> str | None:
@@ -45,6 +45,26 @@ def missing_here(problem: Problem) -> str | None:
     return need and f"{need}; give yours, if you have one (--harness-image VERIF_EDA_IMAGE=IMAGE)"
 
 
+def data_faults(problem: Problem) -> Iterator[str]:
+    """What makes a problem's paths or texts unusable. Rows of a file are checked for most of it when they are read."""
+    for field in ("prompt", "system_message", "reference_response"):
+        if fault := text_fault(getattr(problem, field)):
+            yield f"{field}: {fault}"
+    for field in ("context", "harness", "golden"):
+        files: dict[str, str] = getattr(problem, field) or {}
+        for path, text in files.items():
+            if fault := text_fault(path) or path_fault(path) or text_fault(text):
+                yield f"{field}.{path!a}: {fault}"
+        if fault := tree_fault(files):
+            yield f"{field}: {fault}"
+    for target in problem.targets:
+        if fault := text_fault(target) or path_fault(target):
+            yield f"targets: {fault}"
+        elif not editable(problem, target):
+            yield f"targets: {target!r}: {_ONLY_BELOW}"
+
+
+_ONLY_BELOW = f"a solution may only change files below {', '.join(f'{folder}/' for folder in AGENT_FOLDERS)}"
 _WORK_DIR = "/code"
 _RUN_DIR = f"{_WORK_DIR}/rundir"
 _READS_MODULE = re.compile(r"[\"']MODULE[\"']")
@@ -68,10 +88,9 @@ def _check_targets(problem: Problem) -> Iterator[str]:
         return
     if not problem.targets:
         yield f"{_solution_field(problem)}: names no target file"
-    folders = ", ".join(f"{folder}/" for folder in AGENT_FOLDERS)
     for target in problem.targets:
         if not editable(problem, target):
-            yield f"{_solution_field(problem)}.{target}: a solution may only change files below {folders}"
+            yield f"{_solution_field(problem)}.{target}: {_ONLY_BELOW}"
 
 
 def _check_golden(problem: Problem) -> Iterator[str]:

@@ -11,7 +11,7 @@ from functools import partial
 from ..errors import ProblemError, UsageError
 from ..metrics import CACHED, GRADING_OOMS, GRADING_TIMEOUTS, GRADINGS, VIOLATIONS
 from ..problems.model import Problem
-from ..problems.validation import missing_here
+from ..problems.validation import data_faults, missing_here
 from ..retries import Retries, retrying
 from ..sandboxes import SandboxProvider, WaitingSandboxes
 from ..sandboxes.choice import make_provider
@@ -318,13 +318,15 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
     options = options or GradingOptions()
     if problem.asks_text and not texts:
         return NO_TEXTS
+    reason = None
     if problem.asks_text:
-        return problem.unscorable if options.judge is not None else missing_here(problem)
-    try:
-        read_services(problem, options.harness)
-    except ProblemError as error:
-        return problem.unscorable or (f"{error.field}: {error.message}" if error.field else error.message)
-    return None
+        reason = problem.unscorable if options.judge is not None else missing_here(problem)
+    else:
+        try:
+            read_services(problem, options.harness)
+        except ProblemError as error:
+            reason = problem.unscorable or (f"{error.field}: {error.message}" if error.field else error.message)
+    return reason or next(data_faults(problem), None)
 
 
 def scorable(

@@ -163,6 +163,7 @@ class Checkpointer:
             "final": self.steps == self.options.num_steps,
             "state_path": stepped.state_path,
             "sampler_path": stepped.sampler_path,
+            "local_dtype": self.options.local_dtype,
             "rolling": not kept,
             "test_pass_rate": rate,
             "best": best,

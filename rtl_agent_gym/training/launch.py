@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, check_prompts, plan_run
 from .preview import describe_run
 from .progress import Progress
-from .run_folder import WEIGHTS, RunFolder
+from .run_folder import DISK_FAULTS, WEIGHTS, RunFolder
 
 if TYPE_CHECKING:
     from ..engines.connect import Engine, Status
@@ -142,7 +141,7 @@ def main(
         print(f"error: {error}", file=sys.stderr)
         return end_process(exit_code(error))
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        if error.errno not in DISK_FAULTS:
             raise
         where = f"{error.filename}: " if error.filename else ""
         print(f"error: {where}{error.strerror or error}; the same command resumes the run", file=sys.stderr)
@@ -182,6 +181,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         return
+    if last is not None and (measured := last.get("local_dtype")):  # by the recipe, at the first start
+        plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": measured}))
     if plan.engine == "tinker":
         for line in await asyncio.to_thread(describe_run, plan):
             progress.print(line)
@@ -193,7 +194,10 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     engine: Engine | None = None
     status: Status = "errored"
     try:
+        given = plan.options.local_dtype
         plan = await _make_models(plan)
+        if plan.options.local_dtype != given:
+            progress.print(f"local_dtype: {plan.options.local_dtype}, in which this processor is faster")
         engine = await _make_engine(plan, folder, progress)
         _warn(progress, await _shared(plan))
         await _train(plan, folder, progress, engine, lease.runtime)

@@ -29,6 +29,7 @@ from ..scoring.options import GradingOptions
 from ..scoring.scorer import scorable
 from .advantages import has_weak_tests
 from .options import SftOptions, TrainOptions, with_older_names
+from .run_folder import ENGINE
 from .sft.data import Prompts, SupervisedData, read_demonstrations
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
@@ -148,6 +149,7 @@ class Plan:
             "max-turns": o.max_turns,
             "command-timeout": o.command_timeout,
             "harness-feedback": o.harness_feedback,
+            "judge": o.judge,
             "max-tokens": o.max_tokens,
             "max-context": o.max_trajectory_tokens,
             "temperature": o.evaluation_temperature,
@@ -175,7 +177,7 @@ class Plan:
                 digests["student_model_digest"] = recipe.digest("student")
             if self.options.distils and self.options.teacher_model == recipe.name:
                 digests["teacher_model_digest"] = recipe.digest("teacher")
-        return self.options.model_dump(mode="json") | data | digests
+        return self.options.model_dump(mode="json") | {ENGINE: self.engine} | data | digests
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> Plan:

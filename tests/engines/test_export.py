@@ -15,7 +15,7 @@ import transformers
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.export import export_checkpoint, portable_config
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 
 from .conftest import datum, make_model
 
@@ -81,13 +81,16 @@ def test_the_fields_that_vllm_requires(tmp_path: Path, model_path: Path) -> None
     assert isinstance(portable_config(config, "x")["lora_alpha"], int)
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_merged_model_in_transformers(tmp_path: Path, tied: bool) -> None:
+@pytest.mark.parametrize(("tied", "settings"), [(True, {}), (False, {}), (True, {"temperature": 0.6})])
+def test_a_merged_model_in_transformers(tmp_path: Path, tied: bool, settings: dict[str, float]) -> None:
+    """Also of a base model with settings that transformers reads and does not write: without ``do_sample``."""
     model = make_model(tmp_path / "base", tie_word_embeddings=tied)
+    (model / "generation_config.json").write_text(json.dumps({"eos_token_id": [256, 7], **settings}))
     path, expected = trained(tmp_path, model, rank=4)
     assert export_checkpoint(path, tmp_path / "out", merge=True) == "model"
     merged = load(tmp_path / "out")
     assert logprobs(merged) == pytest.approx(expected, abs=1e-4)
+    assert merged.generation_config.eos_token_id == [256, 7]
     embedding = merged.get_input_embeddings().weight
     assert torch.equal(embedding, load(model).get_input_embeddings().weight)  # only the output layer has an adapter
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").encode("ab")
@@ -127,3 +130,33 @@ def test_what_cannot_be_exported(tmp_path: Path, model_path: Path) -> None:
     (tmp_path / "full" / "x").touch()
     with pytest.raises(UsageError, match="exists and is not an empty folder"):
         export_checkpoint(path, tmp_path / "full")
+
+
+@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(
+    ("message", "raised", "says"),
+    [
+        ("No space left on device (os error 28)", SandboxError, "^--out: .*/out cannot be written: the disk is full"),
+        ("another", ValueError, "^another$"),
+    ],
+)
+def test_a_full_disk_is_no_traceback(
+    tmp_path: Path,
+    model_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    merge: bool,
+    message: str,
+    raised: type[Exception],
+    says: str,
+) -> None:
+    """What writes the tokenizer and the weights raises exceptions of its own."""
+    path, _ = trained(tmp_path, model_path, rank=4)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise ValueError(message)
+
+    library: Any = transformers
+    written = library.PreTrainedModel if merge else library.PreTrainedTokenizerBase
+    monkeypatch.setattr(written, "save_pretrained", full)
+    with pytest.raises(raised, match=says):
+        export_checkpoint(path, tmp_path / "out", merge=merge)

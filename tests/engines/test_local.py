@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import random
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +20,14 @@ import tinker
 import torch
 import transformers
 
-from rtl_agent_gym.engines import local, models
+from rtl_agent_gym.engines import local, models, training
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, context_length, translate
 from rtl_agent_gym.engines.sampling import SlotTable
-from rtl_agent_gym.engines.training import MASTERS
+from rtl_agent_gym.engines.training import MASTERS, score
 from rtl_agent_gym.errors import UsageError
 
 from .conftest import check_scores, datum, make_model, prompt_of, save_beside_tokenizer, step
@@ -151,20 +153,60 @@ async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Pa
 
 def model_of(kind: str, folder: Path, qwen3: Path) -> Path:
     """A random model of this architecture, in `folder` if it is not the given one."""
-    if kind == "gpt2":
-        library: Any = transformers
-        sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
+    library: Any = transformers
+    mixed = ["full_attention", "sliding_attention"]
+    if kind in ("gpt2", "images"):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+            if kind == "gpt2":
+                sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
+                model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+            else:  # what is about text is in a configuration of its own
+                few = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+                text = {"vocab_size": 257, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
+                        "layer_types": mixed, "sliding_window": 8, "eos_token_id": 256}  # fmt: skip
+                image = {"image_size": 8, "patch_size": 4, "vision_use_head": False}
+                config = library.Gemma3Config(
+                    text_config=few | text | {"initializer_range": 0.2},
+                    vision_config=few | image,
+                    mm_tokens_per_image=4,
+                    initializer_range=0.2,
+                )
+                model = library.Gemma3ForConditionalGeneration(config)
         return save_beside_tokenizer(model, folder / "m", qwen3)
     if kind == "qwen3":
         return qwen3
-    layers = {"sliding": ["sliding_attention"] * 2, "mixed": ["full_attention", "sliding_attention"]}[kind]
+    layers = {"sliding": ["sliding_attention"] * 2, "mixed": mixed}[kind]
     return make_model(folder / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
 
 
-KINDS = ["qwen3", "gpt2", "sliding", "mixed"]
+KINDS = ["qwen3", "gpt2", "sliding", "mixed", "images"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_long_prompt_is_scored_in_pieces(
+    service: LocalServiceClient, model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The output layer computes a bounded number of tokens at once, what precedes it all of them once."""
+    trainer = await service.create_lora_training_client(str(model_of(kind, tmp_path, model_path)), rank=2)
+    weights = (await trainer.save_weights_and_get_sampling_client())._weights
+    rows, passes = list[int](), list[int]()
+    weights.module.get_output_embeddings().register_forward_hook(lambda *given: rows.append(given[2].shape[-2]))
+    weights.module.get_input_embeddings().register_forward_hook(lambda *_: passes.append(1))
+    ids = prompt_of(100)
+    for top in (0, 3):
+        whole = await service.submit(partial(score, weights, ids, top))
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "SCORED", 32)
+            pieces = await service.submit(partial(score, weights, ids, top))
+        assert (rows, len(passes)) == ([99, 32, 32, 32, 3], 2)
+        rows.clear()
+        passes.clear()
+        assert whole.logprobs[0] is pieces.logprobs[0] is None
+        assert pieces.logprobs[1:] == pytest.approx(whole.logprobs[1:], abs=1e-5)
+        for found, wanted in zip((pieces.top or [])[1:], (whole.top or [])[1:], strict=True):
+            assert [token for token, _ in found or ()] == [token for token, _ in wanted or ()] != []
+            assert [value for _, value in found or ()] == pytest.approx([value for _, value in wanted or ()], abs=1e-5)
 
 
 @pytest.mark.parametrize(("kind", "rank"), [*((kind, 4) for kind in KINDS), ("qwen3", 0)])
@@ -451,6 +493,22 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
 
 
+@pytest.mark.parametrize(
+    "settings", [{"temperature": 0.6, "top_p": 0.9}, {"pad_token_id": -1}, {"length_penalty": 2.0}]
+)
+async def test_settings_that_transformers_reads_and_does_not_write_stop_no_checkpoint(
+    service: LocalServiceClient, model_path: Path, tmp_path: Path, settings: dict[str, float]
+) -> None:
+    path = tmp_path / "model"
+    shutil.copytree(model_path, path)
+    (path / "generation_config.json").write_text(json.dumps({"eos_token_id": [256, 7], **settings}))
+    trainer = await service.create_lora_training_client(str(path), rank=0)
+    assert trainer._training.base.end_ids == (256, 7)
+    again = await service.create_training_client_from_state((await trainer.save_state("one")).path)
+    saved = Path((await again.save_state("two")).path) / "generation_config.json"
+    assert json.loads(saved.read_text())["eos_token_id"] == [256, 7]
+
+
 @pytest.mark.parametrize(("rank", "device"), [(4, "cpu"), (4, "cuda:0"), (0, "cuda:0")])
 async def test_a_trainer_from_a_checkpoint_goes_back_to_what_was_saved(
     service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int, device: str
@@ -486,6 +544,7 @@ async def test_every_architecture_samples_as_it_scores(
     with LocalServiceClient(LocalEngineConfig(steady=steady)) as service:
         trainer = await service.create_lora_training_client(str(model_of(kind, tmp_path, model_path)), rank=2)
         sampler = await trainer.save_weights_and_get_sampling_client()
+        assert sampler.context == (256 if kind in ("gpt2", "images") else 1024)
         prompts = [prompt_of(10) + prompt_of(10 + number, number) for number in range(4)]
         params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
         answers = await asyncio.gather(
@@ -740,6 +799,31 @@ def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_pat
     save_beside_tokenizer(model, tmp_path / "model", model_path)
     with LocalServiceClient() as made, pytest.raises(UsageError, match="GptOss"):
         made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
+
+
+@pytest.mark.parametrize("kind", ["qwen3", "images"])
+def test_a_model_with_layers_of_another_type_is_refused(
+    tmp_path: Path, model_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    path, load = str(model_of(kind, tmp_path, model_path)), transformers.AutoModelForCausalLM.from_pretrained
+
+    def changed(*given: Any, **named: Any) -> Any:
+        module: Any = load(*given, **named)
+        module.config.get_text_config().layer_types = ["full_attention", "linear_attention"]
+        return module
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", changed)
+    with LocalServiceClient() as made, pytest.raises(UsageError, match="layers of type linear_attention"):
+        made.create_sampling_client(base_model=path).future().result(60)
+
+
+async def test_the_end_of_a_text_is_known_where_only_its_own_configuration_has_it(
+    service: LocalServiceClient, model_path: Path, tmp_path: Path
+) -> None:
+    path = model_of("images", tmp_path, model_path)
+    (path / "generation_config.json").write_text("{}")
+    sampler = await service.create_sampling_client(base_model=str(path))
+    assert sampler._weights.base.end_ids == (256,)
 
 
 def test_too_little_memory_names_the_options_that_need_less() -> None:

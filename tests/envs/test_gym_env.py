@@ -6,13 +6,16 @@ import json
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
 from rtl_agent_gym.envs import CVDPAgenticEnv, CVDPSingleTurnEnv, UnicodeText
+from rtl_agent_gym.envs.text_space import SHARED_CHARS
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxSpec
@@ -148,6 +151,22 @@ def test_seeds_choose_the_problems(env: gym.Env[str, str]) -> None:
     assert len(set(chosen[0])) > 1
 
 
+def test_seeds_decide_the_episodes_that_follow() -> None:
+    env: Any = gym.make("CVDPSingleTurn-v0").unwrapped
+    drawn = []
+    for _ in range(2):
+        env.reset(seed=7)
+        seeds = [env.episode.seed]
+        for _ in range(2):
+            env.reset()
+            seeds.append(env.episode.seed)
+        drawn.append(seeds)
+    env.close()
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] == 7
+    assert len(set(drawn[0])) == 3
+
+
 def test_ansi_rendering() -> None:
     env = gym.make("CVDPAgentic-v0", render_mode="ansi")
     env.reset(seed=0)
@@ -210,10 +229,12 @@ def test_an_unknown_render_mode_is_refused(environment: type[CVDPAgenticEnv]) ->
 @both
 def test_an_unknown_problem_is_refused(name: str) -> None:
     env = gym.make(name)
-    with pytest.raises(UsageError, match="'nosuch'"):
-        env.reset(options={"problem_id": "nosuch"})
-    with pytest.raises(gym.error.ResetNeeded):
-        env.step("x")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="'nosuch'"):
+            env.reset(options={"problem_id": "nosuch"})
+        with pytest.raises(gym.error.ResetNeeded):
+            env.step("x")
+        env.reset(seed=0)  # a second time from a running episode
     env.close()
 
 
@@ -245,3 +266,16 @@ def test_the_space_takes_any_text(text: str) -> None:
     assert 3 not in space
     assert space.sample() in space
     assert space == UnicodeText()
+
+
+def test_a_text_that_is_too_long_for_shared_memory_is_cut_in_the_middle() -> None:
+    space = UnicodeText()
+    memory = create_shared_memory(space, n=2)
+    written = "a" * SHARED_CHARS + "z" * 9
+    for index, text in enumerate((written, "y" * SHARED_CHARS)):
+        write_to_shared_memory(space, index, text, memory)
+    cut, whole = read_from_shared_memory(space, memory, n=2)
+    assert whole == "y" * SHARED_CHARS
+    assert len(cut) <= SHARED_CHARS
+    assert (cut[:9], cut[-9:]) == ("a" * 9, "z" * 9)
+    assert f"[output cut from {len(written)} to " in cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import pickle
 from dataclasses import dataclass
@@ -44,7 +45,7 @@ def untested(arbiter: Problem) -> Problem:
         ({"problems": []}, "`problems` is empty"),
         ({"problems": "/no/such/file.jsonl"}, "/no/such/file.jsonl"),
         ({"problems": 7}, "`problems` must be"),
-        ({"problems": ["x"]}, r"`problems\[0\]` is not a Problem: 'x'"),
+        ({"problems": ["x"]}, "entry 0 of the problems has the type str; expected Problem"),
         ({"max_turns": 0}, "^max_turns "),
         ({"command_timeout": -1.0}, "^command_timeout "),
         ({"scoring_timeout": 0}, "^scoring_timeout "),
@@ -214,6 +215,35 @@ def test_what_cannot_be_scored_is_refused_before_it_is_played(unscorable: Proble
             gym.make(name, problems=[untested])
 
 
+@pytest.mark.parametrize(
+    ("field", "more", "message"),
+    [
+        ("harness", {"/src/test_more.py": ""}, "harness.'/src/test_more.py': .* is absolute"),
+        ("harness", {"./src/test_more.py": ""}, "harness.'./src/test_more.py': .* has an empty or . component"),
+        ("context", {"/code/rtl/top.sv": ""}, "context.'/code/rtl/top.sv': .* is absolute"),
+        ("context", {"rtl/top.sv": "\ud800"}, "context.'rtl/top.sv': character 0 is a lone surrogate"),
+        ("context", {"rtl/\ud800.sv": ""}, "context.*character 4 is a lone surrogate"),
+        ("golden", {"rtl/a": "", "rtl/a/b.sv": ""}, "golden: 'rtl/a' is a file, but 'rtl/a/b.sv' lies below it"),
+        ("targets", ("/code/rtl/top.sv",), "targets: .* is absolute"),
+        ("targets", ("src/top.sv",), "targets: 'src/top.sv': a solution may only change files below rtl/, verif/"),
+        ("prompt", "\ud800", "prompt: character 0 is a lone surrogate"),
+    ],
+)
+def test_problems_made_in_python_are_checked_as_rows_are(field: str, more: Any, message: str, arbiter: Problem) -> None:
+    value = {**(getattr(arbiter, field) or {}), **more} if isinstance(more, dict) else more
+    made = arbiter.model_copy(update={"id": "made", field: value})
+    for name in (AGENTIC, SINGLE):
+        with pytest.raises(UsageError, match=f"can be scored here: made: {message}"):
+            gym.make(name, problems=[made])
+    with pytest.warns(UserWarning, match="1 of 2 .* are left out: made"):
+        assert read_problems([arbiter, made])[0] == [arbiter]
+
+
+def test_two_problems_with_one_id_are_refused(arbiter: Problem) -> None:
+    with pytest.raises(UsageError, match=r"entry 1: .*the id is repeated, here and at entry 0"):
+        gym.make(AGENTIC, problems=[arbiter, arbiter])
+
+
 def test_among_others_it_is_left_out_with_a_warning(arbiter: Problem, unscorable: Problem) -> None:
     with pytest.warns(UserWarning, match="1 of 2 .*cvdp_agentic_closed"):
         kept, left = read_problems([arbiter, unscorable])
@@ -250,6 +280,14 @@ async def test_a_function_must_return_a_finite_number(arbiter: Problem, value: A
 
     with pytest.raises(UsageError, match=f"strange .*{arbiter.id}"):
         await FunctionGrader(Passed(), strange).score(arbiter, {})
+
+
+async def test_a_function_that_raises_stop_iteration_is_no_endless_wait(arbiter: Problem) -> None:
+    def strange(score: Score) -> float:
+        return next(iter(()))
+
+    with pytest.raises(UsageError, match="strange raised StopIteration"):
+        await asyncio.wait_for(FunctionGrader(Passed(), strange).score(arbiter, {}), timeout=10)
 
 
 async def test_a_function_may_return_any_kind_of_number(arbiter: Problem) -> None:

@@ -65,6 +65,24 @@ async def test_the_sum_is_the_episodes_reward_whatever_is_known(arbiter: Problem
     assert sorted(grades.graded) == [0.1, 0.4, 1.4]  # the second turn changed nothing
 
 
+async def test_a_turn_without_calls_may_have_changed_files(arbiter: Problem) -> None:
+    """As that of an agent's own program; one that is malformed may not."""
+    grades = Grades()
+    grades.may.set()
+    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    reads = iter([0.4, 1.4])
+
+    async def read() -> tuple[dict[str, str | bytes], str]:
+        return files(next(reads)), ""
+
+    turns: list[Turn] = []
+    for action in (Action("command"), Action("malformed"), Action("command")):
+        turns.append(Turn(len(turns) + 1, action))
+        assert await rewards.share(turns, None, read) == []
+    turns.append(Turn(4, Action("final")))
+    assert await rewards.share(turns, score(0.5), read) == pytest.approx([0.4, 0.0, 1.0, -0.9])
+
+
 async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_it(arbiter: Problem) -> None:
     grades = Grades()
     grades.may.set()

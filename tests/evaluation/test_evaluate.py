@@ -12,7 +12,7 @@ from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.episodes.prompt import PromptTooLong
 from rtl_agent_gym.errors import DaemonError, RequestRefused, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, Observer, evaluate, read_config, summarise
-from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW
+from rtl_agent_gym.evaluation.evaluate import FAULTS_IN_A_ROW, scorable_problems
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed
 from rtl_agent_gym.evaluation.play import play as play_episode
 from rtl_agent_gym.evaluation.results import read_results
@@ -422,6 +422,18 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
     assert (tmp_path / "summary.json").is_file()
     with pytest.raises(UsageError, match="holds results already"):
         await evaluate(config.with_options(resume=False), provider=provider)
+    with pytest.raises(UsageError, match="results of another evaluation, which differs in reward_digest"):
+        await evaluate(config.with_options(reward=lambda score: 8 * score.syntax), provider=provider)
+
+
+def test_given_problems_are_checked() -> None:
+    cases: list[tuple[Any, str]] = [
+        (problems(1) * 2, "the id is repeated"),
+        ([*problems(1), "x"], "entry 1 .* has the type str"),
+    ]
+    for given, wrong in cases:
+        with pytest.raises(UsageError, match=wrong):
+            scorable_problems(EvaluationConfig(problems=given), Observer())
 
 
 @pytest.mark.parametrize("name", ["samples", "concurrency", "attempts"])

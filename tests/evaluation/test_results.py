@@ -7,13 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rtl_agent_gym.episodes.rules import RewardFunction
 from rtl_agent_gym.errors import SandboxError, TranscriptError, UsageError
-from rtl_agent_gym.evaluation.config import EvaluationRecord, _reward_name
+from rtl_agent_gym.evaluation.config import EvaluationRecord, _reward_name, reward_digest
 from rtl_agent_gym.evaluation.outcome import EpisodeResult, episode_seed, summarise
 from rtl_agent_gym.evaluation.results import (
     ResultsFile,
@@ -124,6 +128,60 @@ def test_a_reward_that_is_an_object_has_one_name() -> None:
     assert _reward_name(Reward()) == _reward_name(Reward())
 
 
+def times(factor: float) -> RewardFunction:
+    return lambda score: factor * score.credit
+
+
+def known(score: Score) -> float:
+    return max((test in {"a", "b", "c"} for test in score.tests), default=0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda score: float(score.passed), lambda score: score.credit),
+        (lambda score: sum(1.0 for _ in score.tests), lambda score: sum(2.0 for _ in score.tests)),
+        (known, lambda score: score.credit),
+    ],
+)
+def test_another_reward_function_is_another_evaluation(one: RewardFunction, other: RewardFunction) -> None:
+    assert reward_digest(one) == reward_digest(one) != reward_digest(other)
+
+
+@pytest.mark.parametrize(
+    "reward", [partial(max, 1.0), times(1.0), attrgetter("credit"), lambda score, most=1.0: most * score.credit]
+)
+def test_a_reward_with_a_state_is_never_the_same(reward: RewardFunction) -> None:
+    assert reward_digest(reward) != reward_digest(reward)
+
+
+def test_a_reward_function_has_one_digest_in_every_process() -> None:
+    """Although sets have another order in each."""
+    program = "from tests.evaluation.test_results import known, reward_digest; print(reward_digest(known))"
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=Path(__file__).parents[2],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert found[0] == found[1] != b""
+
+
+def test_the_name_of_a_function_of_an_older_version_suffices_if_it_is_its_own(tmp_path: Path) -> None:
+    for name, refused in (("dense_share", False), ("<lambda>", True), ("partial", True)):
+        older = CONFIG.model_copy(update={"weights": name})
+        with ResultsFile(tmp_path / name, older):
+            pass
+        newer = older.model_copy(update={"reward_digest": "0f1e"})
+        assert newer.digest != older.digest
+        with pytest.raises(UsageError, match="reward_digest") if refused else nullcontext():
+            ResultsFile(tmp_path / name, newer).close()
+
+
 def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
     with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a"))
@@ -135,7 +193,7 @@ def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
     assert CONFIG.digest == CONFIG.model_copy(update={"samples": 7}).digest
 
 
-@pytest.mark.parametrize("name", ["image", "prompts", "version", "model_files"])
+@pytest.mark.parametrize("name", ["image", "prompts", "version", "model_files", "reward_digest"])
 def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path, name: str) -> None:
     with ResultsFile(tmp_path, CONFIG):
         pass

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app
@@ -165,6 +166,28 @@ def test_a_large_change_is_shown_as_one_replacement_and_soon(tmp_path: Path) -> 
     assert shown[begin + 1 : begin + 5] == ["same", "-line 0", "-line 1", "-line 2"]
     begin = shown.index("@@ -40000,4 +40000,5 @@")
     assert shown[begin + 3] == "+new"
+
+
+def test_long_code_is_not_coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lexers need quadratic time for some texts, and these are an agent's."""
+    coloured: list[str] = []
+
+    def noted(code: str, language: str, **_: Any) -> Text:
+        coloured.append(f"{language}: {code}")
+        return Text(code)
+
+    monkeypatch.setattr("rtl_agent_gym.evaluation.viewer.text.Syntax", noted)
+    long, command = "/* " * (1 << 16), "".join(f"<{chr(0x4E00 + number)} " for number in range(8000))
+    turns = [
+        command_turn(1, "a", "", files={"rtl/a.sv": long, "rtl/b.sv": "module b;"}),
+        command_turn(2, command, "", files={"rtl/a.sv": f"{long}//", "rtl/b.sv": "module c;"}),
+    ]
+    text = printed(record(tmp_path, turns))
+    assert coloured == [
+        "bash: a", "systemverilog: module b;", "diff: @@ -1 +1 @@\n-module b;\n+module c;"
+    ]  # fmt: skip
+    assert text.count("/*") == 3 * (1 << 16)
+    assert chr(0x4E00 + 7999) in text
 
 
 def test_long_outputs_are_cut(tmp_path: Path) -> None:

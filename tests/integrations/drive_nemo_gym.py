@@ -15,6 +15,7 @@ import httpx
 import uvicorn
 from nemo_gym.server_utils import ServerClient
 
+from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
 from rtl_agent_gym.integrations.session import FAULT, ToolSession
@@ -127,6 +128,39 @@ def replaced() -> list[int]:
             return [again.status_code, (await grading).status_code]
 
     with patch.object(ToolSession, "finish", late):
+        return asyncio.run(served())
+
+
+def together(how: str) -> list[str]:
+    """What two calls are told that are sent at once, the first of which ends the episode, or meets a ``fault``."""
+    act, calls = Episode.act, 0
+
+    async def ending(episode: Episode, given: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            async with asyncio.timeout(60):
+                while len(sessions[0]._turns) < 2:
+                    await asyncio.sleep(0.01)
+            if how == "fault":
+                kill(episode.sandbox)
+        turn = await act(episode, given, **more)
+        await episode.finish()
+        return turn
+
+    sessions: list[ToolSession] = []
+
+    async def served() -> list[str]:
+        async with serving({}) as (server, url), httpx.AsyncClient(base_url=url, timeout=None) as client:
+            (row,) = rows(ids=[gray().id])
+            (await client.post("/seed_session", json=row)).raise_for_status()
+            sessions.extend(running.session for running in server._running.values())
+            sent = [client.post("/execute_bash", json={"command": "echo one"}) for _ in range(2)]
+            told = [reply.text for reply in await asyncio.gather(*sent)]
+            await client.post("/verify", json=row | {"response": conversation("Done.")})
+            return sorted(told)
+
+    with patch.object(Episode, "act", ending):
         return asyncio.run(served())
 
 

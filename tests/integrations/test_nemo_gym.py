@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rtl_agent_gym.integrations.session import FAULT, OVER
 from tests.integrations.conformance import EXPECTED
 from tests.integrations.ecosystem import call
 from tests.integrations.players import compared
@@ -18,6 +19,11 @@ async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("NeMo Gym", EXPECTED) as notes:
         async for script, there, _ in compared("nemo_gym", tmp_path):
             notes.add(script.name, there, observations=there.observations is not None)
+
+
+async def test_a_call_that_waits_for_one_that_ends_the_episode_is_not_run() -> None:
+    assert await call("nemo_gym", "together", "end") == sorted(["one\n", OVER])
+    assert await call("nemo_gym", "together", "fault") == [FAULT, FAULT]
 
 
 async def test_an_episode_that_nobody_ends_is_ended() -> None:

@@ -16,6 +16,10 @@ openai = pytest.importorskip("openai", reason="the extra `chat` is not installed
 
 from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions  # noqa: E402
+from rtl_agent_gym.policies.apis import Api  # noqa: E402
+from rtl_agent_gym.policies.apis.completions import ChatCompletions  # noqa: E402
+from rtl_agent_gym.policies.apis.messages import AnthropicMessages  # noqa: E402
+from rtl_agent_gym.policies.apis.responses import OpenAIResponses  # noqa: E402
 from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 
@@ -124,6 +128,39 @@ async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_non
             await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x " * 900}])
         assert caught.value.code == "context_length_exceeded"
         assert (line.fault, line.full) == (None, True)
+
+
+EMPTY = {"role": "user", "content": ""}
+MANY: dict[str, Any] = {
+    "messages": {"messages": [EMPTY] * 700},
+    "parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": ""}] * 700}]},
+    "items": {"input": [EMPTY] * 700},
+    "no messages": {"messages": [0] * 700},
+    "fields": {"messages": [TASK | {str(number): 0 for number in range(3000)}]},
+    "bytes": {"messages": [TASK], "metadata": "x" * 200_000},
+}
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/messages", "/messages/count_tokens", "/responses"])
+@pytest.mark.parametrize("many", MANY)
+async def test_what_no_context_has_room_for_is_refused_before_it_is_validated(
+    many: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[dict[str, Any]] = []
+
+    def reading(self: Api, body: dict[str, Any]) -> Any:
+        read.append(body)
+        raise UsageError("it is too late")
+
+    for api in (ChatCompletions, AnthropicMessages, OpenAIResponses):
+        monkeypatch.setattr(api, "read", reading)
+    async with served([], max_context=600) as (_, line, _), httpx.AsyncClient() as http:
+        reply = await http.post(f"{line.url}{path}", json=MANY[many])
+        assert (reply.status_code, line.full, read) == (400, True, [])
+        assert "no room for another turn" in reply.json()["error"]["message"]
+        few = {"messages": [EMPTY, TASK] * 60, "tools": [BASH]}
+        await http.post(f"{line.url}{path}", json=few)
+        assert read == [few]
 
 
 @pytest.mark.parametrize("error", [UsageError("the key was revoked"), RuntimeError("CUDA error")], ids=repr)

@@ -169,6 +169,15 @@ async def test_a_command_that_is_none_is_answered(problem: Problem, tmp_path: Pa
     assert "execute_bash" not in seen  # its own tool is called bash
 
 
+@pytest.mark.parametrize("last", [f"{SUBMIT}; echo", f"{SUBMIT}; printf '<tool%s> execute_bash' _call"])
+async def test_a_submission_that_is_no_answer_ends_the_episode(problem: Problem, tmp_path: Path, last: str) -> None:
+    texts = [in_json(solution(problem)), in_json(last)]
+    result, _, _ = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
+    assert (result.stop_reason, result.turns, result.malformed) == ("completed", 3, 0)
+    assert result.score is not None
+    assert result.score.passed
+
+
 async def test_it_reaches_its_model_where_a_proxy_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)

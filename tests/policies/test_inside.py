@@ -20,9 +20,17 @@ from rtl_agent_gym import evaluate
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.episodes.workspaces import ShellWorkspace
-from rtl_agent_gym.errors import ModelError, NotFinite, RequestRefused, SandboxBroken, ServiceError, UsageError
+from rtl_agent_gym.errors import (
+    ModelError,
+    NotFinite,
+    RequestRefused,
+    SandboxBroken,
+    SandboxError,
+    ServiceError,
+    UsageError,
+)
 from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.evaluation.replay import replay
+from rtl_agent_gym.evaluation.replay import Replay, replay, restore
 from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
 from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
@@ -30,7 +38,7 @@ from rtl_agent_gym.policies.inside import InsidePlayer
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import Process, SandboxSpec
-from rtl_agent_gym.transcripts import read_transcript
+from rtl_agent_gym.transcripts import TurnRecord, read_transcript
 
 from .test_streams import Scripted, in_json, vocabulary
 
@@ -99,6 +107,20 @@ async def play(
     return evaluation.results[0], [player for player in players if player.started], lines
 
 
+async def replayed(problem: Problem, tmp_path: Path) -> tuple[Replay, str]:
+    """The one episode of `play` again, and what `view` shows of it."""
+    [path] = (tmp_path / "out" / "transcripts").glob("*")
+    lease = acquire()
+    try:
+        grader = lease.runtime.scorer(None)
+        report = await replay(read_transcript(path), problem, provider=lease.runtime.agents, grader=grader)
+    finally:
+        await lease.release()
+    console = Console(file=StringIO(), width=110)
+    print_episode(console, read_transcript(path))
+    return report, console.file.getvalue()  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("sandbox", ["docker", "namespaces"])
 async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     problem: Problem, tmp_path: Path, sandbox: str
@@ -164,6 +186,10 @@ async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(
     assert result.score is not None
     assert "nothing was left to grade" in result.score.reason
     assert "its sandbox has ended" in [line for line in lines if line["event"] == "turn"][-1]["completion"]
+    report, _ = await replayed(problem, tmp_path)
+    assert report.divergence is None, report.divergence
+    assert (report.compared_turns, report.score_compared) == (result.turns - 1, False)
+    assert any("ended the sandbox, which is not repeated" in note for note in report.notes)
 
 
 async def test_who_breaks_the_sandbox_before_its_first_request_is_no_grade(problem: Problem, tmp_path: Path) -> None:
@@ -276,25 +302,85 @@ def test_a_file_needs_a_plain_absolute_path(path: str) -> None:
 
 
 async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> None:
-    texts = [in_json("echo x > rtl/more.sv"), in_json(solution(problem) + "\nrm rtl/more.sv"), "Done.<|im_end|>"]
+    first = in_json("echo x > rtl/more.sv; head -c 300000 /dev/zero > rtl/large.sv")
+    texts = [first, in_json(solution(problem) + "\nrm rtl/more.sv rtl/large.sv"), "Done.<|im_end|>"]
     result, _, _ = await play(problem, policy(list(texts)), tmp_path)
     assert result.score is not None
-    [path] = (tmp_path / "out" / "transcripts").glob("*")
-    lease = acquire()
-    try:
-        grader = lease.runtime.scorer(None)
-        report = await replay(read_transcript(path), problem, provider=lease.runtime.agents, grader=grader)
-    finally:
-        await lease.release()
+    report, shown = await replayed(problem, tmp_path)
     assert report.divergence is None, report.divergence
     assert report.score_compared
     assert report.compared_turns == 3
-    assert any("restored" in note for note in report.notes)
-    console = Console(file=StringIO(), width=110)
-    print_episode(console, read_transcript(path))
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for part in ("their files are restored", "too large, too many or not text"):
+        assert any(part in note for note in report.notes)
     for part in ("turn 1 · command · stream 1", "echo x > rtl/more.sv", "(status unknown)", "+ rtl/more.sv", "Done."):
         assert part in shown
+
+
+WRITER = """
+import json, sys, urllib.request
+messages = [{"role": "user", "content": open(sys.argv[2]).read()}]
+for _ in range(int(sys.argv[3])):
+    body = json.dumps({"model": "m", "messages": messages}).encode()
+    reply = urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/chat/completions", body), timeout=60)
+    message = json.load(reply)["choices"][0]["message"]
+    path, _, text = message["content"].partition(chr(10))
+    open(path, "w").write(text + chr(10))
+    messages += [message, {"role": "user", "content": "Go on."}]
+"""
+"""Writes what the model says into files itself: its first line is the path."""
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_what_a_program_without_tools_writes_is_recorded(problem: Problem, tmp_path: Path, turns: int) -> None:
+    program = {
+        "argv": ["python3", "/home/agent/agent.py", "{url}", "/home/agent/task.md", str(turns)],
+        "files": {"/home/agent/agent.py": WRITER},
+        "name": "writer",
+    }
+    assert problem.golden is not None
+    [(target, golden)] = problem.golden.items()
+    texts = ["rtl/more.sv\n// more<|im_end|>", f"{target}\n{golden}<|im_end|>"][-turns:]
+    result, _, lines = await play(problem, policy(list(texts), program), tmp_path)
+    assert result.score is not None
+    assert result.score.passed, result.score.reason
+    assert result.turns == turns
+    changed = [list(line["files"]) for line in lines if line["event"] == "turn"]
+    assert changed == [["rtl/more.sv"], [target]][-turns:]
+    report, shown = await replayed(problem, tmp_path)
+    assert report.divergence is None, report.divergence
+    assert (report.compared_turns, report.score_compared) == (turns, True)
+    for [path] in changed:
+        assert f" {path}" in shown
+
+
+MANY = {f"rtl/{number:0200}.sv": None for number in range(12_000)}
+"""Names that are too long together to be the arguments of one process."""
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "after"),
+    [
+        ({"rtl/x": "1"}, {"rtl/x": None, "rtl/x/y.sv": "2"}, {"rtl/x/y.sv": b"2"}),
+        ({"rtl/x/y.sv": "1"}, {"rtl/x/y.sv": None, "rtl/x": "2"}, {"rtl/x": b"2"}),
+        ({"rtl/x": "1", "rtl/y": "1"}, MANY | {"rtl/x": None}, {"rtl/y": b"1"}),
+    ],
+    ids=["a file becomes a folder", "a folder becomes a file", "many are removed"],
+)
+async def test_any_change_is_restored(
+    before: dict[str, str], change: dict[str, str | None], after: dict[str, bytes]
+) -> None:
+    turn = TurnRecord(turn=1, completion="", action="command", outside=True, files=change)
+    lease = acquire()
+    try:
+        async with await lease.runtime.agents.create(SandboxSpec()) as sandbox:
+            await sandbox.write_files(before)
+            await restore(sandbox, turn)
+            assert await sandbox.read_files(["rtl"]) == after
+            await sandbox.run("chmod -R a-w rtl")
+            with pytest.raises(SandboxError, match="turn 1 removed are still there"):
+                await restore(sandbox, turn.model_copy(update={"files": dict.fromkeys(after)}))
+    finally:
+        await lease.release()
 
 
 async def test_a_result_that_is_refused_can_be_sent_again(problem: Problem, tmp_path: Path) -> None:

@@ -228,6 +228,22 @@ def test_a_patch_that_does_not_apply_is_an_error(
         load_problems(write_rows(row | {"context": {"repo": "core", "commit": "f" * 40}}))
 
 
+def test_a_folder_that_cannot_be_listed_may_have_the_bundle_itself(
+    agentic_row: Row, write_rows: WriteRows, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_: Path) -> None:
+        raise PermissionError("not yours")
+
+    row = agentic_row | {"context": {"repo": "core", "commit": repository.commit(FILES)}, "patch": {}}
+    path = write_rows(row)
+    monkeypatch.setattr(Path, "iterdir", denied)
+    (problem,) = load_problems(path)
+    assert "put its bundle core.bundle beside the file" in str(problem.unscorable)
+    repository.bundle(path.parent / "core.bundle")
+    (problem,) = load_problems(path)
+    assert problem.context.keys() == FILES.keys()
+
+
 def test_an_address_is_never_cloned(agentic_row: Row, write_rows: WriteRows, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a program was started")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.problems import load_problems, validate_problem
-from rtl_agent_gym.problems.validation import missing_here
+from rtl_agent_gym.problems.validation import data_faults, missing_here
 
 Row = dict[str, Any]
 Write = Callable[..., Path]
@@ -22,6 +22,16 @@ def findings(write_rows: Write) -> Findings:
         return validate_problem(problem)
 
     return check
+
+
+def test_what_a_file_of_rows_holds_has_usable_paths_and_texts(
+    agentic_row: Row, nonagentic_row: Row, write_rows: Write
+) -> None:
+    for problem in (*load_problems("bundled"), *load_problems(write_rows(agentic_row, nonagentic_row))):
+        assert list(data_faults(problem)) == []
+    outside = problem.model_copy(update={"targets": ("src/x.sv",)})  # one completion may write any file that it must
+    assert list(data_faults(outside)) == []
+    assert list(data_faults(outside.model_copy(update={"agentic": True}))) != []
 
 
 def compose(row: Row, old: str, new: str) -> Row:

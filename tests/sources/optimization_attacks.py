@@ -65,6 +65,14 @@ _HALVES = f"""    reg [3:0] q, less;
     always @(posedge heron) q <= {_NEXT.replace("q - 1", "less")};
 """
 
+
+def _of_width(width: str) -> str:
+    """The design with a register of some width."""
+    return _design(WIDE.replace("reg [31:0]", f"localparam WIDTH = {width}\n;\n    reg [WIDTH-1:0]", 1))
+
+
+_OTHER = f"{WIDE.replace('[31:0]', '[3:0]')}endmodule\n{HEAD.format(kind='wire').replace('maple', 'other')}"
+"""What makes two modules of one, and a small one of the first."""
 _LONG = base64.b64encode(Random(0).randbytes(4_500_000), b"_0").decode()
 """A name that stays long if it is compressed."""
 
@@ -76,6 +84,11 @@ ATTACKS: dict[str, str] = {
             "q != 0;\n", "1'b0\n// synthesis translate_off\n| q != 0\n// synthesis translate_on\n;\n", 1
         ).replace("chalk_reg = q;", "chalk_reg = 16'd0\n// synthesis translate_off\n| q\n// synthesis translate_on\n;")
     ),
+    "code behind a directive": _of_width("4\n`celldefine + 28"),
+    "code behind a comment behind a directive": _of_width("4\n`celldefine /*\n; // */ + 28"),
+    "code behind a carriage return": _of_width('32\n`line 9 "/code/rtl/design.sv" 0 //\r - 28'),
+    "a comment that a macro makes": "`define GAP \\\n/``/\n" + _of_width("4 `GAP + 28"),
+    "code in a string of an attribute": _design(f'    (* a = "*) {" ".join(_OTHER.split())} (*" *)\n{WIDE}'),
     "a black box": _hidden_inside("worker", "(* blackbox *) "),
     "a white box": _hidden_inside("worker", "(* lib_whitebox *) "),
     "a module that is kept": _hidden_inside("worker", "(* keep_hierarchy *) "),
@@ -138,6 +151,8 @@ FORGING = {
     "another text for synthesis",
     "another text for Yosys",
     "translate_off",
+    "code behind a directive",
+    "a comment that a macro makes",
     "a black box",
     "a white box",
     "a module that is kept",

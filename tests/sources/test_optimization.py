@@ -166,7 +166,7 @@ async def test_wrong_in_rare_cases_earns_nothing(provider: DockerSandboxes) -> N
 
 
 @pytest.mark.docker
-async def test_without_a_complete_proof_at_most_half_is_earned(provider: DockerSandboxes) -> None:
+async def test_without_a_complete_proof_nothing_is_earned(provider: DockerSandboxes) -> None:
     """A design that goes wrong after 2^32 cycles, which no proof reaches in its time; the time is cut for the test."""
     late = LEAN.replace("    reg [3:0] q;\n", f"    reg [3:0] q;\n{_LATE}").replace(
         "chalk_reg = q;", "chalk_reg = &late ? 9 : q;"
@@ -180,10 +180,10 @@ async def test_without_a_complete_proof_at_most_half_is_earned(provider: DockerS
     harness["src/quality.json"] = json.dumps(settings)
     score = await scored(problem.model_copy(update={"harness": harness}), late, provider)
     assert hidden_tests_pass(score)
-    assert (score.measures["equivalence"], score.quality, score.passed) == ("bounded", 0.5, False)
+    assert (score.measures["equivalence"], score.quality, score.passed) == ("bounded", 0.0, False)
     gain = (100_000 - float(score.measures["area"])) / (100_000 - REFERENCE["area"])
     assert gain > 0.8, "it would pass with a proof"
-    assert re.search(r"equal in the first \d+ steps only, which earns at most 50%", score.reason)
+    assert re.search(r"proved equal to the given design in the first \d+ steps only", score.reason)
 
 
 @pytest.mark.docker
@@ -324,6 +324,79 @@ def test_proofs_are_limited_by_processor_time_alone(
 
 
 def test_what_does_not_end_is_read_once(synthesis: Any) -> None:
-    """A comment or an attribute that does not end goes to the end, and is not looked for again in each of its parts."""
+    """A comment or an attribute that does not end is not looked for again in each of its parts."""
     assert synthesis.plain_text("a /* b /* c (* d") == "a  "
-    assert synthesis.plain_text("always @(*) a (* b (* c") == "always @(*) a  "
+    for text in ("always @(*) a (* b (* c", "(* a " * 200_000, '"' + '\\"' * 200_000, "(* b" + " (a" * 200_000):
+        with pytest.raises(synthesis.Unfit):
+            synthesis.plain_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ('`line 1 "/code/rtl//a.sv" 0\na\n`line 7 "/code/rtl/a.sv" 2\nb', " \na\n \nb"),
+        ("`timescale 1ns/1ps // 10\na", " \na"),
+        ("`timescale 10 us / 100 fs\n`default_nettype none /* a\nb */\t\na", " \n \na"),
+        ("`resetall\n`celldefine\nmodule a; endmodule `endcelldefine", " \n \nmodule a; endmodule  "),
+        ("a // synopsys translate_off\nb // synopsys translate_on \xe9\0\nc", "a  \nb  \nc"),
+        ("a /*/ b */ c /**/ d", "a   c   d"),
+        ('always @(*) a <= (* full_case, b = "c */ \\" *) // `d" *) e', "always @(*) a <=   e"),
+        ('(* a = "*) b (*" *) c', "  c"),
+        ("(* a // *) b\n /* *) */ = (1 * 2) *) c", "  c"),
+        ("a = $signed(b) + $clog2(c) + d[$bits(e)-1]", "a = $signed(b) + $clog2(c) + d[$bits(e)-1]"),
+    ],
+)
+def test_comments_attributes_and_known_directives_are_left_out(synthesis: Any, text: str, plain: str) -> None:
+    assert synthesis.plain_text(text) == plain
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`celldefine a",
+        "`endcelldefine /*\nb */ a",
+        "`celldefine /* b */ a",
+        "`resetall `celldefine",
+        "`resetall a",
+        "`timescale 1ns/1ps a",
+        "`timescale 1ns/1psa",
+        "`timescale 1ns/\n1ps a",
+        "`timescale /*\n*/ 1ns/1ps a",
+        "`default_nettype none wire",
+        "`default_nettype\nnone a",
+        "`default_nettype tri0",
+        "`unconnected_drive pull1",
+        "`nounconnected_drive",
+        '`begin_keywords "1364-1995" a',
+        "`end_keywords a",
+        "`pragma protect begin",
+        '`line 1 "/code/rtl/a.svh" 1',
+        '`line 1 "/code/rtl/a.sv" 0 // a\r b',
+        '`line 1 "/code/rtl/a.sv" 0 a',
+        'a `line 1 "/code/rtl/a.sv" 0',
+        "`line",
+        '#line "a" 1',
+        "`ifdef YOSYS\na\n`endif",
+        '`include "a"',
+        "`uselib a",
+        "` a",
+        '(* a = "*) b (*" *',
+        "(* a = 1 + (* b *) c *) d",
+        "(* `celldefine *)",
+        "(* \\*) b *) c",
+        '(* a = "b\n*) c" *)',
+        "\\a`b ",
+        "\\a/*b /* */",
+        'a = "/*"; b = "*/"',
+        'a = "b\n// "',
+        "a\0b",
+        "a \xa0 b",
+        "a \x7f b",
+        "a \f b",
+        "$display(a)",
+        "$signed$a(b)",
+    ],
+)
+def test_what_yosys_may_read_otherwise_than_the_compiler_is_refused(synthesis: Any, text: str) -> None:
+    with pytest.raises(synthesis.Unfit):
+        synthesis.plain_text(f"module m;\n{text}\nendmodule\n")

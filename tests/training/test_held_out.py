@@ -149,6 +149,7 @@ def test_the_command_of_a_run_evaluates_as_it_does(tmp_path: Path) -> None:
         ({}, []),
         ({"held_out": f"{IDS[1]}, {IDS[3]}"}, ["--problem", IDS[1], "--problem", IDS[3]]),
         ({"env": "single_turn"}, ["--env", "single-turn"]),
+        ({"judge": "chat:some-model"}, ["--judge", "chat:some-model"]),
         ({"eval_temperature": "0"}, ["--temperature", "0.0"]),
         ({"system_prompt": "@/dev/null", "user_prompt": "two words"}, ["@/dev/null", "--user-prompt", "two words"]),
         ({"agent": "mini-swe-agent"}, ["--policy", "harness:mini-swe-agent local:runs/final"]),

@@ -13,6 +13,7 @@ import pytest
 
 from rtl_agent_gym.errors import SandboxLost, UsageError
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.training import run_folder
 from rtl_agent_gym.training.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
@@ -181,7 +182,8 @@ LAGS = [0, 1, 2, 2, 2, 2]
 async def test_the_lag_is_bounded(toy: Any, home: Path) -> None:
     ran = await toy.run(home, *LAGGING, f"log_path={home / 'whole'}")
     assert [row["progress/lag"] for row in ran.folder.metrics()] == LAGS
-    last = ran.folder.checkpoints()[2]["loop"]["pending"]  # behind step 3
+    lines = (ran.folder.path / "checkpoints.jsonl").read_text().splitlines()
+    last = json.loads(lines[2])["loop"]["pending"]  # behind step 3
     assert [one["version"] for one in last] == [1, 2]
     assert all(Path(one["weights"]).name.startswith("behind-") for one in last)
 
@@ -356,6 +358,44 @@ async def test_weights_of_steps_that_did_not_count_are_deleted(
     (home / "run/metrics.jsonl").unlink()
     run.repair()
     assert weights_in(home / "run") == set()  # no step has counted
+
+
+async def test_weights_are_deleted_whose_deletion_was_cut_off(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rtl_agent_gym.engines.connect import Engine
+
+    async def killed(self: Engine, path: str) -> None:
+        raise SandboxLost("pulled the plug")
+
+    monkeypatch.setattr(Engine, "delete", killed)
+    with pytest.raises(SandboxLost):
+        await toy.run(home, "num_steps=5")
+    folder = RunFolder(home / "run")
+    names = [f"{name:06d}" for name in (1, 2, 3)]
+    assert [record["name"] for record in folder.checkpoints()] == names
+    assert [Path(name).name for name in sorted(weights_in(home / "run"))] == names
+    folder.repair()
+    assert [Path(name).name for name in sorted(weights_in(home / "run"))] == names[1:]  # to resume from
+
+
+def test_only_a_few_checkpoints_hold_the_state_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With ``baseline=running`` it has numbers of all problems."""
+    monkeypatch.setattr(run_folder, "COMPACT_EVERY", 5)
+    folder, loop = RunFolder(tmp_path), {"running": {f"problem_{number}": [0.5, 3] for number in range(1000)}}
+    for step in range(12):
+        folder.add_checkpoint({"batch": step + 1, "state_path": "x", "loop": loop}, [{"step": step, "loss": 0.5}])
+    lines = (tmp_path / "checkpoints.jsonl").read_text().splitlines()
+    assert [number for number, line in enumerate(lines) if len(line) > 1000] == [9, 10, 11]  # since the tenth
+    records = folder.checkpoints()
+    assert [record["batch"] for record in records] == list(range(1, 13))
+    assert ["loop" in record or "metrics" in record for record in records] == [False] * 11 + [True]
+    assert records[-1]["loop"] == loop
+    rows, metrics = folder.metrics(), tmp_path / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:-2]))  # a crash lost them
+    assert folder.repair() == records[-1]
+    assert folder.metrics() == rows
+    assert folder.checkpoints() == records
 
 
 async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:

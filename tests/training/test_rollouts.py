@@ -5,15 +5,26 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("tinker_cookbook")
 
+from rtl_agent_gym.envs.problem_order import Batches, Schedule
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.training.rollouts import Batch, PlayedGroup, Rollout, RolloutStore, rollout_name
+from rtl_agent_gym.training.options import TrainOptions
+from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.rollouts import (
+    Batch,
+    PlayedGroup,
+    Rollout,
+    RolloutProducer,
+    RolloutStore,
+    rollout_name,
+)
 from tests.evaluation.recording import score
 
 FIRST, SECOND = load_problems("bundled")[:2]
@@ -46,6 +57,23 @@ def test_the_pass_rate_of_a_problem_is_that_of_all_its_groups() -> None:
     alone = Batch([group(FIRST, True), group(FIRST, False)])
     assert [name for name in alone.metrics(tested=True) if name.startswith("pass_rate")] == ["pass_rate"]
     assert not any(name.startswith("pass_rate") for name in alone.metrics(tested=False))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+async def test_the_rate_of_a_resumed_step_counts_what_it_has_played_itself(tmp_path: Path, kept: int) -> None:
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        return episode(5, problem)
+
+    batches, sampler = Batches([FIRST], Schedule(1, 2)), object()
+    producer = RolloutProducer(TrainOptions(batch_size=1, group_size=2), batches, play, tmp_path, Progress(1))
+    for member in range(kept):
+        producer.store.put(rollout_name(0, 0, member), episode(5))
+    producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
+    batch = await producer.collect(0)
+    metrics = batch.metrics(tested=False)
+    assert metrics["env/all/total_ac_tokens"] == 4
+    assert ("tokens_per_second" in metrics) == (kept < 2)
+    assert metrics.get("tokens_per_second", 0.0) * batch.seconds == pytest.approx(4 - 2 * kept)
 
 
 def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: Path) -> None:

@@ -310,14 +310,26 @@ async def test_it_learns_and_a_resumed_run_ends_with_the_same_weights(toy: Any, 
     assert [row["sft/nll"] for row in resumed.metrics()] == [row["sft/nll"] for row in rows]
 
 
-async def test_every_episode_is_trained_on_once_an_epoch(qwen: Renderer) -> None:
+async def test_every_episode_is_trained_on_once_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffles, shuffle = list[int](), random.Random.shuffle
+
+    def counted(self: random.Random, order: list[int]) -> None:
+        shuffles.append(len(order))
+        shuffle(self, order)
+
+    monkeypatch.setattr(random.Random, "shuffle", counted)
     data = SupervisedData(episodes(7))
     assert data.steps(3, 2) == 5
     batches = [data.batch(step, 3, 2, seed=1) for step in range(5)]
+    assert shuffles == [7, 7]  # one for each epoch, not for each episode
     assert [len(batch) for batch in batches] == [3, 3, 3, 3, 2]
     played = [one.problem for batch in batches for one in batch]
     assert set(Counter(played[:7]).values()) == set(Counter(played[7:]).values()) == {1}
     assert played[:7] != played[7:]
+    orders = [list(range(7)), list(range(7))]
+    for epoch, order in enumerate(orders):
+        random.Random(f"1/{epoch}").shuffle(order)
+    assert played == [f"p{number}" for order in orders for number in order]  # so a run of an earlier version goes on
     assert played != [one.problem for step in range(5) for one in data.batch(step, 3, 2, seed=2)]
 
 

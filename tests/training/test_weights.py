@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -18,11 +22,12 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
+from rtl_agent_gym.training import run_folder
 from rtl_agent_gym.training.advantages import RunningMeans, weights_of_rewards
 from rtl_agent_gym.training.datums import judge, kl_weights, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
-from rtl_agent_gym.training.run_folder import RunFolder
+from rtl_agent_gym.training.run_folder import ENGINE, RunFolder
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers
 from tests.training.scripted_run import make_plan
@@ -161,3 +166,69 @@ def test_a_folder_that_holds_something_else_is_left_alone(
         "config.json": config,
         "model.safetensors": "weights",
     }
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "needed"),
+    [("tinker", "local", "engine=tinker and its TINKER_API_KEY"), ("local", "tinker", "engine=local")],
+)
+def test_a_run_that_began_with_a_key_is_not_resumed_without_one(
+    tmp_path: Path, begun: Literal["tinker", "local"], now: Literal["tinker", "local"], needed: str
+) -> None:
+    """The options are equal, or other defaults of the other engine: neither may hide the reason."""
+    plan, folder = make_plan(tmp_path, load_problems("bundled")[:1]), RunFolder(tmp_path)
+    same, other = (replace(plan, engine=engine).record() for engine in (begun, now))
+    folder.open(same, "resume")
+    folder.close()
+    (tmp_path / "metrics.jsonl").touch()
+    for record in (other, other | {"batch_size": 9}):
+        with pytest.raises(
+            UsageError, match=rf"^engine: the run .* of the engine {begun}, not {now}; resume it with {needed},"
+        ):
+            folder.open(record, "resume")
+    for record in (same, same | {"engine": begun}):  # named, where it was auto
+        folder.open(record, "resume")
+        folder.close()
+    (tmp_path / "config.json").write_text(json.dumps(same))
+    older = {name: value for name, value in same.items() if name != ENGINE}
+    (tmp_path / "config.json").write_text(json.dumps(older))
+    folder.open(other, "resume")  # it is not known with which engine it began
+    folder.close()
+
+
+@pytest.mark.parametrize(
+    ("failing", "error", "told"),
+    [
+        ("fcntl.flock", OSError(errno.ENOLCK, "No locks available"), "locked: No locks available"),
+        ("os.open", PermissionError(errno.EACCES, "Permission denied"), "written: Permission denied"),
+        (f"{run_folder.__name__}.replace_file", OSError(errno.EROFS, "Read-only file system"), "written: Read-only .*"),
+    ],
+)
+def test_a_folder_that_cannot_be_used_is_told_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: OSError, told: str
+) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise error
+
+    config, folder = TrainOptions().model_dump(mode="json"), RunFolder(tmp_path)
+    with monkeypatch.context() as broken:
+        broken.setattr(failing, fails)
+        with pytest.raises(UsageError, match=rf"^log_path: {re.escape(str(tmp_path))} cannot be {told}$"):
+            folder.open(config, "resume")
+    folder.open(config, "resume")
+    with pytest.raises(UsageError, match="another run is using"):
+        RunFolder(tmp_path).open(config, "resume")
+    folder.close()
+
+
+def test_no_answer_to_the_question_is_an_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(_: str) -> str:
+        raise EOFError
+
+    config, folder = TrainOptions().model_dump(mode="json"), RunFolder(tmp_path)
+    folder.open(config, "resume")
+    folder.close()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", ends)
+    with pytest.raises(UsageError, match=r"exists$"):
+        folder.open(config, "ask")

@@ -38,6 +38,8 @@ _CONTEXT = 2
 """Lines that are shown around a change."""
 _MOST_PAIRS = 4_000_000
 """Pairs of lines that a diff compares; the time for more grows with their number, and files are agents'."""
+_MOST_COLOURED = 4_000
+"""Characters that are coloured; the time for more grows with their square, and commands and files are agents'."""
 _HUNK = re.compile(r"^@@ -(\d+)(.*? \+)(\d+)")
 _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
 
@@ -136,7 +138,7 @@ def _results(turn: TurnRecord, renderer: Renderer | None, lines: int) -> Iterato
         return
     apart = len(shown) == len(turn.commands)
     for number, command in enumerate(turn.commands):
-        yield Syntax(_head(command.command, lines), "bash", theme="ansi_dark", word_wrap=True)
+        yield _code(command.command, "bash", lines)
         if apart:
             yield Padding(_output(shown[number], lines), (0, 2))
         yield command_status(command)
@@ -171,11 +173,16 @@ def _diff(path: str, before: str, after: str, lines: int) -> RenderableType:
     mark = "+" if not before else "-" if not after else "~"
     title = Text.assemble((f"{mark} ", "yellow"), plain(path), style="bold")
     if not before:  # a new file is easier to read as code than as a diff
-        language = _LANGUAGES.get(path.rpartition(".")[2], "text")
-        body: RenderableType = Syntax(_head(after, lines), language, theme="ansi_dark", word_wrap=True)
+        body = _code(after, _LANGUAGES.get(path.rpartition(".")[2], "text"), lines)
     else:
-        body = Syntax(_head("\n".join(_changes(before, after)), lines), "diff", theme="ansi_dark", word_wrap=True)
+        body = _code("\n".join(_changes(before, after)), "diff", lines)
     return Padding(Group(title, body), (0, 4))
+
+
+def _code(text: str, language: str, lines: int) -> RenderableType:
+    """The first lines of untrusted code, and how many follow; coloured if they are short."""
+    shown = _head(text, lines)
+    return Text(shown) if len(shown) > _MOST_COLOURED else Syntax(shown, language, theme="ansi_dark", word_wrap=True)
 
 
 def _changes(before: str, after: str) -> list[str]:

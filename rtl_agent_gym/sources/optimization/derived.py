@@ -46,7 +46,7 @@ THRESHOLD = 0.8
 VARIANTS = 2
 """Texts of each waste and file that are tried at most."""
 
-_VERSION = 3
+_VERSION = 4
 """Of how problems are made and measured."""
 _WORDS = {
     "area": "the area of its cells",
@@ -57,10 +57,11 @@ _RULES = (
     "Keep the ports, the parameters with their defaults, and what the design does in every clock cycle after a reset, "
     "including its latency.\n\n"
     "Hidden tests check the design. Then Yosys synthesises it for a library of simple cells (`synth -flatten`, `abc`), "
-    "and it is proved that the netlist behaves like the given design; without a complete proof, at most half of the "
-    "gain counts. Other names or another order of lines gain nothing. The design must be plain RTL with one "
+    "and it is proved that the netlist behaves like the given design; without a complete proof, nothing is earned. "
+    "Other names or another order of lines gain nothing. The design must be plain RTL with one "
     "edge of the given clock: no latches, no asynchronous set or reset but the given reset, no strings, escaped names, "
-    "or system tasks other than `$clog2`, `$signed`, `$unsigned`, `$bits`, `$countones`, `$onehot` and `$onehot0`. "
+    "included files, or system tasks other than `$clog2`, `$signed`, `$unsigned`, `$bits`, `$countones`, `$onehot` and "
+    "`$onehot0`. "
     "Attributes, initial values and comments for tools are ignored."
 )
 
@@ -171,7 +172,6 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
         "level": device.reset_level,
         "ports": [[port.name, port.direction, port.width] for port in device.ports],
         "sources": list(device.sources),
-        "folders": [f"-I/code/{folder}" for folder in sorted({path.rpartition("/")[0] for path in device.sources})],
         "goal": goal,
         "original": known.original,
         "reference": known.reference,

@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -350,9 +350,7 @@ class SupervisedData:
         found: list[EncodedEpisode] = []
         for place in range(step * batch_size, min((step + 1) * batch_size, epochs * size)):
             epoch, index = divmod(place, size)
-            order = list(range(size))
-            random.Random(f"{seed}/{epoch}").shuffle(order)
-            found.append(self.train[order[index]])
+            found.append(self.train[_order(size, seed, epoch)[index]])
         return found
 
     def summary(self) -> str:
@@ -368,3 +366,11 @@ class SupervisedData:
     def reasons(self) -> str:
         """Why how many episodes were left out."""
         return "left out: " + (", ".join(f"{count} {why}" for why, count in self.left_out.most_common()) or "none")
+
+
+@lru_cache(maxsize=1)  # of many episodes it takes longer than the rest of a batch
+def _order(size: int, seed: int, epoch: int) -> list[int]:
+    """The order of the episodes in an epoch."""
+    order = list(range(size))
+    random.Random(f"{seed}/{epoch}").shuffle(order)
+    return order

@@ -23,48 +23,55 @@ SECONDS = 60
 """Processor time of a synthesis."""
 PROOF_SECONDS = 30
 """Processor time of the search for a difference; a proof has twice as much."""
-_PIECES = re.compile(
-    r"(?P<string>\"(?:[^\"\\\n]|\\.)*\")|(?P<name>\\\S+)|(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))"
-    r"|(?P<attribute>\(\*(?!\s*\)).*?(?:\*\)|\Z))|(?P<directive>`\w*[^\n]*)|(?P<task>\$[\w$]+)",
-    re.DOTALL,
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_TIME = r"[ \t]*1(?:00?)?[ \t]*[munpf]?s[ \t]*"
+_FUNCTIONS = r"clog2|signed|unsigned|bits|countones|onehot0?|size|left|right|high|low"
+_SKIPPED = re.compile(
+    rf"(?P<string>{_STRING})|//[^\n]*|/\*.*?(?:\*/|\Z)|^`line \d+ \"[^\"\n]*\" [02]$"
+    r"|(?P<name>\\\S*)|(?P<odd>\"|[^\t\n\r -~])",
+    re.DOTALL | re.MULTILINE,
 )
+"""Comments, and the lines in which the preprocessor says where a text goes on after a macro; no file is included.
+
+Strings are known since no comment begins in them. A character beyond ASCII, or NUL, ends all text for the compiler.
+"""
+_PIECES = re.compile(
+    rf"\(\*(?![ \t]*\))(?:{_STRING}|[^\"`(*]|\((?!\*)|\*(?!\)))*+\*\)"
+    rf"|`(?:timescale{_TIME}/{_TIME}|default_nettype[ \t]+(?:none|wire)|resetall|(?:end)?celldefine)[ \t\r]*$"
+    rf"|(?P<task>\$(?!(?:{_FUNCTIONS})(?![\w$]))[\w$]+)"
+    r"|(?P<attribute>\(\*(?![ \t]*\))[^\n]*)|(?P<directive>`[^\n]*)|(?P<literal>\"[^\n]*)",
+    re.DOTALL | re.MULTILINE,
+)
+"""Attributes and directives in a text without comments, and what is not synthesised.
+
+A directive has its line for itself and its argument. After some, the compiler reads the rest of the line as code.
+"""
+_FAULTS = {
+    "name": "it has an escaped name,",
+    "odd": "it has a string without an end, or a character that is not printable ASCII:",
+    "task": "it calls",
+    "attribute": "it has an attribute that cannot be read,",
+    "directive": "it has the directive",
+    "literal": "it has a string,",
+}
 _STATUS = re.compile(r"^Status = (-?\d+)", re.MULTILINE)
 _STEP = re.compile(r"^ *\d+ \+ : ", re.MULTILINE)
 """A line of ABC's bmc3 for each step in which it finds no difference."""
-_FUNCTIONS = {
-    "clog2",
-    "signed",
-    "unsigned",
-    "bits",
-    "countones",
-    "onehot",
-    "onehot0",
-    "size",
-    "left",
-    "right",
-    "high",
-    "low",
-}
-_KEPT = {"`timescale", "`default_nettype", "`resetall", "`line", "`celldefine", "`endcelldefine"}
-"""Directives that a preprocessed text may still have; what is synthesised needs none of them."""
 
 
 def plain_text(text):
-    """A preprocessed text without comments, attributes and directives. Raises `Unfit` for what is no hardware."""
+    """A preprocessed text without comments, attributes and directives, so that Yosys reads what the compiler reads.
+
+    Raises `Unfit` for what is no hardware, and for what the two may read differently.
+    """
 
     def replaced(piece):
         kind, found = piece.lastgroup, piece[0]
-        if kind == "string":
-            raise Unfit("it has a string")
-        if kind == "name":
-            raise Unfit(f"it has an escaped name, {found[:40]}")
-        if kind == "task" and found[1:] not in _FUNCTIONS:
-            raise Unfit(f"it calls {found[:40]}")
-        if kind == "directive" and found.split()[0] not in _KEPT:
-            raise Unfit(f"it has the directive {found[:40]}")
-        return found if kind == "task" else " "
+        if kind in _FAULTS:
+            raise Unfit(f"{_FAULTS[kind]} {found[:40]!a}")
+        return found if kind == "string" else " "
 
-    return _PIECES.sub(replaced, text)
+    return _PIECES.sub(replaced, _SKIPPED.sub(replaced, text))
 
 
 def synthesise(text, top, folder, cells=CELLS):

@@ -15,10 +15,13 @@ from synthesis import plain_text, prove, synthesise
 SRC = Path("/src")
 SETTINGS = json.loads((SRC / "quality.json").read_text(encoding="utf-8"))
 GOAL, ORIGINAL, REFERENCE = (SETTINGS[key] for key in ("goal", "original", "reference"))
-CAP = 0.5
-"""The most that is earned without a complete proof."""
 LEAST = 0.1
 """A smaller gain is none: the order of a text's lines and names alone moves results by less."""
+IVL = next(filter(os.path.isdir, ["/usr/local/lib/ivl", "/usr/lib/ivl"]), "")
+AS_COMPILED = f"""-BP/bin/sh -c 'exec {IVL}/ivlpp -L "$@"' """
+"""For the text that the compiler reads: -E alone leaves out the ends of lines behind macros of several lines, so that a
+comment there would seem to go on. Icarus makes a command of a shell from it.
+"""
 WORK = Path("/code/rundir" if os.path.isdir("/code/rundir") else "/rundir")
 
 
@@ -28,10 +31,10 @@ def submitted(folder):
     if missing := [path for path in paths if not os.path.isfile(path)]:
         raise Unfit(f"there is no {missing[0].removeprefix('/code/')}")
     plain = folder / "preprocessed.sv"
-    command = ["iverilog", "-g2012", *SETTINGS["folders"], "-E", "-o", str(plain), *paths]
+    command = ["iverilog", "-g2012", AS_COMPILED, "-E", "-o", str(plain), *paths]
     if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
         raise Unfit("it cannot be preprocessed")
-    return plain_text(plain.read_text(encoding="utf-8", errors="replace"))
+    return plain_text(plain.read_bytes().decode("latin-1"))  # the compiler's lines end at a newline only
 
 
 def examine():
@@ -58,14 +61,15 @@ def quality():
     """The share of the reference's gain that was reached, and why."""
     if FAULT:
         return 0.0, FAULT
-    if PROOF.found not in ("proved", "bounded"):
-        known = {"differs": "it does something else than the given design after a reset"}
+    if PROOF.found != "proved":  # a text may mean one thing to the hidden tests and another to synthesis
+        known = {
+            "differs": "it does something else than the given design after a reset",
+            "bounded": f"in time, it was proved equal to the given design in the first {PROOF.detail} steps only",
+        }
         return 0.0, known.get(PROOF.found, "it could not be compared with the given design")
     gain = (ORIGINAL[GOAL] - COSTS[GOAL]) / (ORIGINAL[GOAL] - REFERENCE[GOAL])
     share = 0.0 if gain < LEAST else min(gain, 1.0)
     text = f"{GOAL} {COSTS[GOAL]:g}, given {ORIGINAL[GOAL]:g}, reference {REFERENCE[GOAL]:g}"
-    if PROOF.found == "bounded":
-        return min(share, CAP), f"{text}; equal in the first {PROOF.detail} steps only, which earns at most {CAP:.0%}"
     return share, f"{text}; proved equal"
 
 
@@ -75,7 +79,7 @@ def test_synthesis():
 
 def test_equivalence():
     assert PROOF is not None, FAULT
-    assert PROOF.found in ("proved", "bounded"), PROOF
+    assert PROOF.found == "proved", PROOF
 
 
 def test_quality(record_property):
