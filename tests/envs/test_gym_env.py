@@ -272,7 +272,8 @@ def test_a_text_that_is_too_long_for_shared_memory_is_cut_in_the_middle() -> Non
     space = UnicodeText()
     memory = create_shared_memory(space, n=2)
     written = "a" * SHARED_CHARS + "z" * 9
-    for index, text in enumerate((written, "y" * SHARED_CHARS)):
+    texts: list[Any] = [written, "y" * SHARED_CHARS]
+    for index, text in enumerate(texts):
         write_to_shared_memory(space, index, text, memory)
     cut, whole = read_from_shared_memory(space, memory, n=2)
     assert whole == "y" * SHARED_CHARS

@@ -372,13 +372,16 @@ async def test_any_change_is_restored(
     turn = TurnRecord(turn=1, completion="", action="command", outside=True, files=change)
     lease = acquire()
     try:
-        async with await lease.runtime.agents.create(SandboxSpec()) as sandbox:
+        sandbox = await lease.runtime.agents.create(SandboxSpec())
+        try:
             await sandbox.write_files(before)
             await restore(sandbox, turn)
             assert await sandbox.read_files(["rtl"]) == after
             await sandbox.run("chmod -R a-w rtl")
             with pytest.raises(SandboxError, match="turn 1 removed are still there"):
                 await restore(sandbox, turn.model_copy(update={"files": dict.fromkeys(after)}))
+        finally:
+            await sandbox.close()
     finally:
         await lease.release()
 
