@@ -422,7 +422,7 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
     assert (tmp_path / "summary.json").is_file()
     with pytest.raises(UsageError, match="holds results already"):
         await evaluate(config.with_options(resume=False), provider=provider)
-    with pytest.raises(UsageError, match="results of another evaluation, which differs in .*reward_digest"):
+    with pytest.raises(UsageError, match=r"results of another evaluation, which differs in .*reward_digest"):
         await evaluate(config.with_options(reward=lambda score: 8 * score.syntax), provider=provider)
 
 
