@@ -52,7 +52,7 @@ OPTIONS: dict[str, Any] = {
     "engine": "local",
     "renderer_name": RENDERER,
     "teacher_renderer_name": RENDERER,
-    "system_prompt": "@/dev/null",  # the empty text; "" would be the environment's own
+    "system_prompt": "@/dev/null",  # the empty text
     "reward": "proxy",
 }
 """Those of the models' job. Controls have no budget of the KL, which could silence them."""

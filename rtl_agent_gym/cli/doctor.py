@@ -188,7 +188,7 @@ def _docker(used: str) -> Iterator[Check]:
         "enable these cgroup controllers (rootless hosts need cgroup v2 with delegation); until then nothing is graded "
         "here, except with rtl-agent-gym --allow-weak-limits"
     )
-    accepted = bool(os.environ.get(WEAK_VARIABLE))
+    accepted = os.environ.get(WEAK_VARIABLE) == "1"
     yield _check("cgroup", not daemon.missing_limits, found, todo, required=required and not accepted)
     why = why_none(daemon.cgroup_driver, local=is_local(daemon.host, {"MemTotal": daemon.memory}), podman=daemon.podman)
     found = f"not limited together: {why}" if why else "limited together, by control groups"

@@ -15,6 +15,7 @@ from ..errors import UsageError, cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
+from .options import at_home
 from .problems import export_command as problems_export
 from .show import print_left_out, print_line, refuse_source, stderr_console
 
@@ -31,7 +32,7 @@ def export_command(
         Literal["tools", "dialect"],
         typer.Option(help="tools: calls as in OpenAI's chat format; dialect: the text that the model wrote."),
     ] = "tools",
-    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.", callback=at_home)] = None,
     all_: Annotated[
         bool, typer.Option("--all", help="With sft and tokens: include episodes that did not pass.")
     ] = False,
@@ -112,7 +113,7 @@ def export_model_command(
     source: Annotated[
         str, typer.Argument(metavar="RUN|CHECKPOINT", help="A run on the local engine, or a checkpoint.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist, or be empty.")],
+    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist, or be empty.", callback=at_home)],
     merge: Annotated[
         bool,
         typer.Option("--merge", help="Add LoRA adapters to the base model's weights, which gives a complete model."),

@@ -214,6 +214,11 @@ def refuse_options_of_nodes(context: typer.Context, sandbox: str = "auto") -> No
         raise UsageError(f"{given[0]}: a run cannot choose it for the nodes of a cluster; start them with `{command}`")
 
 
+def at_home(path: Path | None) -> Path | None:
+    """A path, if there is one, with the home folder in place of ``~``: a shell leaves that of ``--option=~/x``."""
+    return None if path is None else expand_home(path)
+
+
 def writable_folder(folder: Path, option: str) -> None:
     """Create a folder if it does not exist.
 

@@ -81,7 +81,7 @@ def score_command(
         batch = [(chosen, dict(read_folder(files, chosen)))]
     else:
         assert candidates is not None
-        batch = list(read_candidates(candidates, load_problems(problems), problem))
+        batch = list(read_candidates(candidates, load_problems(problems, ids=problem), problem))
         if not batch:
             raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
     options = rules.grading
@@ -172,10 +172,10 @@ def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
 
 
 def read_candidates(path: Path, problems: list[Problem], only: str | None) -> Iterator[Candidate]:
-    """The candidates of a JSON Lines file.
+    """The candidates of a JSON Lines file. Those without an id are of the only problem.
 
     Raises:
-        UsageError: A line is not a candidate, or its problem is unknown; the message names the line.
+        UsageError: A line is not a candidate, or its problem is unknown or not `only`; the message names the line.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -195,9 +195,11 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
             files = {ANSWER_FILE: row["response"]}
         if not isinstance(files, dict) or not all(isinstance(text, str) for text in files.values()):
             raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}, or "response": TEXT')
-        name = row.get("id", only)
+        name = row.get("id", problems[0].id if len(problems) == 1 else None)
         if not isinstance(name, str):
             raise UsageError(f"{path}:{number}: the id of the problem is missing")
+        if only not in (None, name):
+            raise UsageError(f"{path}:{number}: the id is {name!r}, not that of --problem {only}")
         try:
             yield find_problem(problems, name), files
         except UsageError as error:

@@ -58,7 +58,9 @@ class LocalSamplingClient:
             try:
                 wanted = include_prompt_logprobs or topk_prompt_logprobs > 0
                 scored = score(self._weights, tokens, topk_prompt_logprobs) if wanted else None
-                self._service.scheduler.add(self._weights, tokens, num_samples, sampling_params, scored, future)
+                only_scored = topk_prompt_logprobs > 0 and num_samples == sampling_params.max_tokens == 1
+                samples = 0 if only_scored else num_samples
+                self._service.scheduler.add(self._weights, tokens, samples, sampling_params, scored, future)
             except BaseException as error:
                 future.set_exception(error)
 

@@ -52,7 +52,8 @@ class Sampler(Protocol):
             or ``"length"``); and if requested, always at temperature 1, ``prompt_logprobs`` and
             ``topk_prompt_logprobs``: of each position of the prompt but the first, the most likely tokens with their
             log-probabilities. At other temperatures, the local engine's ``logprobs`` are of the distribution that was
-            sampled from; the SDK does not document which.
+            sampled from; the SDK does not document which. With ``topk_prompt_logprobs`` and one sample of one token, as
+            a service is asked for scores alone, the local engine samples nothing: ``sequences`` is empty.
         """
         ...
 

@@ -274,11 +274,13 @@ class Requests:
                     self._report(purpose.doing, text, every)
 
     def _report(self, topic: str, text: str, every: float = SHOW_EVERY) -> None:
-        """Log a line, and show it unless the topic had one in the last `every` seconds."""
-        logger.warning("%s", text)
+        """Log and show a line, unless the topic had one in the last `every` seconds."""
         now = time.monotonic()
-        if self._show is not None and now - self._shown.get(topic, -every) >= every:
-            self._shown[topic] = now
+        if now - self._shown.get(topic, -every) < every:
+            return
+        self._shown[topic] = now
+        logger.warning("%s", text)
+        if self._show is not None:
             self._show(text)
 
 

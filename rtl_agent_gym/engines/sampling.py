@@ -114,10 +114,10 @@ class Scheduler:
         scores: Scores | None,
         future: Future[tinker.SampleResponse],
     ) -> None:
-        """Enqueue a request. Raises `UsageError` if it is invalid."""
+        """Enqueue a request; one for `scores` may be for no samples. Raises `UsageError` if it is invalid."""
         check_params(params)
         weights.base.check_prompt(prompt, weights.base.context - 1)
-        if samples < 1:
+        if samples < (0 if scores else 1):
             raise UsageError(f"num_samples must be at least 1, got {samples}")
         left = weights.base.context - len(prompt)
         limit = min(left, params.max_tokens or left)
@@ -129,6 +129,7 @@ class Scheduler:
             _Sequence(request, np.random.default_rng([seed & 2**63 - 1, index])) for index in range(samples)
         ]
         self._waiting += request.sequences
+        request.answer_if_complete()
 
     def step(self) -> bool:
         """Sample one token of each running sequence. Returns whether there is more to do."""

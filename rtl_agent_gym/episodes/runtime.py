@@ -214,7 +214,7 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for its result. Ctrl-C cancels it.
+    """Run a coroutine on the background loop and wait for its result. What a signal's handler raises cancels it.
 
     The coroutine's own end wakes the caller. `asyncio.run_coroutine_threadsafe` would need another round of the loop.
     """
@@ -240,7 +240,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     loop.call_soon_threadsafe(start)
     try:
         ended.acquire()
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C, or what another signal's handler raises
         loop.call_soon_threadsafe(lambda: task.cancel())
         raise
     try:

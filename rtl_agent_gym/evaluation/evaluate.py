@@ -159,6 +159,8 @@ async def evaluate(
             inside = inside or isinstance(made, Inhabitant)
             if rules.prompt_limit is not None:
                 await asyncio.to_thread(open_prompt, problem, rules, renderer)
+        if inside and rules.harness_feedback:
+            raise UsageError(f"harness_feedback: {player.name} works inside the sandbox, so cannot submit; use 0")
         file: ResultsFile | None = None
         if config.keep:
             file = owned.enter_context(
@@ -341,13 +343,9 @@ class _Run:
 
 def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
     """The problems of an evaluation. Raises `UsageError` if none can be scored here, and as `load_problems`."""
-    found, source = config.problems, "the given list"
-    if isinstance(found, (str, Path)):
-        source = str(found)
-        names = ("ids", "categories", "difficulties")
-        found = load_problems(found, rows=config.rows, **{name: getattr(config, name) or None for name in names})
-    else:
-        found = load_problems(found)  # checks that they are problems, with ids of their own
+    found, names = config.problems, ("ids", "categories", "difficulties")
+    source = str(found) if isinstance(found, (str, Path)) else "the given list"
+    found = load_problems(found, rows=config.rows, **{name: getattr(config, name) or None for name in names})
     problems, left_out = scorable(found, source, config.episode.grading)
     for problem, reason in left_out:
         observer.left_out(problem, reason)

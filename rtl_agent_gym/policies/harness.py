@@ -23,6 +23,7 @@ from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
 from ..renderers.actions import native_action
 from ..renderers.chat import check_dialect
+from ..renderers.renderer import ToollessRenderer
 from ..sandboxes.programs import programs_folder, programs_id
 from .agents import INSIDE, Address, Program, program_of
 from .endpoint import Line, ModelEndpoint
@@ -129,6 +130,8 @@ class HarnessPolicy:
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> HarnessPlayer | InsidePlayer:
         if problem.asks_text:
             raise UsageError(f"{problem.id} asks for a text; {self.agent} works in a shell")
+        if isinstance(renderer, ToollessRenderer):
+            raise UsageError(f"{self.agent} works in a shell, and a single-turn episode has none")
         dialect = self._dialect or renderer.name
         if self._program is None and self.agent not in INSIDE:
             return HarnessPlayer(self, dialect, seed)

@@ -178,7 +178,9 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """The policy's name in results."""
+        """The policy's name in results. An evaluation knows a policy of yours by it alone, and continues from the
+        results of the same name: after a change of the code, choose another name or another folder.
+        """
         ...
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player | TokenPlayer:

@@ -145,9 +145,9 @@ def require_enforced(missing: Sequence[str]) -> None:
         missing: The limits that the daemon cannot enforce.
 
     Raises:
-        DaemonError: There are some, and `WEAK_VARIABLE` is not set.
+        DaemonError: There are some, and `WEAK_VARIABLE` is not 1.
     """
-    if missing and not os.environ.get(WEAK_VARIABLE):
+    if missing and os.environ.get(WEAK_VARIABLE) != "1":
         raise DaemonError(
             f"this Docker host cannot enforce {', '.join(missing)}, so it does not grade. Use a host with these limits "
             f"(rootless ones need cgroup v2 with delegation; see rtl-agent-gym doctor), or accept verdicts that "

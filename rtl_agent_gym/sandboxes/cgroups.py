@@ -242,22 +242,27 @@ def _controllers(root: Path, name: str = "*") -> Iterator[Path]:
         )
 
 
+def _own_groups(root: Path) -> list[Path]:
+    """The folders of this process's control group and those above it, from the root on; in version 1 the root alone."""
+    own = root
+    with contextlib.suppress(OSError, StopIteration):
+        lines = MEMBERSHIP.read_text(encoding="utf-8").splitlines()
+        own = root / next(line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
+    return [folder for folder in reversed((own, *own.parents)) if folder.is_relative_to(root)]
+
+
 def group_memory(root: Path = ROOT) -> int:
-    """The memory limit in bytes of this process's control group (version 1 or 2); 0 for none."""
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        found = _numbers(root, name)
-        if found and found[0] < 1 << 60:  # version 1 has a huge number for no limit
-            return int(found[0])
-    return 0
+    """The memory limit in bytes of this process's control group or one above it (version 1 or 2); 0 for none."""
+    names = ("memory.max", "memory/memory.limit_in_bytes")
+    limits = [number for folder in _own_groups(root) for name in names for number in _numbers(folder, name)]
+    return int(min((limit for limit in limits if limit < 1 << 60), default=0))  # version 1: a huge number for none
 
 
 def group_cpus(root: Path = ROOT) -> float:
-    """The processors that this process's control group may use (version 1 or 2); 0 for no limit."""
-    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
-        found = _numbers(root, *names)
-        if len(found) == 2 and found[0] > 0:  # version 1 has -1 for no limit
-            return found[0] / found[1]
-    return 0.0
+    """The processors that this process's control group, and each above it, may use (version 1 or 2); 0 for no limit."""
+    names = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
+    found = [_numbers(folder, *files) for folder in _own_groups(root) for files in names]
+    return min((each[0] / each[1] for each in found if each and each[0] > 0), default=0.0)  # version 1: -1 for no limit
 
 
 def job_memory(environment: Mapping[str, str] = os.environ) -> int:
@@ -338,18 +343,15 @@ def delegated_group() -> Path | None:
     It has no process of its own, as a group whose children have limits cannot have one.
     """
     try:
-        lines = MEMBERSHIP.read_text(encoding="utf-8").splitlines()
-        own = ROOT / next(line.removeprefix("0::/") for line in lines if line.startswith("0::/"))
-        for folder in reversed((own, *own.parents)):
+        for folder in _own_groups(ROOT)[1:]:
             files = [folder / "cgroup.procs", folder / "cgroup.subtree_control"]
             if (
-                ROOT in folder.parents
-                and all(os.access(path, os.W_OK) for path in (folder, *files))
+                all(os.access(path, os.W_OK) for path in (folder, *files))
                 and not files[0].read_text(encoding="ascii").strip()
                 and set((folder / "cgroup.controllers").read_text(encoding="ascii").split()) >= _LIMITED
             ):
                 return folder
-    except (OSError, StopIteration):
+    except OSError:
         pass
     return None
 

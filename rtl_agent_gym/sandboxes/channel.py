@@ -15,13 +15,15 @@ import struct
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..errors import SandboxLost
 from .warden.frames import pack, split, unpack
 
 Reply = tuple[dict[str, Any], bytes]
 """Header and body of a final reply."""
+SECOND_WAIT = 5.0
+"""Seconds in which a reply is read that came while this process stood still."""
 
 _open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
@@ -183,7 +185,8 @@ class Channel(asyncio.Protocol):
             SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
             OSError: The warden could not do it; the errno is the sandbox's.
         """
-        if not await request.settled(patience):
+        # Where this process stood still itself, what came meanwhile is read in the second wait.
+        if not await request.settled(patience) and not await request.settled(SECOND_WAIT):
             raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s{self._stderr()}")
         return request.reply.result()
 
@@ -210,9 +213,8 @@ class Channel(asyncio.Protocol):
     # The event loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=1 << 26)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport.set_write_buffer_limits(high=1 << 26)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -118,6 +118,7 @@ class DockerSandbox(WardenSandbox):
             hostname="rtl",
             stdin_open=True,
             labels=label,
+            use_config_proxy=False,  # its address may hold a password
             host_config=host_config(api, spec, self.uid, volumes, groups.parent(spec.room) if groups else None),
         )["Id"]
         self._socket = attach(client, self._container)

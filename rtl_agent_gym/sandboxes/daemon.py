@@ -91,15 +91,20 @@ class DaemonLaunch:
 
 
 def daemon_host() -> str:
-    """The address to reach Docker at: ``$DOCKER_HOST``, or the first usual socket that exists."""
+    """The address to reach Docker at: ``$DOCKER_HOST``, or the first usual socket that this user may use.
+
+    Where there is none, it is the first that exists, whose error says why not.
+    """
     named = os.environ.get("DOCKER_HOST")
     if named:
         return named
     places = [Path(DEFAULT_HOST.removeprefix("unix://"))]
     if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
         places.append(Path(runtime_dir) / "docker.sock")  # rootless Docker
-    places.append(Path.home() / ".docker/run/docker.sock")  # Docker Desktop
-    return next((f"unix://{place}" for place in places if place.is_socket()), DEFAULT_HOST)
+    places += [Path.home() / f".docker/{folder}/docker.sock" for folder in ("run", "desktop")]  # Docker Desktop
+    tries = ((place, right) for right in (os.W_OK, os.F_OK) for place in places)
+    found = (f"unix://{place}" for place, right in tries if os.access(place, right) and place.is_socket())
+    return next(found, DEFAULT_HOST)
 
 
 def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerClient:
@@ -442,7 +447,7 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
 def open_lock(path: Path) -> IO[str]:
     """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough."""
     try:
-        return path.open("a")
+        return path.open("a+")  # NFS has no shared locks of what cannot be read
     except PermissionError:
         if not os.access(path, os.R_OK):
             raise

@@ -200,7 +200,7 @@ class StepRunner:
         shared = () if self.users is None else (self.users.descriptor,)
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         begun = time.monotonic()
-        with subprocess.Popen(words, pass_fds=shared, **pipes) as process:
+        with subprocess.Popen(words, pass_fds=shared, umask=0o022, **pipes) as process:
             self._running.add(process)
             late = threading.Timer(_STEP_SECONDS, process.kill)
             try:

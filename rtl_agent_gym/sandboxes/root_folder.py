@@ -254,12 +254,13 @@ def remove_leftovers(folder: Path) -> list[str]:
 def remove_unused(folder: Path) -> bool:
     """Remove a root, or what is left of one, unless a process uses it; return whether it is gone."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # not complete, or another user's
-            file = stack.enter_context((folder / RECORD).open("rb"))
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # it is in use, or the file system has no locks
-                return False
+        try:
+            file = stack.enter_context((folder / RECORD).open("r+b"))  # NFS has no exclusive locks of what is read-only
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:  # not complete
+            pass
+        except OSError:  # it is another user's or in use, or the file system has no locks
+            return False
         if not folder.name.startswith(_SCRATCH):  # what is left if this is killed is a leftover
             folder = folder.rename(folder.with_name(f"{_SCRATCH[0]}{folder.name}"))
         remove_tree(folder)

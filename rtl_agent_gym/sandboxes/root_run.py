@@ -62,12 +62,12 @@ def run_in(
     Raises:
         SandboxError: Bubblewrap is missing, and Apptainer too.
     """
-    own, variables = None, (environment or {}).items()
+    own, variables = dict[str, str](), (environment or {}).items()
     if shutil.which("bwrap") is None and shutil.which("apptainer") is not None:
         words, own = apptainer_exec(root, "--scratch", "/tmp", "--bind", f"{root}:{UNCHANGED}:ro")
         words += ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables)]
     else:
-        words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+        words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session"]
         words += ["--ro-bind", str(root), "/", "--ro-bind", str(root), UNCHANGED]
         words += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
         words += [word for name, value in variables for word in ("--setenv", name, value)] + ["--"]

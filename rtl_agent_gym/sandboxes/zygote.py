@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import json
 import os
@@ -36,6 +37,22 @@ ENDING = 10.0
 """Seconds within which a sandbox, or what starts them, ends by itself once its socket is closed."""
 _EXIT_SECONDS = 1.0
 """Seconds to wait for the process's end, which takes milliseconds, where no event loop does."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+"""For what builds of Python for old systems lack: `os.memfd_create`, `os.pidfd_open`, `signal.pidfd_send_signal`."""
+_PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+def _memory_file(content: bytes = b"") -> int:
+    descriptor = _checked(_LIBC.memfd_create(b"", 1))
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 class Started:
@@ -55,7 +72,7 @@ class Started:
     def kill(self) -> None:
         """End it at once, and with it everything in the sandbox."""
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self.descriptor, signal.SIGKILL)
+            _checked(_LIBC.syscall(_PIDFD_SEND_SIGNAL, self.descriptor, signal.SIGKILL, None, 0))
 
     def close(self) -> None:
         """Close the descriptor. Idempotent."""
@@ -94,7 +111,7 @@ class Zygote:
         self._errors = self._descriptor = -1
         words = [f"zygote={'single' if launch.single else 'ranged'}", f"filter={compile_filter().hex()}"]
         try:
-            self._errors = os.memfd_create("errors")
+            self._errors = _memory_file()
             # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
             self._process = subprocess.Popen(
                 [*launch.command, "/usr/bin/python3", "-ISBc", program(), *words],
@@ -103,8 +120,9 @@ class Zygote:
                 stderr=self._errors,
                 pass_fds=tuple(launch.descriptors),
                 env=dict(launch.environment),
+                start_new_session=True,  # Ctrl-C in this process's terminal is not for it
             )
-            self._descriptor = os.pidfd_open(self._process.pid)
+            self._descriptor = _checked(_LIBC.syscall(_PIDFD_OPEN, self._process.pid, 0))
         except OSError as error:
             self.abandon()
             raise SandboxError(f"no sandbox can be started: {error}") from error
@@ -136,10 +154,8 @@ class Zygote:
             SandboxLost: The process has ended, or stands still and is ended.
         """
         number = next(self._numbers)
-        request = os.memfd_create("request")
+        request = _memory_file(json.dumps(wanted).encode())
         try:
-            os.write(request, json.dumps(wanted).encode())
-            os.lseek(request, 0, os.SEEK_SET)
             socket.send_fds(self._control, [b"%d" % number], [line.fileno(), errors, request])
         except OSError as error:
             raise SandboxLost(f"no sandbox can be started: {error}{self._why()}") from error
@@ -276,11 +292,9 @@ def by_bubblewrap(
         groups: Whether they have control groups.
         programs: A folder that they have at `PLACE`; None for none.
     """
-    arguments = os.memfd_create("arguments")  # not the command line, which has a limit
+    options = _options(root, missing, ranged=users.ranged, groups=groups, programs=programs)
+    arguments = _memory_file(b"".join(word.encode() + b"\0" for word in options))  # the command line has a limit
     try:
-        options = _options(root, missing, ranged=users.ranged, groups=groups, programs=programs)
-        os.write(arguments, b"".join(word.encode() + b"\0" for word in options))
-        os.lseek(arguments, 0, os.SEEK_SET)
         command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
         yield Launch(command, not users.ranged, (users.descriptor, arguments))
     finally:
@@ -291,7 +305,7 @@ def _options(
     root: Path, missing: Collection[str], *, ranged: bool, groups: bool, programs: Path | None
 ) -> Iterator[str]:
     yield from (f"--unshare-{name}" for name in _NAMESPACES)
-    yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session", "--clearenv")
+    yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL")
     for name in CAPABILITIES if ranged else ():
         yield from ("--cap-add", name)
@@ -306,12 +320,12 @@ def _options(
                 elif entry.name not in made:
                     yield from ("--ro-bind", entry.path, f"/{entry.name}")
         for path in missing:
-            yield from ("--perms", "0755", "--dir", path)
+            yield from ("--dir", path)
     if programs is not None:
         yield from ("--ro-bind", str(programs), PLACE)
     yield from ("--dev", "/dev", "--remount-ro", "/dev", "--proc", "/proc")
     if groups or missing:
-        yield from ("--size", "4096", "--perms", "0755", "--tmpfs", "/sys")
+        yield from ("--tmpfs", "/sys")
     if groups:
         yield from ("--ro-bind", str(GROUPS), str(GROUPS))
     yield from ("--remount-ro", "/", "--chdir", "/")

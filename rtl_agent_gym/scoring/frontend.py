@@ -193,7 +193,10 @@ class Frontend:
             if isinstance(error, TimeoutError):
                 raise HarnessError("the SystemVerilog front end does not answer; the host has stopped it") from None
             if isinstance(error, ConnectionError | EOFError):
-                raise HarnessError("the SystemVerilog front end was ended from outside, or does not start") from None
+                raise HarnessError(
+                    "the SystemVerilog front end was ended from outside, or does not start; "
+                    f"try: {sys.executable} -c 'import pyslang'"
+                ) from None
             raise
         self._idle.append(child)
         return reply
@@ -202,7 +205,7 @@ class Frontend:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
             limits = (str(self._processor), str(self._patience))
-            command = (sys.executable, "-I", str(_WORKER), *limits)
+            command = (sys.executable, "-P", str(_WORKER), *limits)
             return await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, stderr=null, limit=_LINE, start_new_session=True
             )

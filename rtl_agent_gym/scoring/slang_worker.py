@@ -33,6 +33,9 @@ from typing import Any
 import pyslang
 from pyslang import ast, parsing, syntax
 
+LIBC = ctypes.CDLL(None)
+"""For what builds of Python for old systems lack: `os.memfd_create` and `os.pidfd_open`."""
+PIDFD_OPEN = 434
 MEMORY = 2 << 30
 LONGEST = 1 << 26
 """Bytes of one reply."""
@@ -116,11 +119,11 @@ def describe(port: Any) -> list[Any]:
 
 def serve(line: bytes, processor: int, patience: float) -> bytes:
     """The reply to one request; a fork writes it to a file in memory."""
-    reply, parent = os.memfd_create("reply"), os.getpid()
+    reply, parent = LIBC.memfd_create(b"reply", 1), os.getpid()
     pid = os.fork()
     if not pid:
         _answer(line, reply, processor, parent)
-    ends = os.pidfd_open(pid)
+    ends = LIBC.syscall(PIDFD_OPEN, pid, 0)
     overdue = not select.select([ends], [], [], patience)[0]
     if overdue:
         os.kill(pid, signal.SIGKILL)
@@ -146,13 +149,13 @@ def _answer(line: bytes, reply: int, processor: int, parent: int) -> None:
     """In the fork: read, write what was found, and end."""
     code = 1
     try:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that asks
+        LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that asks
         if os.getppid() != parent:
             return
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")  # if memory runs out, the kernel kills this first
         os.dup2(reply, 1)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        os.close(reply)
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_FSIZE, (LONGEST, LONGEST))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))

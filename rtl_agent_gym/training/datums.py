@@ -245,7 +245,7 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
     unknown = sum(not math.isfinite(value) for example in examples for value in example.sampled.logprobs)
     metrics = {
         "rollouts/not_finite": float(unknown),
-        "advantage/abs_reward": mean([abs(value) for example in examples for value in example.centred]),
+        "advantage/abs_reward": mean([mean([abs(value) for value in example.centred]) for example in examples]),
     }
     if sizes:  # with targets, tokens have no advantages
         metrics["advantage/abs_token"] = sum(sizes) / sampled

@@ -180,6 +180,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     last = folder.repair()
     if last is not None and int(last["batch"]) >= plan.options.num_steps:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
+        await _report(folder)  # a run that was killed after its last step has none
         return
     if last is not None and (measured := last.get("local_dtype")):  # by the recipe, at the first start
         plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": measured}))

@@ -120,7 +120,6 @@ class TrainingLoop:
         metrics = before | batch.metrics(self._tested) | found
         metrics |= stepped.metrics | {
             "progress/done_frac": (step + 1) / self.options.num_steps,
-            **self._queues.since(),
             "service/steps_repeated": float(self.checkpointer.repeated),
             "time/wait": collected - begun,
             "time/teacher": judged - collected,
@@ -129,6 +128,7 @@ class TrainingLoop:
         }
         if self.options.evaluates_after(step):
             metrics |= await self.evaluate(stepped.sampler, step + 1)
+        metrics |= self._queues.since()
         state = {
             "running": self._running.state(),
             "problem_sampler": self.batches.problem_sampler.state(),

@@ -35,6 +35,7 @@ from ..options import (
     optional,
     with_default,
 )
+from ..policies.agents import INSIDE
 from ..problems.paths import text_of_option
 from ..renderers import RENDERER_NAMES, is_renderer_name
 from ..renderers.protocol import Kind
@@ -42,6 +43,8 @@ from ..scoring import RewardWeights
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
+Prompt = Annotated[str | None, BeforeValidator(lambda value: value if value == "" else optional(value))]
+"""A text that may be None; the empty one is a text."""
 
 
 OLDER_NAMES = {"problems": "cvdp_jsonl_path", "ids": "problem_ids", "command_timeout": "timeout_seconds"}
@@ -76,8 +79,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
     """The teacher's chat format (dialect), if it is of another model family; None for the one that fits the model."""
-    teacher_system_prompt: OptionalText = None
-    """A system prompt that only the teacher sees: a text, or ``@file``."""
+    teacher_system_prompt: Prompt = None
+    """A system prompt that only the teacher sees: a text, or ``@file``; an empty text gives none."""
     teacher_context: str = "none"
     """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
     of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
@@ -119,9 +122,9 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     adds to is one training example. ``none``: the student acts itself, with this package's prompts and tool."""
     renderer_name: OptionalText = None
     """The student's chat format (dialect); None for the one that fits the model."""
-    system_prompt: OptionalText = None
-    """Replaces the agent's system message: a text, or ``@file``."""
-    user_prompt: OptionalText = None
+    system_prompt: Prompt = None
+    """Replaces the agent's system message: a text, or ``@file``; an empty text gives none."""
+    user_prompt: Prompt = None
     """Replaces the problem's user message: a text, or ``@file``."""
     max_tokens: int = with_default(EpisodeOptions, "max_tokens", 4096)
     max_trajectory_tokens: int = with_default(EpisodeOptions, "max_trajectory_tokens", 32_768)
@@ -279,6 +282,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     def _check_agent(self) -> None:
         if self.env == "single_turn":
             raise ValueError(f"agent: {self.agent} works in a shell; choose env=agentic")
+        if self.harness_feedback and self.agent in INSIDE:
+            raise ValueError(f"harness_feedback: {self.agent} works inside the sandbox, so cannot submit; leave it out")
         for name, none in (("system_prompt", None), ("teacher_system_prompt", None), ("teacher_context", "none")):
             if getattr(self, name) != none:
                 raise ValueError(

@@ -171,6 +171,10 @@ class Plan:
         }
         if self.options.teacher_context.startswith(HINTS):
             texts["teacher_context"] = json.dumps(dict(TeacherContext.of(self.options).hints), sort_keys=True)
+        # The training problems of a supervised run are only evaluated.
+        problems = self.evaluated() | {"train": self.problems if self.supervised is None else []}
+        contents = {name: [problem.digest for problem in some] for name, some in problems.items()}
+        texts["problems"] = json.dumps(contents, sort_keys=True)
         digests = {f"{name}_digest": hashlib.sha256(str(text).encode()).hexdigest() for name, text in texts.items()}
         for recipe in self.recipes:
             if self.options.student_model == recipe.name:
@@ -194,7 +198,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
     defaults: dict[str, Any] = {}
     if chosen := local_recipe(given, recipes):
         defaults = dict(chosen.defaults)
-        if with_older_names(given).get("cvdp_jsonl_path", "bundled") != "bundled":
+        if {"cvdp_jsonl_path", "categories", "difficulties"} & with_older_names(given).keys():
             defaults.pop("problem_ids", None)
     elif not rl:
         defaults = {"log_path": "runs/distillation_1problem"}

@@ -158,8 +158,9 @@ class EpisodePlayer:
             grader=self.runtime.scorer(config.reward, config.score_cache, options=rules.grading),
             renderer=self.renderer,
             config=rules if agent is None else rules_for(agent, rules),
-            # With a shared seed, what one episode learns of a submission's stimuli would help the others.
-            seed=None if rules.harness_feedback else self.seed,
+            # With a shared seed, what one episode learns of a submission's stimuli would help the others. Its own is
+            # that of turn 0, before the first.
+            seed=policy.seed_of(0, None) if rules.harness_feedback else self.seed,
             turn_budget=self.runtime.turn_budget(rules.turn_grading_time, config.reward),
         )
         if agent is None:
@@ -431,7 +432,7 @@ class RolloutProducer:
                     for number, problem in enumerate(problems)
                 ]
             batch.groups = [group for task in groups if (group := task.result()) is not None]
-            batch.dropped += len(groups) - len(batch.groups)
+            batch.dropped = len(groups) - len(batch.groups)
             faults = batch.faults[before:]
             if batch.groups:
                 return batch

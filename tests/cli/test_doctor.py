@@ -131,7 +131,7 @@ class TestDoctor:
         def no_image() -> dict[str, object]:
             raise ImageError("it is not there; build it")
 
-        monkeypatch.delenv(WEAK_VARIABLE, raising=False)
+        monkeypatch.setenv(WEAK_VARIABLE, "0")
         monkeypatch.setattr(doctor, "find_daemon", lambda: daemon)
         monkeypatch.setattr(image, "inspect", no_image)
         for kind, state in (("namespaces", "optional"), ("docker", "missing")):

@@ -211,6 +211,18 @@ def test_places_that_cannot_be_written(
     assert out in last
 
 
+@pytest.mark.parametrize("command", ["view", "export", "report"])
+def test_an_output_may_begin_with_the_home_folder(
+    run: Path, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ended(command, run, "--out=~/page.html") == 0
+    assert (tmp_path / "page.html").is_file()
+    assert not list((tmp_path / "here").iterdir())
+
+
 @pytest.mark.parametrize("command", [["view", "--out"], ["export", "--out"]])
 def test_an_output_never_takes_the_place_of_a_transcript(
     run: Path, command: list[str], capsys: pytest.CaptureFixture[str]

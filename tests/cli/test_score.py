@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.cli import main
+from rtl_agent_gym.cli.score import read_candidates
 from rtl_agent_gym.problems import Problem
 from tests.arbiter import ARBITER as ID
 
@@ -80,6 +81,16 @@ def test_a_bad_candidate_is_named_by_its_line(
     path.write_text(content)
     assert call("--candidates", str(path)) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_candidate_is_of_the_only_problem(
+    tmp_path: Path, arbiter: Problem, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "candidates.jsonl"
+    path.write_text('{"files": {}}\n{"id": "other", "files": {}}')
+    assert next(read_candidates(path, [arbiter], None)) == (arbiter, {})
+    assert call("--candidates", str(path), "--problem", ID) == 2
+    assert f":2: the id is 'other', not that of --problem {ID}" in capsys.readouterr().err
 
 
 def test_what_to_grade_must_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

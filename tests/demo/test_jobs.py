@@ -109,4 +109,4 @@ def test_a_run_is_not_resumed_with_other_shipped_models(
 
 def test_models_that_a_run_does_not_use_do_not_matter() -> None:
     alone = plan("family", teacher_model="none", kl_penalty_coef="0", reward_coef="1", group_size="8").record()
-    assert [name for name in alone if name.endswith("_digest")] == ["student_model_digest"]
+    assert [name for name in alone if name.endswith("_model_digest")] == ["student_model_digest"]

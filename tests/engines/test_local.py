@@ -135,6 +135,8 @@ async def test_the_most_likely_tokens_of_a_prompt_are_the_models(service: LocalS
     values = [[logprob for _, logprob in place or ()] for place in found.topk_prompt_logprobs[1:]]
     torch.testing.assert_close(torch.tensor(values).double(), best.values, atol=1e-5, rtol=1e-5)
     assert found.prompt_logprobs == pytest.approx(await sampler.compute_logprobs(tinker.ModelInput.from_ints(ids)))
+    assert not found.sequences
+    assert not service.scheduler._tables  # whose rows take gigabytes with a large teacher
 
 
 async def test_padding_and_the_size_of_batches_change_no_gradient(model_path: Path) -> None:

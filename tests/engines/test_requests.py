@@ -78,6 +78,20 @@ async def test_what_a_step_repeats_is_not_repeated_here_too(
     assert len(sent) == attempts
 
 
+async def test_the_log_has_no_more_lines_of_a_topic_than_the_user_sees(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(requests, "REQUEST", REQUEST._replace(first=0.0))
+    told: list[str] = []
+
+    async def send() -> None:
+        raise ServiceError("503")
+
+    with pytest.raises(ServiceError, match="503"):
+        await Requests(told.append).with_retries(Purpose("sampling"), send)
+    assert [record.getMessage() for record in caplog.records] == told == ["503; retrying in 0 s"]
+
+
 def test_a_guarded_trainer_knows_its_context_length() -> None:
     below: Any = Scores()
     assert context_length(GuardedTrainer(below, Requests(), 32)) == 32

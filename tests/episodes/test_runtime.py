@@ -142,7 +142,17 @@ def test_what_the_work_raises_reaches_the_caller_and_is_not_kept() -> None:
         gc.enable()
 
 
-def test_ctrl_c_ends_the_wait_and_cancels_the_work() -> None:
+def late(*_: object) -> None:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("number", "handler", "error"),
+    [(signal.SIGINT, signal.default_int_handler, KeyboardInterrupt), (signal.SIGUSR1, late, TimeoutError)],
+)
+def test_a_signal_whose_handler_raises_ends_the_wait_and_cancels_the_work(
+    number: signal.Signals, handler: Any, error: type[BaseException]
+) -> None:
     cancelled = threading.Event()
 
     async def long() -> None:
@@ -152,15 +162,15 @@ def test_ctrl_c_ends_the_wait_and_cancels_the_work() -> None:
             cancelled.set()
             raise
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    before = signal.signal(number, handler)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), number))
     timer.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(error):
             runtime.run_sync(long())
     finally:
         timer.join()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
     assert cancelled.wait(5)
 
 

@@ -436,6 +436,11 @@ def test_given_problems_are_checked() -> None:
             scorable_problems(EvaluationConfig(problems=given), Observer())
 
 
+def test_given_problems_are_filtered() -> None:
+    given = problems(3)
+    assert scorable_problems(EvaluationConfig(problems=given, ids=[given[1].id]), Observer()) == [given[1]]
+
+
 @pytest.mark.parametrize("name", ["samples", "concurrency", "attempts"])
 def test_numbers_out_of_range_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0"):

@@ -27,6 +27,8 @@ from rtl_agent_gym.policies.endpoint import ModelEndpoint
 from rtl_agent_gym.policies.harness import HarnessPolicy, _run_mini, _Wire
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.waiting import soon
 
@@ -214,6 +216,11 @@ async def test_a_dialect_that_the_model_was_not_trained_on_is_refused(problem: P
     agent.model.base_model = "Qwen/Qwen3.5-9B"
     with pytest.raises(UsageError, match=r"^renderer: qwen3 does not fit Qwen/Qwen3\.5-9B"):
         await evaluate(EvaluationConfig(problems=[problem], keep=False), agent)
+
+
+def test_a_single_turn_episode_has_no_shell(problem: Problem) -> None:
+    with pytest.raises(UsageError, match="mini-swe-agent works in a shell, and a single-turn episode has none"):
+        policy([]).player(problem, ToollessRenderer(get_renderer("qwen3")))
 
 
 def test_names() -> None:

@@ -412,6 +412,11 @@ def ask(body):
     assert player.streams.numbers()["tokens/breaks"] == 0
 
 
+async def test_it_cannot_submit(problem: Problem, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^harness_feedback: harness:small scripted works inside the sandbox"):
+        await play(problem, policy([]), tmp_path, harness_feedback=1)
+
+
 async def test_a_silent_program_is_ended(problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["rtl_agent_gym.evaluation.play"], "SLOWEST_START", 4.0)
     files = ShellWorkspace.files

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, admission, cgroups, namespaces
 from rtl_agent_gym.sandboxes import client as client_module
@@ -23,6 +23,7 @@ from rtl_agent_gym.sandboxes.admission import (
     MEMORY_SHARE,
     RESERVED,
     VARIABLE,
+    WEAK_VARIABLE,
     Budget,
     Limits,
     Permits,
@@ -30,6 +31,7 @@ from rtl_agent_gym.sandboxes.admission import (
     budget_of,
     queueing_as,
     read_limits,
+    require_enforced,
     set_limits,
 )
 from rtl_agent_gym.sandboxes.cgroups import Groups
@@ -240,6 +242,14 @@ def test_limits_of_a_daemon_in_use_are_not_replaced_silently(monkeypatch: pytest
 def test_a_wrong_limit_is_named(text: str) -> None:
     with pytest.raises(UsageError, match=f"^sandbox_limits: '{text}'"):
         set_limits(f"starts=1,{text}")
+
+
+def test_weak_limits_are_accepted_by_a_1_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WEAK_VARIABLE, "1")
+    require_enforced(["MemoryLimit"])
+    monkeypatch.setenv(WEAK_VARIABLE, "0")
+    with pytest.raises(DaemonError, match="cannot enforce MemoryLimit"):
+        require_enforced(["MemoryLimit"])
 
 
 async def test_metrics_say_what_happened_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:

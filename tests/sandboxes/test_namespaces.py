@@ -127,6 +127,11 @@ async def test_it_is_gone_when_it_is_closed(provider: NamespaceSandboxes) -> Non
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+async def test_ctrl_c_in_its_owners_terminal_does_not_end_it(sandbox: NamespaceSandbox) -> None:
+    """It is for the processes of the owner's group."""
+    assert os.getpgrp() not in {os.getpgid(pid) for pid in above(sandbox.pid)}
+
+
 async def test_nothing_is_left_when_its_provider_is_closed() -> None:
     before = len(os.listdir("/proc/self/fd"))
     async with NamespaceSandboxes() as provider:

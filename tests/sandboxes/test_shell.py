@@ -100,6 +100,7 @@ async def test_commands_cannot_read_the_protocol(sandbox: Sandbox, command: str)
     [
         ("exit 3", "it exited with status 3"),
         ("exec ls /", "it exited with status 0"),
+        ("exit -1", "it exited with status 255"),
         ("kill -9 $$", "signal 9 ended it"),
         ("set -e; cd /tmp; false; echo not reached", "it exited with status 1"),
         ("set -u; echo ${missing:?is not set}", None),
@@ -358,6 +359,10 @@ async def test_commands_inherit_nothing_of_the_wardens(sandbox: Sandbox) -> None
     assert result.output == "0 1 2 3\n"  # 3 is the folder that is listed
     opened = await sandbox.run("for fd in /proc/$$/fd/*; do : 2>/dev/null >$fd && readlink $fd; done | grep -c socket")
     assert opened.output == "0\n"
+
+
+async def test_a_list_of_processes_has_the_name_of_the_warden_and_not_its_program(sandbox: Sandbox) -> None:
+    assert (await sandbox.run("ps -o args= -p 1")).output == "warden\n"
 
 
 async def test_commands_ignore_no_signal(sandbox: Sandbox) -> None:

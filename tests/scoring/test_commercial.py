@@ -200,6 +200,15 @@ async def test_no_image_of_the_callers_is_graded_from_the_cache(provider: Docker
 
 
 @pytest.mark.docker
+async def test_nothing_is_hidden_where_no_image_is_the_callers(provider: DockerSandboxes) -> None:
+    """Such a grading is kept, also for those who have other variables."""
+    harness = HarnessOptions(images=(("__VERIF_EDA_IMAGE__", "mine"),), env=(("WORD", "test"),))
+    async with Scorer(provider, harness=harness) as scorer:
+        score = await scorer.score(make_problem(), {TARGET: GOLDEN})
+    assert "test" in score.tests[0].name
+
+
+@pytest.mark.docker
 @pytest.mark.slow  # more gradings in an image that takes long to build
 async def test_without_its_licence_the_tool_fails(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
     """So the variables are what lets the other test pass; and a value that a test prints or is named by is hidden."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from random import Random
 
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.family import Fields
+from rtl_agent_gym.sources.families.family import Fields, always
 from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.sources.families.wrappers import FUNCTIONS
 
@@ -133,4 +134,18 @@ def copies(member: Parameters) -> dict[str, dict[str, str]]:
         read = {**fields, **family.read_document(text, "")}
         inside = text.replace(f"module {read['document']} ", "module own_copy ")
         found[name] = {TARGET: f"{family.write({**read, 'document': 'own_copy'})}{inside}"}
+    return found
+
+
+def partly_reset(member: Parameters) -> dict[str, dict[str, str]]:
+    """For each register of an asynchronous reset, the design that resets it alone at clock edges, where that shows."""
+    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
+    before, line, block = text.partition(always(fields))
+    unseen = ["reg_head", *(["reg_last"] if fields.get("missing") in ("zero", "ones") else [])]  # of FIFOs
+    found = {}
+    for register in re.findall(r"(\w+) <= ", block.partition("end else")[0]):
+        own = re.sub(rf"\b(?!{register}\b)\w+(\[[^]]*\])? <= [^;]*;", ";", block)
+        rest = re.sub(rf"\b{register} <= [^;]*;", ";", block).replace("endmodule\n", "")
+        if register not in unseen:
+            found[register] = {TARGET: f"{before}{line}{rest}    {always({**fields, 'reset_kind': 'sync'})}{own}"}
     return found

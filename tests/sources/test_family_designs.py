@@ -15,7 +15,7 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import asserted
 
-from .family_designs import copies, designs, members, misreadings
+from .family_designs import copies, designs, members, misreadings, partly_reset
 
 pytestmark = pytest.mark.docker
 
@@ -102,6 +102,34 @@ async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provi
     drawn = draw_members(f"family:{family}?seed=5&count=40")
     chosen = [member for member in drawn if (member.values[axis], member.values["reset_kind"]) == (value, "sync")]
     assert await grade_many(provider, chosen[:2], without_flip_flops) == []
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines"])
+async def test_an_asynchronous_reset_is_one_of_every_register(
+    family: str, count: int, provider: DockerSandboxes
+) -> None:
+    chosen = [member for member in members(family, count) if member.values["reset_kind"] == "async"]
+    assert await grade_many(provider, chosen, partly_reset) == []
+
+
+def with_a_written_input(member: Parameters) -> dict[str, dict[str, str]]:
+    """The reference, which sets its own input to 0 while the clock is high."""
+    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
+    written = re.sub(rf"input wire (\[.*\] {fields['data']}\b)", r"input var logic \1", text)
+    assert written != text
+    always = f"    always @(posedge {fields['clock']}) #2 {fields['data']} = 0;\nendmodule"
+    return {"written": {TARGET: written.replace("endmodule", always)}}
+
+
+async def test_a_machine_is_judged_by_the_input_that_was_driven(provider: DockerSandboxes) -> None:
+    drawn = draw_members("family:machines?seed=5&count=40")
+    chosen = [
+        one
+        for one in drawn
+        if one.values["style"] == "mealy" and "late" not in f"{one.values['symbol']} {one.values['shown']}"
+    ]
+    assert await grade_many(provider, chosen[:2], with_a_written_input) == []
 
 
 def without_ports(member: Parameters) -> dict[str, dict[str, str]]:

@@ -19,6 +19,8 @@ from .verification_attacks import (
     ASYNCHRONOUS,
     ATTACKS,
     CHECKER_ATTACKS,
+    COIN,
+    HIDDEN_UNIT,
     HONEST,
     ITS_TWIN,
     RESET_ONLY,
@@ -83,13 +85,27 @@ async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider:
     assert golden.tests_passed == 0, "the reference cannot tell them apart either"
 
 
-@pytest.mark.parametrize(("control", "killed"), [(None, 0), pytest.param(TIMES, 1, marks=SLOW)])
+async def test_a_checker_draws_no_number_from_its_names(provider: DockerSandboxes) -> None:
+    problem = problem_of([WRONG] * 20, kind="checker")
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, {problem.targets[0]: COIN})
+    assert (score.tests_passed, score.tests_total) == (0, 20), score.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "control", "killed"),
+    [
+        pytest.param(SHORT_RESET, None, 0, id="a reset"),
+        pytest.param(HIDDEN_UNIT, None, 0, id="in a hidden unit"),
+        pytest.param(SHORT_RESET, TIMES, 1, id="without the times", marks=SLOW),
+    ],
+)
 async def test_what_a_bench_does_within_a_picosecond_is_seen(
-    control: Control | None, killed: int, provider: DockerSandboxes
+    text: str, control: Control | None, killed: int, provider: DockerSandboxes
 ) -> None:
     problem = problem_of([ITS_TWIN], control, right=ASYNCHRONOUS)
     async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: SHORT_RESET})
+        score = await scorer.score(problem, {TARGET: text})
     assert (score.tests_passed, score.tests_total) == (killed, 1), score.reason
 
 

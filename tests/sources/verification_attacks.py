@@ -70,14 +70,13 @@ class Control:
 
 
 _ALL_CALLS = ("src/simulation.py", "if name not in ALLOWED and", "if False and")
-_ONE_TOKEN = ("src/test_runner.py", '"h" + secrets.token_hex(16)', '"hidden"')
+_ONE_TOKEN = ("src/test_runner.py", '"h" + digest.hexdigest()[:32]', '"hidden"')
 _NO_STUB = (
     "src/test_runner.py",
     '            raise Unfit("the bench does not compile with the ports of the design alone")\n'
-    '    text = compiled.read_text(encoding="utf-8", errors="replace")\n'
-    "    check_calls(text)\n"
-    '    return plain.read_text(encoding="utf-8", errors="surrogateescape"), finest_unit(text)',
-    '            return open(BENCH, encoding="utf-8").read(), "1ps"',
+    '    bench = plain.read_text(encoding="utf-8", errors="surrogateescape")\n'
+    '    unit = finest_unit(compiled(folder, token, {"around.sv": around, "bench.sv": bench}))',
+    '            pass\n    bench, unit = open(BENCH, encoding="utf-8").read(), "1ps"',
 )
 _FORCE = ("src/simulation.py", "if FORCES.search(compiled)", "if False")
 _NO_TIMES = ("src/test_runner.py", "assert differs is not None", "assert True")
@@ -91,6 +90,8 @@ PORTS = Control(
         _NO_TIMES,
     )
 )
+DRIVEN = Control((("src/simulation.py", 'outputs = [f"{token}_{name}" for', "outputs = [name for"),))
+MEMORY = Control((("src/test_runner.py", "any(RAW in line for line in errors)", "False"),))
 FAULTS = Control(
     (
         ("src/test_runner.py", 'assert found.verdict == "rejected"', 'assert found.verdict != "accepted"'),
@@ -129,6 +130,23 @@ SHORT_RESET = bench(
     head="`timescale 1ns/1fs\n",
 )
 """A reset that is over within the picosecond in which the output changed more than once."""
+
+
+def read_twice(first: str, then: str) -> str:
+    """A parameter that is `first` where a bench is preprocessed once, and `then` where it is preprocessed again.
+
+    Icarus ignores the rest of a line after `suppress_faults, and its preprocessor does not.
+    """
+    return (
+        f"`define TICK(x) `\nlocalparam x = {first};\n`suppress_faults `TICK(1)define M(x) \\\nlocalparam got = x;\n"
+        f"`suppress_faults `TICK(1)M({then})\n"
+    )
+
+
+HIDDEN_UNIT = SHORT_RESET.replace(
+    "`timescale 1ns/1fs\n", "`timescale 1ns/1ps\n" + read_twice("0", "0; `TICK(1)timescale 1ns/1fs")
+)
+"""The same, with a unit of time that is not there at first."""
 
 ATTACKS = [
     # ---- names inside of the design
@@ -221,6 +239,14 @@ ATTACKS = [
         ),
         PORTS,
     ),
+    Attack(
+        "a difference that it drives itself",
+        bench(
+            f"{_NOTICED} begin drives = 1; #1 $error; end",
+            f"{_NOTICING} reg drives = 0; assign (supply0, supply1) q = drives ? 4'd0 : 4'bz;",
+        ),
+        DRIVEN,
+    ),
     Attack("force on a signal of its own", bench("force q = 3; #1 if (dut.q !== 3) $error;")),
     Attack("a text like the compiled file's", bench('$display("\\n    .scope S_1;\\n    %vpi_call 0 0 \\"$finish\\" {0 0 0};\\n");')),
     Attack(
@@ -240,6 +266,12 @@ ATTACKS = [
     Attack("an endless clock for a verdict", bench("if (q !== 10) wait (0);"), FAULTS, wrong=True),
     Attack("an exit status for a verdict", bench("if (q !== 10) $finish_and_return(1);"), wrong=True),
     Attack("a printed verdict", bench('if (q !== 10) $display("\\nhidden E 0\\nERROR: rejected\\nFATAL: 1");'), wrong=True),
+    Attack(
+        "what lies in the simulator's memory",
+        bench('$swrite(line, "%s%u", "abc", r); if (q !== 10) $error;', "real r = 1;"),
+        MEMORY,
+        wrong=True,
+    ),
     Attack("a warning for a verdict", bench("if (q !== 10) $warning;"), wrong=True),
     Attack("a stop for a verdict", bench("if (q !== 10) $stop;"), wrong=True),
     Attack("an early end by another file", bench(), wrong=True, files=(("verif/other.sv", "initial $fatal;"),)),
@@ -267,6 +299,14 @@ CHECKER_ATTACKS = {
     "a count of changes within a time": checker("always @(q) if ($time > 40) n = n + 1; always @(negedge clk) begin "
                                                 "#1 if (n > 1) $error; n = 0; end"),
 }  # fmt: skip
+
+
+COIN = checker(
+    read_twice('""', "`TICK(1)__FILE__")
+    + 'reg [8*200:1] names; integer sum = 0; initial begin $swrite(names, "%m%s", got); '
+    "for (n = 0; n < 200; n = n + 1) sum = sum + names[8*n+1 +: 8]; end final if (sum % 8 == 0) $error;"
+)
+"""A checker that rejects by the letters of its path and of its file's name, and so one time in eight if they change."""
 
 
 def problem_with(design: str, top: str) -> Problem:

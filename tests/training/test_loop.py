@@ -7,17 +7,20 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rtl_agent_gym.errors import SandboxLost, UsageError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.training import run_folder
+from rtl_agent_gym.training import launch, run_folder
 from rtl_agent_gym.training.run_folder import RunFolder
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
+
+from tests.training.scripted_run import make_plan  # noqa: E402
 
 
 def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
@@ -106,6 +109,26 @@ async def test_the_folder_of_a_run(toy: Any, home: Path) -> None:
     kept = [record for record in ran.folder.checkpoints() if not record["rolling"]]
     assert [record["name"] for record in kept] == ["000002", "final"]
     assert all(Path(record["state_path"]).is_dir() and Path(record["sampler_path"]).is_dir() for record in kept)
+
+
+async def test_the_queues_of_an_evaluation_are_in_the_row_of_its_step(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = toy.ToyEvaluator.played
+    queues = SimpleNamespace(since=lambda: {"queue/agent/waits": float(len(played))})
+    monkeypatch.setattr("rtl_agent_gym.training.loop.QueueMetrics", lambda: queues)
+    ran = await toy.run(home, "num_steps=1", "eval_episodes=1")
+    assert [row["queue/agent/waits"] for row in ran.folder.metrics()] == [2]  # before the step, and after it
+
+
+def test_a_run_that_was_killed_after_its_last_step_gets_its_report(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, load_problems("bundled")[:1], "num_steps=1")
+    folder = RunFolder(tmp_path)
+    folder.open(plan.record(), "resume")
+    folder.close()
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0, "loss": 0.5}])
+    assert launch.launch(plan).steps == 1
+    assert (tmp_path / "report.html").exists()
 
 
 async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, home: Path) -> None:

@@ -104,6 +104,11 @@ def test_none_takes_back_any_default_that_may_be_none(options: type[TrainOptions
         assert options.build({name: "none"}, {name: 1.0}).model_dump()[name] is None
 
 
+@pytest.mark.parametrize("name", ["system_prompt", "user_prompt", "teacher_system_prompt"])
+def test_an_empty_prompt_is_a_prompt(name: str) -> None:
+    assert getattr(parsed(f"{name}="), name) == ""
+
+
 def test_options_of_the_tree_have_the_trees_names_too() -> None:
     for names in (("problems", "ids", "command_timeout"), ("cvdp_jsonl_path", "problem_ids", "timeout_seconds")):
         options = TrainOptions.build(dict(zip(names, ("x", "a", "5"), strict=True)))
@@ -117,10 +122,18 @@ def test_options_of_the_tree_have_the_trees_names_too() -> None:
     assert split_arguments(["timeout_seconds?=5", "command_timeout=6"]) == {"timeout_seconds": "6"}
 
 
-@pytest.mark.parametrize("name", ["problems", "cvdp_jsonl_path"])
-def test_another_source_by_either_name_takes_back_the_recipes_ids(name: str) -> None:
-    assert len(plan_run({name: "family:timers?count=2"}).problems) == 2
-    assert [problem.id for problem in plan_run({name: "bundled"}).problems] == [PROBLEM_ID]
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"problems": "family:timers?count=2"},
+        {"cvdp_jsonl_path": "bundled"},
+        {"categories": "16"},
+        {"difficulties": "easy"},
+    ],
+)
+def test_a_source_or_a_filter_takes_back_the_recipes_ids(given: dict[str, str]) -> None:
+    assert len(plan_run(given).problems) > 1
+    assert [problem.id for problem in plan_run({}).problems] == [PROBLEM_ID]
 
 
 def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
@@ -160,6 +173,7 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"user_prompt": "@/nowhere"}, "user_prompt"),
         ({"harness_feedback": "-1"}, "harness_feedback"),
         ({"harness_feedback": "2", "env": "single_turn"}, "harness_feedback"),
+        ({"harness_feedback": "2", "agent": "opencode"}, "^harness_feedback: opencode works inside the sandbox"),
         ({"progress_coef": "-0.1"}, "progress_coef"),
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
         ({"student_model": "Qwen/Qwen3-8B-Base"}, "student_model: Qwen/Qwen3-8B-Base is a base model.*renderer_name="),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,18 +14,27 @@ import pytest
 pytest.importorskip("tinker_cookbook")
 
 from rtl_agent_gym.envs.problem_order import Batches, Schedule
+from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
+from rtl_agent_gym.episodes.episode import Episode
+from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.retries import STEP_EPISODES
+from rtl_agent_gym.training import rollouts
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollouts import (
     Batch,
+    EpisodePlayer,
     PlayedGroup,
     Rollout,
     RolloutProducer,
     RolloutStore,
     rollout_name,
+    student_policy,
+    turn_seed,
 )
 from tests.evaluation.recording import score
 
@@ -74,6 +85,43 @@ async def test_the_rate_of_a_resumed_step_counts_what_it_has_played_itself(tmp_p
     assert metrics["env/all/total_ac_tokens"] == 4
     assert ("tokens_per_second" in metrics) == (kept < 2)
     assert metrics.get("tokens_per_second", 0.0) * batch.seconds == pytest.approx(4 - 2 * kept)
+
+
+async def test_a_group_that_a_later_attempt_has_played_is_not_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "STEP_EPISODES", STEP_EPISODES._replace(first=0.0))
+    faults = [SandboxLost("pulled the plug")] * 2
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        if faults:
+            raise faults.pop()
+        return episode(5, problem)
+
+    batches, sampler = Batches([FIRST], Schedule(1, 2)), object()
+    options = TrainOptions(batch_size=1, group_size=2, rollout_retries=0)
+    producer = RolloutProducer(options, batches, play, tmp_path, Progress(1))
+    producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
+    metrics = (await producer.collect(0)).metrics(tested=False)
+    assert (metrics["rollouts/faults"], metrics["rollouts/groups_dropped"]) == (2, 0)
+
+
+async def test_episodes_that_submit_have_seeds_of_their_own_which_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    async def play(begun: Episode, policy: Any) -> None:
+        seeds.append(begun.seed)
+        raise SandboxLost("pulled the plug")
+
+    monkeypatch.setattr(rollouts, "play", play)
+    runtime: Any = SimpleNamespace(agents=object(), scorer=lambda *_, **__: object(), turn_budget=lambda *_: None)
+    player = EpisodePlayer(TinkerEnvConfig(harness_feedback=2), get_renderer("qwen3"), runtime, 0)
+    sampler: Any = object()
+    for member in (0, 1, 0):
+        drawn = partial(turn_seed, 0, rollout_name(0, 0, member))
+        with pytest.raises(SandboxLost):
+            await player(FIRST, student_policy(sampler, TrainOptions(), temperature=1.0, turn_seed=drawn))
+    assert seeds[0] == seeds[2] != seeds[1]
 
 
 def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: Path) -> None:

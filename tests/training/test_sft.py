@@ -367,6 +367,8 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
         folder.open(plan_sft(given).record(), "resume")
         folder.close()
     (tmp_path / "run" / METRICS).touch()
+    folder.open(plan_sft(given | {"eval_episodes": 1}).record(), "resume")
+    folder.close()
     recorded(tmp_path / "e", qwen)
     with pytest.raises(UsageError, match=r"^episodes_digest: "):
         folder.open(plan_sft(given).record(), "resume")

@@ -19,7 +19,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, centred_turns, shuffled
-from rtl_agent_gym.training.datums import make_examples
+from rtl_agent_gym.training.datums import example_metrics, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
 
@@ -153,6 +153,15 @@ def test_each_token_has_what_is_earned_from_its_turn_on(problem: Problem) -> Non
     assert second == pytest.approx([0.0, -0.2, 0.0, -0.25, -0.25, 0.0, 0.25, 0.25, 0.25])
     first, second = advantages(without, problem)
     assert first == pytest.approx([0.0, 0.2, 0.0, 0.2, 0.2])
+
+
+def test_a_long_episode_counts_as_much_as_a_short_one_in_the_size_of_the_rewards(problem: Problem) -> None:
+    given = TrainOptions.build({"kl_penalty_coef": 0, "teacher_model": None, "baseline": "none"})
+    both = [rollout(problem, [1.0]), rollout(problem, [0.0, 0.0, 0.0])]
+    examples = make_examples([PlayedGroup(problem, both)], given, RunningMeans())
+    for example in examples:
+        example.set_advantages(given, None)
+    assert example_metrics(examples, judged=False)["advantage/abs_reward"] == 0.5
 
 
 def test_the_control_keeps_each_episodes_rewards_and_changes_their_turns(problem: Problem) -> None:

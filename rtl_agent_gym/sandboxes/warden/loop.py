@@ -31,7 +31,7 @@ from .files import read_files, write_files
 from .frames import LARGE, Watcher, reply, reply_error, split, unpack
 from .memory import MemoryWatch
 from .output import Job
-from .processes import ChildWatch, Process, open_oom_score, refuse
+from .processes import ChildWatch, Process, open_oom_score, refuse, show_name
 from .relay import Relay, become, divide, name_users
 from .shell import Shell
 from .zygote import Zygote, finish
@@ -135,12 +135,11 @@ class Warden:
     def on_end(self, pid: int, status: int) -> None:
         """Report the end of a child."""
         code = os.waitstatus_to_exitcode(status)
-        code = 128 - code if code < 0 else code
         if self.shell is not None and pid == self.shell.pid:
             self.shell.on_death(code)
         elif pid in self.running:
             process = self.running.pop(pid)
-            process.on_death(code, alone=self.shell is None and not self.running)
+            process.on_death(128 - code if code < 0 else code, alone=self.shell is None and not self.running)
 
     def wait_seconds(self) -> float | None:
         """Seconds until the shell's next time-out or the next look at the memory; None for no limit."""
@@ -167,6 +166,7 @@ def main() -> None:
     wardens (`zygote.py`).
     """
     words = dict(word.partition("=")[::2] for word in sys.argv[1:])
+    show_name(b"warden")
     if "zygote" in words:
         Zygote(words["zygote"] == "single", bytes.fromhex(words["filter"]), run).serve()
     run(words)

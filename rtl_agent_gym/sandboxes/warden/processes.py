@@ -118,6 +118,13 @@ def _wake_for_ends_alone() -> None:
         libc.sigaction(signal.SIGCHLD, action, None)
 
 
+def show_name(name: bytes) -> None:
+    """Show this name as the command line of this process, in which `ps` would find the whole program."""
+    start, end = map(int, read_small("/proc/self/stat").rsplit(b")", 1)[1].split()[45:47])
+    # Of one whose last byte is not NUL, the kernel shows what is before the first NUL.
+    ctypes.memmove(start, name.ljust(end - start - 1, b"\0") + b"\1", end - start)
+
+
 def open_oom_score() -> None:
     """Open this process's `oom_score_adj` for `spawn`, since only root can once nobody may trace this process."""
     global _oom_score

@@ -323,7 +323,7 @@ class Shell:
         job.step = max(job.step, len(INTERRUPT_STEPS)) + 1
 
     def on_death(self, code: int) -> None:
-        """bash has ended, by the command or killed. A new one replaces it."""
+        """bash has ended, with this status or by the signal -`code`. A new one replaces it."""
         job = self.job
         over = job is not None and (self.waiting is None or job.timed_out)
         if job is not None:
@@ -332,7 +332,7 @@ class Shell:
             self.cwd = folder_of_last_sharer(self.cwd)
         self.pid = 0
         self.close()
-        died = f"it exited with status {code}" if code < 128 else f"signal {code - 128} ended it"
+        died = f"it exited with status {code}" if code >= 0 else f"signal {-code} ended it"
         self.reason = self.reason or died
         if self.starting:
             self.failures += 1
@@ -344,7 +344,7 @@ class Shell:
         self.restart()
         if job is not None and over and self.job is job:
             self.job = self.waiting = None
-            self.finish(job, code)
+            self.finish(job, 128 - code if code < 0 else code)
 
     def restart(self) -> None:
         """Start another bash, or report that none can be started."""

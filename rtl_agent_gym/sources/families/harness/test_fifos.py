@@ -76,10 +76,14 @@ async def test_reset(dut):
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
+    """Also of the word read last, and of places in the memory."""
     bench = await started(dut, 2)
-    await bench.run(write=True, cycles=2)
-    await bench.check_reset_kind()
-    await bench.run(read=True, cycles=3)
+    for words in (1, 2) * 4:
+        await bench.run(write=True)
+        await bench.check_reset_kind()
+        await bench.run(read=True)
+        await bench.run(write=True, cycles=words)
+        await bench.run(read=True, cycles=words)
 
 
 @cocotb.test()

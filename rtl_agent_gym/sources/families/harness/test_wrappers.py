@@ -54,10 +54,14 @@ async def test_reset(dut):
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
+    """Also of results that are on their way."""
     bench = await started(dut, 2)
-    while bench.model.value == INITIAL:
-        await bench.cycle(enable=ACTIVE, **some_data(bench))
-    await bench.check_reset_kind()
+    for _ in range(8):
+        while bench.model.value == INITIAL:
+            await bench.cycle(enable=ACTIVE, **some_data(bench))
+        await bench.check_reset_kind()
+        for _ in range(LATENCY + 1):
+            await bench.cycle(enable=1 - ACTIVE, **some_data(bench))
 
 
 @cocotb.test()

@@ -58,7 +58,8 @@ def wrapped(settings, token, mark, unit="1ps", stub=False):
     """A module with the design's name and ports, around the hidden design or a stub; and the module that judges.
 
     Names have `token` in them, and what is printed has `mark`: a checker could print its own path. With a finer `unit`
-    than the bench's, its $simtime would count otherwise, and 64 bits would be shorter times.
+    than the bench's, its $simtime would count otherwise, and 64 bits would be shorter times. The outputs that are
+    printed are the hidden design's own: the bench may drive those of the module around it.
     """
     ports = [(name, way, f"[{width - 1}:0] " if width > 1 else "") for name, way, width in settings["ports"]]
     inner = f"{token}{settings['module']}"
@@ -68,8 +69,8 @@ def wrapped(settings, token, mark, unit="1ps", stub=False):
     for name, way, bits in ports:
         source, goal = (name, f"{token}_{name}") if way == "input" else (f"{token}_{name}", name)
         lines += [f"wire {bits}{token}_{name};", f"assign {goal} = {source};"]
-    names = [name for name, _, _ in ports]
-    inputs, outputs = ([name for name, way, _ in ports if way == kind] for kind in ("input", "output"))
+    inputs = [name for name, way, _ in ports if way == "input"]
+    outputs = [f"{token}_{name}" for name, way, _ in ports if way == "output"]
     ways = [" ".join(["%b"] * len(kind)) for kind in (inputs, outputs)]
     values = ", ".join([*inputs, *outputs, f"changes_{token}"])
     lines += [
@@ -77,7 +78,7 @@ def wrapped(settings, token, mark, unit="1ps", stub=False):
         f"reg [63:0] last_{token} = -1;",
         f"integer changes_{token} = 0;",
         f"always @({' or '.join(inputs)}) changes_{token} = changes_{token} + 1;",
-        f"always @({' or '.join(names)}) if ($time !== last_{token}) begin",
+        f"always @({' or '.join([*inputs, *outputs])}) if ($time !== last_{token}) begin",
         f"last_{token} = $time;",
         f'$strobe("\\n{mark} P %0d {ways[0]}|{ways[1]}|%0d|%m", $time, {values});',
         "end",

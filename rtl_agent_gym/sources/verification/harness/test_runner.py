@@ -4,7 +4,9 @@ Each test is a mutant that the bench has to reject. Before that, the bench must 
 tests fail, and their names say why. Coverage is measured by a test that is skipped, since it has no verdict.
 """
 
+import hashlib
 import json
+import mmap
 import os
 import resource
 import secrets
@@ -21,11 +23,13 @@ SETTINGS = json.loads((SRC / "judge.json").read_text(encoding="utf-8"))
 BENCH, TOP = SETTINGS["bench"], SETTINGS["top"]
 WORK = Path("/code/rundir" if os.path.isdir("/code/rundir") else "/rundir")
 HIDDEN = "HIDDEN0_"
-"""What the names of hidden modules begin with; each run replaces it by a random word."""
+"""What the names of hidden modules begin with; runs replace it by a word that no bench knows."""
 COMPILE = ["-g2012", "-u", "-Wno-timescale"]
 COMPILER = next(filter(os.path.exists, ["/opt/rtl-agent-gym/real/iverilog"]), "iverilog")
 """Compiles what no submitted file can change: the bench's text is preprocessed before, by the guarded compiler."""
 
+RAW = b"not supported (fun_signal_real)"
+"""What Icarus says on its stderr when it formats a real number in a way that shows what its memory has by chance."""
 MOST_EVENTS = 1_000_000
 """Times at which ports change in one simulation."""
 
@@ -40,25 +44,29 @@ def word():
 
 
 def compile_bench(folder):
-    """The bench's text without macros and includes, and the unit of times in its runs.
+    """The bench's text without macros and includes, the unit of times in its runs, and the word in hidden names there.
 
-    The guards check what it reads, and report whether it compiles.
+    The guards check what it reads, and report whether it compiles. A bench can print the word and count its letters, so
+    it is the same in all runs; it depends on the hidden designs, too, so that no bench can contain it.
     """
     if not os.path.isfile(BENCH):
         raise Unfit(f"there is no {BENCH.removeprefix('/code/')}")
     token = word()
-    stub, plain, compiled = (folder / name for name in ("stub.sv", "bench.sv", "stub.vvp"))
-    stub.write_text(wrapped(SETTINGS, token, token, stub=True) + hidden_bench(token), encoding="utf-8")
+    stub, plain = folder / "stub.sv", folder / "plain.sv"
+    around = wrapped(SETTINGS, token, token, stub=True) + hidden_bench(token)
+    stub.write_text(around, encoding="utf-8")
     include = f"-I{os.path.dirname(BENCH)}"
     for command in (
-        ["iverilog", *COMPILE, include, *tops(token), "-o", compiled, stub, BENCH],
+        ["iverilog", *COMPILE, include, *tops(token), "-o", folder / "stub.vvp", stub, BENCH],
         ["iverilog", "-g2012", include, "-E", "-o", plain, BENCH],
     ):
         if subprocess.run(command, stdin=subprocess.DEVNULL).returncode:
             raise Unfit("the bench does not compile with the ports of the design alone")
-    text = compiled.read_text(encoding="utf-8", errors="replace")
-    check_calls(text)
-    return plain.read_text(encoding="utf-8", errors="surrogateescape"), finest_unit(text)
+    bench = plain.read_text(encoding="utf-8", errors="surrogateescape")
+    unit = finest_unit(compiled(folder, token, {"around.sv": around, "bench.sv": bench}))
+    hidden = [path.read_text(encoding="utf-8") for path in sorted((SRC / "designs").iterdir())]
+    digest = hashlib.sha256("".join([*hidden, bench]).encode(errors="surrogateescape"))
+    return bench, unit, "h" + digest.hexdigest()[:32]
 
 
 def hidden_bench(token):
@@ -71,43 +79,51 @@ def tops(token):
     return ["-s", f"{token}stimuli" if (SRC / "stimuli.sv").exists() else TOP, "-s", f"judge_{token}"]
 
 
-def run(name, bench, unit):
+def compiled(folder, token, texts):
+    """The simulation of some texts, the last of which is what `compile_bench` found.
+
+    That one is preprocessed again, so the name of its file and the numbers of its lines are the same with each design.
+    """
+    for file, text in texts.items():
+        text = f"`resetall\n`timescale 1ns/1ps\n{text}"
+        (folder / file).write_text(text, encoding="utf-8", errors="surrogateescape")
+    command = [COMPILER, *COMPILE, "-Mprefix=read", *tops(token), "-o", "sim.vvp", *texts]
+    if subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+        raise Unfit("the bench does not compile after it was preprocessed")
+    listed = (folder / "read").read_text(encoding="utf-8", errors="surrogateescape").split("\n")
+    if any(line.startswith("I ") for line in listed):
+        raise Unfit("the bench still includes files after it was preprocessed")
+    text = (folder / "sim.vvp").read_text(encoding="utf-8", errors="surrogateescape")
+    check_calls(text)
+    for file in texts:
+        (folder / file).unlink()
+    return text
+
+
+def run(name, bench, unit, token):
     """Simulate one design with the bench."""
-    with tempfile.TemporaryDirectory() as path:
-        folder, token, mark = Path(path), word(), word()
-        design = (SRC / "designs" / name).read_text(encoding="utf-8").replace(HIDDEN, token)
+    with tempfile.TemporaryDirectory() as path, tempfile.TemporaryFile() as errors:
+        folder, mark = Path(path), word()
         texts = {
-            "design.sv": design,
+            "design.sv": (SRC / "designs" / name).read_text(encoding="utf-8").replace(HIDDEN, token),
             "around.sv": wrapped(SETTINGS, token, mark, unit) + hidden_bench(token),
             "bench.sv": bench,
         }
-        for file, text in texts.items():
-            text = f"`resetall\n`timescale 1ns/1ps\n{text}"
-            (folder / file).write_text(text, encoding="utf-8", errors="surrogateescape")
-        compiled, read = folder / "sim.vvp", folder / "read"
-        paths = [folder / file for file in texts]
-        command = [COMPILER, *COMPILE, f"-Mprefix={read}", *tops(token), "-o", compiled, *paths]
-        if subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
-            raise Unfit("the bench does not compile with a hidden design")
-        listed = read.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
-        if any(line.startswith("I ") for line in listed):
-            raise Unfit("the bench still includes files after it was preprocessed")
-        text = compiled.read_text(encoding="utf-8", errors="surrogateescape")
-        check_calls(text)
-        compiled.write_text(instrument(text, token, mark), encoding="utf-8", errors="surrogateescape")
-        for file in texts:
-            (folder / file).unlink()
-        return simulate(compiled, folder, token.encode(), mark.encode())
+        text = instrument(compiled(folder, token, texts), token, mark)
+        (folder / "sim.vvp").write_text(text, encoding="utf-8", errors="surrogateescape")
+        return simulate(folder, errors, token.encode(), mark.encode())
 
 
-def simulate(compiled, folder, token, mark):
+def simulate(folder, errors, token, mark):
     seconds = SETTINGS["seconds"]
+    errors.write(b"\n")  # no file without a byte can be mapped
+    errors.flush()
     process = subprocess.Popen(
-        ["vvp", "-n", str(compiled)],
+        ["vvp", "-n", str(folder / "sim.vvp")],
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=errors,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5)),
     )
     trace, edges, rejected, left = [], {}, None, b""
@@ -132,7 +148,9 @@ def simulate(compiled, folder, token, mark):
     code = process.wait()
     if code < 0:
         return Run("late", None, trace)
-    if code:
+    with mmap.mmap(errors.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        raw = text.find(RAW) >= 0
+    if code or raw:
         return Run("crashed", None, trace)
     return Run("accepted" if rejected is None else "rejected", rejected, trace)
 
@@ -140,10 +158,10 @@ def simulate(compiled, folder, token, mark):
 def examine():
     """What `compile_bench` found, and the bench's run with the right design; or why it earns nothing."""
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
-        bench, unit = compile_bench(Path(folder))
+        bench = compile_bench(Path(folder))
     runs = {}
     for name in SETTINGS["right"]:
-        runs[name] = run(name, bench, unit)
+        runs[name] = run(name, *bench)
         fault = {
             "rejected": "the bench rejects a right design",
             "late": f"the bench does not end in {SETTINGS['seconds']} s of processor time",
@@ -151,7 +169,7 @@ def examine():
         }.get(runs[name].verdict)
         if fault:
             raise Unfit(fault)
-    return (bench, unit), runs[SETTINGS["right"][0]]
+    return bench, runs[SETTINGS["right"][0]]
 
 
 try:

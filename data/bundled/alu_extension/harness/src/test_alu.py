@@ -43,7 +43,7 @@ class Bench:
     async def step(self, opcode, a, b, in_valid=1, set_flags=1, clear_sticky=0):
         inputs = (in_valid, opcode, a, b, set_flags, clear_sticky)
         self.drive(*inputs)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check()
         self.model.edge(*inputs)
         self.last = (
@@ -51,7 +51,7 @@ class Bench:
             f"clear_sticky {clear_sticky}, WIDTH {WIDTH}"
         )
         await RisingEdge(self.dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check()
         await FallingEdge(self.dut.clk)
 
@@ -121,18 +121,19 @@ async def undefined_opcodes(dut):
 async def reset_between_edges(dut):
     bench = Bench(dut)
     await bench.start()
-    await bench.step(8, TOP, TOP)
-    await bench.step(15, 1, 1, set_flags=0)
-    dut.rst_n.value = 0
-    bench.model.reset()
-    bench.last = "asynchronous reset"
-    await Timer(1, unit="ns")
-    bench.check()
-    await FallingEdge(dut.clk)
-    bench.check()
-    dut.rst_n.value = 1
-    await bench.step(0, 1, 1, in_valid=0)
-    await bench.step(0, 1, 1)
+    for opcode, a, b, set_flags in ((15, 1, 1, 0), (0, MASK, 1, 1), (3, MASK, 0, 1)):
+        await bench.step(8, TOP, TOP)
+        await bench.step(opcode, a, b, set_flags=set_flags)
+        dut.rst_n.value = 0
+        bench.model.reset()
+        bench.last = "asynchronous reset"
+        await Timer(2, unit="ns")
+        bench.check()
+        await FallingEdge(dut.clk)
+        bench.check()
+        dut.rst_n.value = 1
+        await bench.step(0, 1, 1, in_valid=0)
+        await bench.step(0, 1, 1)
 
 
 @cocotb.test()

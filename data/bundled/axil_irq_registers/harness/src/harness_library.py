@@ -144,6 +144,7 @@ class Bench:
     async def reset(self, drive_only=False):
         """One edge in reset, with events and ready inputs at 1."""
         dut = self.dut
+        before = None if drive_only else self.sample("ctrl", "irq", "bvalid", "rvalid")
         self.forget()
         dut.aresetn.value = 0
         dut.awvalid.value = dut.wvalid.value = dut.arvalid.value = 0
@@ -151,9 +152,11 @@ class Bench:
         dut.events.value = 0xFF
         if drive_only:
             return
+        await Timer(2, unit="ns")
+        assert self.sample("ctrl", "irq", "bvalid", "rvalid") == before, "reset acted before a rising edge"
         await RisingEdge(dut.aclk)
         self.edge += 1
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check_outputs("in reset")
         assert self.sample("bvalid", "rvalid") == [0, 0], "a response in reset"
         await FallingEdge(dut.aclk)
@@ -186,7 +189,7 @@ class Bench:
         if (item := self.ar.transfer(arready, bool(self.reads) or self.read_side.waiting is not None)) is not None:
             self.reads.append((self.edge, item[0]))
         await RisingEdge(dut.aclk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.judge_read(bool(rvalid and rready))
         self.judge_write(bool(bvalid and bready), events)
         self.check_outputs("after an edge")

@@ -39,6 +39,17 @@ async def test_strobes(dut):
 
 
 @cocotb.test()
+async def test_many_writes(dut):
+    bench = Bench(dut)
+    await bench.start()
+    for number in range(300):
+        bench.write(0x04, number)
+    await bench.drain()
+    bench.read(0x14)
+    await bench.drain()
+
+
+@cocotb.test()
 async def test_errors(dut):
     bench = Bench(dut)
     await bench.start()

@@ -44,7 +44,7 @@ class Bench:
         dut.btn_up.value, dut.btn_down.value, dut.btn_clear.value, dut.reset.value = up, down, clear, reset
         await RisingEdge(dut.clk)
         self.model.clock(up, down, clear, reset)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"up={up} down={down} clear={clear} reset={reset}")
         await FallingEdge(dut.clk)
         self.check("half a cycle after the edge")
@@ -144,6 +144,7 @@ async def test_reset_while_held(dut):
     await bench.cycles(2, up=1, reset=1)
     await bench.cycles(2 * SETTLE, up=1)
     await bench.cycles(SETTLE)
+    await bench.press(clear=1)
     await bench.cycles(SETTLE, down=1)
     await bench.cycle(reset=1)
     await bench.cycles(2 * SETTLE)

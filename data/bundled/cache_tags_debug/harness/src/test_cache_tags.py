@@ -42,7 +42,7 @@ class Bench:
         op, index, tag = request or (rng.randrange(4), rng.randrange(SETS), rng.randrange(TAGS))
         dut.rst.value, dut.req_valid.value, dut.resp_ready.value = rst, int(request is not None), resp_ready
         dut.req_op.value, dut.req_set.value, dut.req_tag.value = op, index, tag
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check("before the edge")
         ready = self.model.req_ready(resp_ready)
         assert self.read("req_ready") == ready, (
@@ -53,7 +53,7 @@ class Bench:
         else:
             self.model.edge(request, resp_ready)
         await RisingEdge(dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.cycle += 1
         self.check("after the edge")
         await FallingEdge(dut.clk)
@@ -178,7 +178,7 @@ async def reset_is_synchronous(dut):
     await bench.send(WRITE, 0, 1)
     await bench.step(resp_ready=0)
     dut.rst.value = 1
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     bench.check("rst between edges")
     dut.rst.value = 0
     await bench.send(READ, 0, 1)

@@ -41,7 +41,7 @@ async def decide(dut, req, override, reset=0):
     dut.priority_override.value = override
     expected = (0, 0, 0) if reset else model(req, override)
     await RisingEdge(dut.clk)
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     what = f"reset={reset} req={req:08b} override={override:08b}"
     assert outputs(dut) == expected, f"{what}: {outputs(dut)} after the edge, expected {expected}"
     await FallingEdge(dut.clk)
@@ -73,7 +73,7 @@ async def test_reset_is_synchronous(dut):
     assert outputs(dut) == (0b0010_0000, 1, 5), "reset acted before a rising edge"
     dut.reset.value = 0
     await RisingEdge(dut.clk)
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     assert outputs(dut) == (0b0010_0000, 1, 5), "a reset pulse between two edges had an effect"
     await FallingEdge(dut.clk)
 
@@ -101,7 +101,12 @@ async def test_outputs_are_registered(dut):
     dut.priority_override.value = 0b1000_0000
     await Timer(2, unit="ns")
     assert outputs(dut) == (0b0000_1000, 1, 3), "outputs moved between two rising edges"
-    await FallingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    await Timer(2, unit="ns")
+    before = outputs(dut)
+    dut.req.value, dut.priority_override.value, dut.reset.value = 0, 2, 1
+    await Timer(2, unit="ns")
+    assert outputs(dut) == before, "outputs moved while the clock was high"
 
 
 @cocotb.test()

@@ -34,14 +34,14 @@ class Counter:
         dut = self.dut
         when = f"count {self.count}, en={en} down={down} rst={rst}"
         dut.en.value, dut.down.value, dut.rst.value = en, down, rst
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"{when}, before the edge")
         if rst:
             self.count = 0
         elif en:
             self.count = (self.count + (-1 if down else 1)) % 2**WIDTH
         await RisingEdge(dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"{when}, after the edge")
         await FallingEdge(dut.clk)
 
@@ -64,6 +64,11 @@ async def test_enable(dut):
         await counter.cycle(en=1)
         await counter.cycle(en=0, down=number % 2)
         await counter.cycle(en=0)
+    await RisingEdge(dut.clk)
+    await Timer(2, unit="ns")
+    dut.en.value = 1
+    await Timer(2, unit="ns")
+    counter.check("enabled while the clock is high")
 
 
 @cocotb.test()
@@ -79,7 +84,7 @@ async def test_reset(dut):
     for _ in range(3):
         await counter.cycle()
     dut.rst.value = 1
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     counter.check("reset between two edges")
 
 

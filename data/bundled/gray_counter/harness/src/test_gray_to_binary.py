@@ -14,7 +14,7 @@ async def test_every_code(dut):
     random.Random(3).shuffle(numbers)
     for number in numbers:
         dut.gray.value = number ^ (number >> 1)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         value = dut.binary.value
         assert value.is_resolvable, f"binary is {value} for gray {number ^ (number >> 1):b}"
         assert int(value) == number, f"binary is {int(value)} for gray {number ^ (number >> 1):b}, expected {number}"

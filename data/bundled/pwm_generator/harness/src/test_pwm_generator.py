@@ -35,7 +35,7 @@ class Bench:
 
     async def step(self, enable, top, duty, when):
         self.dut.enable.value, self.dut.top.value, self.dut.duty.value = enable, top, duty
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"{when}, before the edge")
         self.model.edge(enable, top, duty)
         await FallingEdge(self.dut.clk)
@@ -96,14 +96,15 @@ async def enable_at_random(dut):
 async def asynchronous_reset(dut):
     bench = Bench(dut)
     await bench.start()
-    for _ in range(4):
+    for number in range(4):
         for _ in range(2):
             await bench.step(1, LIMIT, LIMIT, "before reset")
         dut.rst_n.value = 0
         bench.model.reset()
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         bench.check("reset between clock edges")
-        await FallingEdge(dut.clk)
-        bench.check("reset over a clock edge")
+        if number % 2:
+            await FallingEdge(dut.clk)
+            bench.check("reset over a clock edge")
         dut.rst_n.value = 1
         await bench.step(1, 0, LIMIT, "first edge after reset")

@@ -61,11 +61,11 @@ class Counter:
     async def cycle(self, en=0, up=0, load=0, load_value=0):
         when = f"en={en} up={up} load={load} load_value={load_value} at count {self.count}"
         self.drive(en, up, load, load_value)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"{when}, before the edge")
         self.predict(en, up, load, load_value)
         await RisingEdge(self.dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check(f"{when}, after the edge")
         await FallingEdge(self.dut.clk)
 
@@ -120,7 +120,7 @@ async def test_asynchronous_reset(dut):
     await counter.cycle(load=1, load_value=MAX)
     await counter.cycle(en=1, up=1)
     dut.rst_n.value = 0
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     counter.count = counter.saturated = 0
     counter.check("reset between two edges")
     counter.drive(load=1, load_value=MAX)

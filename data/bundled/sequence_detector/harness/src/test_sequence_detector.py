@@ -144,7 +144,7 @@ async def reset_is_synchronous(dut):
     await bench.start()
     await bench.send("10110101")
     dut.rst.value = 1
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     bench.check_registers()
     dut.rst.value = 0
     await bench.step(1)

@@ -35,7 +35,7 @@ class Bench:
         dut.in_data.value = rng.randint(DATA_LOW, DATA_HIGH) if sample is None else sample
         dut.coef_we.value = int(write is not None)
         dut.coef_addr.value, dut.coef_data.value = write or (rng.randrange(ADDRESSES), rng.randint(COEF_LOW, COEF_HIGH))
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         if self.cycle:
             self.check("before the edge")
             want = self.model.in_ready(flush)
@@ -45,7 +45,7 @@ class Bench:
         else:
             self.model.edge(flush, write, sample)
         await RisingEdge(dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.cycle += 1
         self.check("after the edge")
         await FallingEdge(dut.clk)

@@ -44,7 +44,7 @@ class Bench:
             await FallingEdge(self.dut.clk)
             self.check("in reset")
         self.dut.rst_n.value = 1
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check("after reset, before a clock edge")
         await self.step(1, 1)
 
@@ -52,13 +52,13 @@ class Bench:
         """One cycle, entered and left at a falling edge."""
         word = self.rng.randint(0, MASK) if word is None else word
         self.drive(flush, in_valid, word, out_ready)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check("before the edge")
         self.sent += int(in_valid and self.model.in_ready)
         self.received += int(out_ready and self.model.out_valid)
         self.model.edge(flush, in_valid, word, out_ready)
         await RisingEdge(self.dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.cycle += 1
         self.check("after the edge")
         await FallingEdge(self.dut.clk)
@@ -151,7 +151,7 @@ async def reset_between_edges(dut):
             await bench.step(1, 0, word=MASK)
         dut.rst_n.value = 0
         bench.model.reset()
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         bench.check("asynchronous reset")
         await FallingEdge(dut.clk)
         bench.check("reset over an edge")

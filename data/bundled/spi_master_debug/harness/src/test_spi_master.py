@@ -38,11 +38,11 @@ class Bench:
         miso = rng.randint(0, 1)
         dut.start.value, dut.tx_data.value, dut.miso.value = start, tx_data, miso
         dut.cpol.value, dut.cpha.value, dut.clk_div.value = cpol, cpha, clk_div
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.check("before the edge")
         self.model.edge(start, tx_data, cpol, cpha, clk_div, miso)
         await RisingEdge(dut.clk)
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         self.cycle += 1
         self.check("after the edge")
         await FallingEdge(dut.clk)
@@ -130,7 +130,7 @@ async def disturbances_reset_between_edges(dut):
             await bench.step(0, 0, 1, 0, 1)
         dut.rst_n.value = 0
         bench.model.reset()
-        await Timer(1, unit="ns")
+        await Timer(2, unit="ns")
         bench.check("asynchronous reset")
         await FallingEdge(dut.clk)
         bench.check("reset over an edge")

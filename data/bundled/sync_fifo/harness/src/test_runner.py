@@ -13,7 +13,7 @@ SWEEP = [
     {},
     {"DATA_WIDTH": 13, "DEPTH": 5, "ALMOST_FULL": 4, "ALMOST_EMPTY": 1},
     {"DATA_WIDTH": 32, "DEPTH": 2, "ALMOST_FULL": 1, "ALMOST_EMPTY": 0},
-    {"DATA_WIDTH": 4, "DEPTH": 12},
+    {"DATA_WIDTH": 4, "DEPTH": 20},
 ]
 
 

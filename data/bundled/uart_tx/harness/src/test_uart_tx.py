@@ -39,7 +39,7 @@ def outputs(dut):
 async def edge(dut, expected, when):
     """One rising edge; (tx, tx_ready) must hold `expected` from it to the falling edge."""
     await RisingEdge(dut.clk)
-    await Timer(1, unit="ns")
+    await Timer(2, unit="ns")
     assert outputs(dut) == expected, f"{when}: (tx, tx_ready) is {outputs(dut)}, expected {expected}"
     await FallingEdge(dut.clk)
     assert outputs(dut) == expected, f"{when}: (tx, tx_ready) moved to {outputs(dut)} between two edges"
@@ -153,6 +153,9 @@ async def test_reset_abandons_the_frame(dut):
         await send(dut, Frame(0x00, 3, 1), stop_at=stop_at)
         dut.rst.value = 1
         drive(dut, Frame(0x00, 1), valid=True)
+        before = outputs(dut)
+        await Timer(2, unit="ns")
+        assert outputs(dut) == before, "reset acted before a rising edge"
         await edge(dut, (1, 1), f"reset {stop_at} edges into a frame")
         await edge(dut, (1, 1), "reset held while a byte is offered")
         dut.rst.value = 0
