@@ -276,6 +276,12 @@ class TestSetup:
         assert done.stdout.splitlines() == ["setup: .venv is up to date (for eval)", "called: image build"]
         assert not (tmp_path / "machine/apt-get.log").exists()
 
+    def test_packages_elsewhere_do_not_count(self, ready: Path, tmp_path: Path) -> None:
+        programs(ready / ".venv/bin", {"rtl-agent-gym": 'echo "paths: $PYTHONPATH"'})
+        environment = {"PATH": path_of_root(tmp_path / "machine"), "PYTHON": "", "PYTHONPATH": "/elsewhere"}
+        done = run(ready, "scripts/setup", "--docker", **environment)
+        assert done.stdout.splitlines()[-1] == "paths: "
+
     def test_root_gets_the_packages_that_namespaces_lack(self, ready: Path, tmp_path: Path) -> None:
         script, keys = ready / "scripts/setup", tmp_path / "keys.gpg"
         assert script.read_text().count(f" {KEYRING} ") == 1

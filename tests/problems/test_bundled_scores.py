@@ -42,6 +42,14 @@ async def test_the_reference_solution_earns_everything(problem: Problem, provide
     assert played.stop_reason == "completed"
 
 
+async def test_registers_may_have_a_delay(provider: DockerSandboxes) -> None:
+    problem = PROBLEMS["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"]
+    files = {path: text.replace("<=", "<= #1") for path, text in (problem.golden or {}).items()}
+    async with Scorer(provider, cache=None) as scorer:
+        score = await scorer.score(problem, {**problem.context, **files})
+    assert score.passed, score.reason
+
+
 async def grade_wrong(problem: Problem, provider: DockerSandboxes, names: list[str]) -> None:
     designs = wrong_designs(problem.id)
     async with Scorer(provider, cache=None) as scorer:

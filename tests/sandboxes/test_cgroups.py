@@ -281,6 +281,17 @@ def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.Mo
     assert cgroups.why_none("cgroupfs", local=True) == "this process may not make control groups"
 
 
+def test_limits_of_the_groups_above_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine itself, whose root has none, and not in a namespace of control groups."""
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "membership")
+    cgroups.MEMBERSHIP.write_text("0::/job/step\n")
+    (tmp_path / "job/step").mkdir(parents=True)
+    for folder, memory, cpus in (("job", f"{8 << 30}\n", "200000 100000\n"), ("job/step", "max\n", "150000 100000\n")):
+        (tmp_path / folder / "memory.max").write_text(memory)
+        (tmp_path / folder / "cpu.max").write_text(cpus)
+    assert (group_memory(tmp_path), group_cpus(tmp_path)) == (8 << 30, 1.5)
+
+
 @pytest.mark.parametrize(
     ("files", "memory", "cpus"),
     [

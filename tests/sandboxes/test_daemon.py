@@ -217,6 +217,23 @@ class TestFinding:
                 find_daemon(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
 
 
+def test_a_socket_that_may_be_used_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, desktop = tmp_path / "first.sock", tmp_path / ".docker/desktop/docker.sock"
+    desktop.parent.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)  # a socket's path has 108 bytes at most
+    for path in (first, desktop):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path.relative_to(tmp_path)))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(module, "DEFAULT_HOST", f"unix://{first}")
+    for allowed, chosen in (([first, desktop], first), ([desktop], desktop), ([], first)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "access", lambda path, right, allowed=allowed: right == os.F_OK or path in allowed)
+            assert module.daemon_host() == f"unix://{chosen}"
+
+
 @pytest.mark.parametrize(
     ("host", "why"),
     [

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -55,6 +56,16 @@ async def test_the_container_is_hardened(sandbox: DockerSandbox) -> None:
     assert not found["Mounts"]
     assert found["Config"]["User"] == f"{sandbox.uid}:{sandbox.uid}"
     assert sandbox.uid in UIDS
+
+
+@pytest.mark.daemon
+async def test_the_users_proxy_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text('{"proxies": {"default": {"httpProxy": "http://me:secret@proxy:1"}}}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    async with DockerSandboxes() as provider:
+        sandbox = await provider.create()
+        with docker_api() as api:
+            assert "secret" not in str(api.inspect_container(sandbox.id)["Config"]["Env"])
 
 
 SOCKETS = """

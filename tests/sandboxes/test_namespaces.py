@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxBroken, SandboxError, SandboxLost
-from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, SandboxSpec, root_folder, userns
+from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, SandboxSpec, root_folder, userns, zygote
 from rtl_agent_gym.sandboxes.client import MAX_INODES, UIDS
-from rtl_agent_gym.sandboxes.zygote import Zygote
+from rtl_agent_gym.sandboxes.root_run import run_in
+from rtl_agent_gym.sandboxes.zygote import Launch, Started, Zygote
 from tests.sandboxes.ordinary_user import RANGED, SINGLE, run_as
 from tests.waiting import soon
 
@@ -444,6 +445,31 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["scoring"].startswith("text")
     assert found["scoring"].endswith("refused\n")
     assert found["seen"] == (["1 2"] if user == RANGED else ["1"])  # the wardens of the keeper and of the worker
+
+
+async def test_a_python_that_was_built_for_old_systems_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in ((os, "memfd_create"), (os, "pidfd_open"), (signal, "pidfd_send_signal")):
+        monkeypatch.delattr(module, name)
+    starter = Zygote(Launch(["/bin/sh", "-c", "exec sleep 60"], single=True))
+    started = Started(os.dup(starter._descriptor))
+    assert started.pid == starter._process.pid
+    started.kill()
+    started.close()
+    await starter.close()
+    assert starter._process.returncode == -signal.SIGKILL
+
+
+def test_bubblewrap_0_4_knows_all_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = zygote._options(tmp_path, ("/new",), ranged=True, groups=True, programs=tmp_path)
+    assert not {"--clearenv", "--perms", "--size"} & set(options)
+    (tmp_path / "bwrap").write_text('#!/bin/sh\necho "$@"; /usr/bin/env\n')
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SECRET", "1")
+    said = run_in(tmp_path, ["true"]).stdout
+    assert said.startswith("--unshare-all ")
+    assert "--clearenv" not in said
+    assert "SECRET" not in said
 
 
 def test_user_namespaces_that_the_kernel_refuses_are_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -181,6 +181,21 @@ def other_version(root: Root, place: Path) -> None:
     (place / RECORD).write_text(made.model_dump_json(exclude={"folder"}))
 
 
+def test_locks_are_taken_as_nfs_grants_them(root: Root, roots: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared ones of what is open for reading, exclusive ones of what is open for writing."""
+    flock = fcntl.flock
+
+    def of_nfs(file: Any, kind: int) -> None:
+        refused = os.O_WRONLY if kind & fcntl.LOCK_SH else os.O_RDONLY
+        if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == refused:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        flock(file, kind)
+
+    other_version(root, roots / "old")
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    assert prune() == [str(roots / "old")]
+
+
 def test_prune_leaves_a_harnesss_root_that_is_used(root: Root, roots: Path) -> None:
     other_version(root, roots / "harness-old")
     assert find_built(roots / "harness-old") is not None
@@ -234,6 +249,14 @@ def test_a_root_that_another_process_has_replaced_is_not_used_as_the_earlier_one
         host.zygote(SandboxSpec(), groups=False)
     with pytest.raises(ImageError, match="was replaced"):
         build_root(root, {"Dockerfile": f"FROM {root.id}".encode()}, "Dockerfile")
+
+
+def test_a_step_has_the_umask_of_a_build_whatever_the_callers() -> None:
+    before = os.umask(0o077)
+    try:
+        StepRunner()._finish(["/bin/sh", "-c", "test $(umask) = 0022"], "umask")
+    finally:
+        os.umask(before)
 
 
 def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ async def test_one_problem(single: bool) -> None:
     await compare(QUICK, ["reference", min(wrong_designs(QUICK))], single=single)
 
 
-@pytest.mark.slow  # each grading takes seconds, and these are 138 on each provider
+@pytest.mark.slow  # each grading takes seconds, and these are 153 on each provider
 @pytest.mark.timeout(900)
 @USERS
 @pytest.mark.parametrize("problem", PROBLEMS)

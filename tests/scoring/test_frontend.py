@@ -168,6 +168,23 @@ async def test_one_that_is_killed_from_outside_says_nothing_of_its_sources(front
     assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
 
 
+async def test_a_python_that_was_built_for_old_systems_serves(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import os\ndel os.memfd_create, os.pidfd_open\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert (await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"], ["a"])).modules == ("a",)
+
+
+async def test_its_packages_are_those_of_this_process(
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pyslang.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(HarnessError, match=r"does not start; try: \S+ -c 'import pyslang'"):
+        await frontend.read({"a.sv": b"module a; endmodule"}, ["a.sv"])
+
+
 async def test_children_that_were_killed_while_nobody_asked_them_are_replaced(frontend: Frontend) -> None:
     """As Ctrl-C at a prompt did to all of them."""
     files = {"a.sv": b"module a; endmodule"}

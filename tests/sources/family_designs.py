@@ -7,7 +7,7 @@ from itertools import islice
 from random import Random
 
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.family import Fields, always
+from rtl_agent_gym.sources.families.family import Fields, always, asserted, bit_range, idle
 from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.sources.families.wrappers import FUNCTIONS
 
@@ -137,15 +137,67 @@ def copies(member: Parameters) -> dict[str, dict[str, str]]:
     return found
 
 
-def partly_reset(member: Parameters) -> dict[str, dict[str, str]]:
-    """For each register of an asynchronous reset, the design that resets it alone at clock edges, where that shows."""
-    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
-    before, line, block = text.partition(always(fields))
+def _timer_of_two_registers(fields: Fields) -> str:
+    """A timer that stores whether it runs and how long it has run, in place of the count."""
+    period, width, again = int(fields["period"]), bit_range(int(fields["width"])), fields["again"]
+    shown = f"{period} - reg_time" if fields["direction"] == "down" else "reg_time + 1"
+    return FAMILIES["timers"].module(
+        fields,
+        {"count": f"wire {width}"},
+        f"    reg reg_runs;\n"
+        f"    reg {width}reg_time;\n"
+        f"    assign {fields['count']} = reg_runs ? {shown} : 0;\n"
+        f"    assign {fields['busy']} = reg_runs == {fields['busy_level']};\n"
+        f"    {always(fields)}\n"
+        f"        if ({asserted(fields, 'reset')}) begin\n"
+        f"            reg_runs <= 0;\n"
+        f"            reg_time <= 0;\n"
+        f"        end else if ({asserted(fields, 'start')}{' && !reg_runs' if again == 'ignore' else ''}) begin\n"
+        f"            reg_runs <= {'!reg_runs' if again == 'stop' else '1'};\n"
+        f"            if (reg_runs) reg_time <= 0;\n"
+        f"        end else if ({idle(fields, 'pause')} && reg_runs) begin\n"
+        f"            reg_runs <= reg_time != {period - 1};\n"
+        f"            reg_time <= reg_time == {period - 1} ? 0 : reg_time + 1;\n"
+        f"        end\n",
+    )
+
+
+def _reset_registers(fields: Fields, block: str) -> list[str]:
+    """The registers that a block resets, where that shows."""
     unseen = ["reg_head", *(["reg_last"] if fields.get("missing") in ("zero", "ones") else [])]  # of FIFOs
+    return [name for name in re.findall(r"(\w+) <= ", block.partition(" else")[0]) if name not in unseen]
+
+
+def _split(block: str, register: str) -> tuple[str, str]:
+    """What a block does with all registers but one, and what it does with that one."""
+    rest = re.sub(rf"\b{register} <= [^;]*;", ";", block).replace("endmodule\n", "")
+    return rest, re.sub(rf"\b(?!{register}\b)\w+(\[[^]]*\])? <= [^;]*;", ";", block)
+
+
+def partly_reset(member: Parameters) -> dict[str, dict[str, str]]:
+    """For each register of an asynchronous reset, the design that resets it alone at clock edges; and the right one."""
+    fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
+    if member.family == "timers":
+        text = _timer_of_two_registers(fields)
+    before, line, block = text.partition(always(fields))
+    found = {"reference": {TARGET: text}}
+    for register in _reset_registers(fields, block):
+        rest, own = _split(block, register)
+        found[register] = {TARGET: f"{before}{line}{rest}    {always({**fields, 'reset_kind': 'sync'})}{own}"}
+    return found
+
+
+def weakly_reset(member: Parameters) -> dict[str, dict[str, str]]:
+    """For each register and input, the designs in which the reset of the one waits for the other, and yields to it."""
+    family, fields = FAMILIES[member.family], member.fields
+    before, line, block = family.design(member)[TARGET].partition(always(fields))
+    reset = asserted(fields, "reset")
     found = {}
-    for register in re.findall(r"(\w+) <= ", block.partition("end else")[0]):
-        own = re.sub(rf"\b(?!{register}\b)\w+(\[[^]]*\])? <= [^;]*;", ";", block)
-        rest = re.sub(rf"\b{register} <= [^;]*;", ";", block).replace("endmodule\n", "")
-        if register not in unseen:
-            found[register] = {TARGET: f"{before}{line}{rest}    {always({**fields, 'reset_kind': 'sync'})}{own}"}
+    for register in _reset_registers(fields, block):
+        rest, own = _split(block, register)
+        for role in (role for role in family.inputs if f"{role}_level" in fields):
+            waits = re.sub(rf"\b({register} <= )", rf"\1{idle(fields, role)} ? {register} : ", block, count=1)
+            yields = own.replace(f"if ({reset})", f"if ({reset} && {idle(fields, role)})", 1)
+            found[f"{register} waits for {role}"] = {TARGET: f"{before}{line}{waits}"}
+            found[f"{register} yields to {role}"] = {TARGET: f"{before}{line}{rest}    {line}{yields}"}
     return found

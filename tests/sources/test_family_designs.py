@@ -15,7 +15,7 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import asserted
 
-from .family_designs import copies, designs, members, misreadings, partly_reset
+from .family_designs import copies, designs, members, misreadings, partly_reset, weakly_reset
 
 pytestmark = pytest.mark.docker
 
@@ -105,12 +105,27 @@ async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provi
 
 
 @pytest.mark.parametrize("count", [8, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-@pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines"])
+@pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines", "timers"])
 async def test_an_asynchronous_reset_is_one_of_every_register(
     family: str, count: int, provider: DockerSandboxes
 ) -> None:
     chosen = [member for member in members(family, count) if member.values["reset_kind"] == "async"]
     assert await grade_many(provider, chosen, partly_reset) == []
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize(
+    "family",
+    [
+        *("timers", "fifos", "pipelines"),
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("registers", "accumulators", "machines", "wrappers")),
+    ],
+)
+async def test_no_input_wins_over_a_synchronous_reset(family: str, count: int, provider: DockerSandboxes) -> None:
+    """Of small FIFOs and timers, as little happens to them by chance."""
+    chosen = [member for member in members(family, 120) if member.values["reset_kind"] == "sync"]
+    chosen.sort(key=lambda member: int(member.values.get("depth", member.values.get("period", 0))))
+    assert await grade_many(provider, chosen[:count], weakly_reset) == []
 
 
 def with_a_written_input(member: Parameters) -> dict[str, dict[str, str]]:

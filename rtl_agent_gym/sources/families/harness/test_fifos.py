@@ -68,10 +68,11 @@ globals().update(
 async def test_reset(dut):
     bench = await started(dut, 1)
     for words in (1, 2, DEPTH, DEPTH + 1):
-        await bench.run(write=True, cycles=words)
-        await bench.run(write=True, read=True)
-        await bench.run(write=True, reset=True, cycles=2)
-        await bench.run(read=True, cycles=2)
+        for read in (False, True):
+            await bench.run(write=True, cycles=words)
+            await bench.run(write=True, read=True)
+            await bench.run(write=not read, read=read, reset=True)
+            await bench.run(read=True, cycles=2)
 
 
 @cocotb.test()

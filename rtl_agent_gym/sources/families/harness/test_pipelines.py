@@ -63,9 +63,10 @@ async def test_reset(dut):
     """Also of results that are on their way."""
     bench = await started(dut, 1)
     for cycles in (*range(1, STAGES + 2), 1, 2 * STAGES):
-        await bench.run(cycles=cycles)
-        await bench.run(reset=True)
-        await bench.run(enable=False, cycles=STAGES + 1)
+        for level in (False, True):
+            await bench.run(cycles=cycles)
+            await bench.run(enable=level, ready=level, reset=True)
+            await bench.run(enable=False, cycles=STAGES + 1)
 
 
 @cocotb.test()

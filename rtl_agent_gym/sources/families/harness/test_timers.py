@@ -50,13 +50,19 @@ async def test_reset(dut):
         await bench.run(cycles=2)
         await bench.run(start=True, reset=True, cycles=2)
         await bench.run(cycles=2)
+        await bench.run(start=True)
+        await bench.run(pause=True, reset=True)
 
 
 @cocotb.test()
 async def test_kind_of_reset(dut):
+    """Also of how long it has run, which the next start shows."""
     bench = await started(dut)
     await bench.run(start=True)
+    await bench.run(cycles=2)
     await bench.check_reset_kind()
+    await bench.run(start=True)
+    await bench.run(cycles=PERIOD)
 
 
 @cocotb.test()
