@@ -44,8 +44,8 @@ MAX_REQUESTED_WAIT = 300.0
 MAX_SPREAD = 1.0
 """Maximum seconds added at random to a requested time."""
 
-_THINKING = "reasoning_content"  # the name of a turn's thinking in the history
-_OPTIONAL = ("seed", "top_p", "stream_options", _THINKING)  # what a request, or a message in it, can do without
+_THINKING = ("reasoning_content", "reasoning")  # names of a turn's thinking in the history; Ollama reads the second
+_OPTIONAL = ("seed", "top_p", "stream_options", *_THINKING)  # what a request, or a message in it, can do without
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
@@ -54,11 +54,11 @@ _connected: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ChatPolicy]] = 
 
 
 def wait_before(attempt: int, requested: float | None) -> float:
-    """Seconds to wait after attempt number `attempt`, from 1: what the service requests, else exponential backoff.
+    """Seconds to wait after attempt `attempt`, from 1: what the service requests, if not 0, else exponential backoff.
 
     Both are spread at random, since conversations that were refused together should not come back together.
     """
-    if requested is not None:
+    if requested:
         return min(requested, MAX_REQUESTED_WAIT) + random.uniform(0, min(MAX_SPREAD, requested / 10))
     return CHAT.pause(attempt)
 
@@ -273,6 +273,10 @@ class ChatPolicy:
             failure = read_failure(self._library, error, in_stream=received.error)
             if failure.kind == "filtered":
                 return received.withheld(str(failure))
+            if failure.kind == "malformed":
+                if self.options.tools:
+                    return received.malformed(str(failure))
+                failure.kind = "busy"  # without tools the text alone counts, and that is lost
             if failure.kind == "unresolved" and self._has_answered:
                 failure.kind = "busy"  # the host exists: only its name server is away
             raise failure from error
@@ -296,11 +300,9 @@ class ChatPolicy:
             request["seed"] = seed
         if options.stream:
             request |= {"stream": True, "stream_options": {"include_usage": True}}
-        for name in self._left_out:
-            request.pop(name, None)
-        if _THINKING in self._left_out:
-            for message in request["messages"]:
-                message.pop(_THINKING, None)
+        for part in (request, *request["messages"]):
+            for name in self._left_out:
+                part.pop(name, None)
         if options.tools:
             # litellm would silently leave out tools where it knows of none.
             request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}
@@ -415,7 +417,7 @@ class ChatPlayer:
         self._calls = turn.calls
         message: dict[str, Any] = {"role": "assistant", "content": turn.text}
         if turn.thinking:  # some services refuse a history without it
-            message[_THINKING] = turn.thinking
+            message |= dict.fromkeys(_THINKING, turn.thinking)
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)

@@ -23,6 +23,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from ..renderers import ModelTurn, ToolCall
+from ..renderers.protocol import TOOL_NAME
 from ..visible import visible
 from .protocol import Usage
 
@@ -33,23 +34,24 @@ _CUT_OFF = {"length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded
 """Reasons to stop at a limit. ``model_context_window_exceeded`` is Anthropic's (docs.claude.com, handling stop
 reasons) and Z.ai's, ``model_length`` Mistral's."""
 _FILTERED = {"content_filter", "content_filtered", "refusal", "sensitive", "SAFETY", "guardrail_intervened"}
-_BROKEN = {"error", "ERROR", "network_error", "abort", "aborted"}
-"""The service failed during its answer: OpenRouter, Cohere, Z.ai, vLLM and SGLang."""
+_BROKEN = {"error", "ERROR", "network_error", "abort", "aborted", "insufficient_system_resource"}
+"""The service failed during its answer: OpenRouter, Cohere, Z.ai, vLLM, SGLang and DeepSeek."""
 
-Kind = Literal["busy", "unresolved", "overflow", "filtered", "never", "oversized", "refused"]
+Kind = Literal["busy", "unresolved", "overflow", "filtered", "malformed", "never", "oversized", "refused"]
 """Why a request was not answered:
 
 - ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout, an answer that breaks off);
 - ``overflow``: the conversation does not fit into the model's context;
 - ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
+- ``malformed``: the service cannot read a call that the model wrote, which is then its malformed turn;
 - ``unresolved``: its host name has no address, or no name server answers; wrong usage unless it has answered before;
 - ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
 - ``oversized``: the request is larger than something in front of the service lets through (413, not by its account's
   limit), which a conversation that was short enough before may become;
 - ``refused``: the service refuses this request.
 
-An error inside a streamed answer is ``filtered`` or ``overflow`` by its code and message, otherwise ``busy``, as the
-service answered until then.
+An error inside a streamed answer is ``malformed``, ``filtered`` or ``overflow`` by its code and message, otherwise
+``busy``, as the service answered until then.
 """
 
 
@@ -163,6 +165,15 @@ class Received:
         turn = ModelTurn(self.thinking, self.text or words or WITHHELD)
         return ChatAnswer(turn, usage=self.usage or Usage(0, 0), refused=True)
 
+    def malformed(self, words: str) -> ChatAnswer:
+        """The answer with a call that the service reports as an error. Tokens count as for `withheld`.
+
+        Args:
+            words: The service's message, which stands for the call's arguments: it is no JSON, so nothing is run.
+        """
+        turn = ModelTurn(self.thinking, self.text, (ToolCall(TOOL_NAME, words),))
+        return ChatAnswer(turn, usage=self.usage or Usage(0, 0))
+
     def answer(self) -> ChatAnswer:
         """The complete answer. Raises `Failure` if the service says that it failed while it answered."""
         if self.finish in _BROKEN:
@@ -271,6 +282,8 @@ OVERFLOWS = (
     r"should not exceed max_(?:num_tokens|seq_len)",  # TensorRT-LLM
     r"range of input length should be|prompt exceeds max length",  # DashScope; Z.ai
     r"prompt tokens \(\d+\) exceed model maximum",  # Bedrock Mantle
+    r"prompt is greater than the context length|with context length of only|n_keep \(\d+\) >= n_ctx",  # LM Studio
+    r"context window exceeds limit|prompt too long; exceeded",  # MiniMax; Ollama
 )
 """How services word that a conversation does not fit into the model's context, where litellm does not know it, or only
 with some statuses. Few give a code, and each a different code. The tests hold messages and sources."""
@@ -292,6 +305,11 @@ _NEVER = {401, 402, 403, 404}
 _FILTER_STATUSES = {400, 403, 422, 451}
 _OVERFLOW = re.compile("|".join(OVERFLOWS), re.I)
 _FILTER = re.compile("|".join(FILTERS), re.I)
+_MALFORMED = re.compile(
+    r"error parsing tool call"  # Ollama, 500 (github.com/ollama/ollama/issues/17638)
+    r"|Failed to parse input at pos \d"  # llama.cpp, 500 (github.com/ggml-org/llama.cpp/issues/20761)
+    r"|tool_use_failed|Failed to call a function"  # Groq, 400 (github.com/groq/groq-typescript/issues/28)
+)
 _NO_KEY = re.compile(r"missing credentials|missing [\w ]{0,30}api key|llm provider not provided|pip install", re.I)
 _NO_CREDIT = re.compile(
     r"insufficient[_ ](?:quota|balance|credits?|funds)|credit balance is too low|payment required", re.I
@@ -331,6 +349,8 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
     status = status if isinstance(status, int) else None
     words = _words(error)
     told = " ".join([words, *_codes(error), *_codes(in_stream)])
+    if _MALFORMED.search(told):
+        return Failure("malformed", words)
     # The answer began with 200, so an error in a stream may have no status.
     may_filter = status in _FILTER_STATUSES or (in_stream is not None and status is None)
     if may_filter and (_FILTER.search(told) or isinstance(error, library.ContentPolicyViolationError)):

@@ -259,7 +259,10 @@ def with_text(action: Action, text: str, thinking: str) -> Action:
 
 NATIVE = TurnRules(f'Call the tool "{TOOL_NAME}" with JSON arguments: {{"{TOOL_ARGUMENT}": "{EXAMPLE_COMMAND}"}}')
 
-_SPELLED_CALLS = ("<tool_call>", "<|call|>", "to=functions.")
+_SPELLED_CALL = re.compile(
+    r"</?tool_call>|<\|call\|>|to=functions\.|<function=|<\|tool_call|tool▁call|｜DSML｜|<invoke name=|\[TOOL_CALLS\]"
+    r'|\A\{\s*"name"'
+)
 """Marks of calls that the chat service should have removed from the text."""
 
 
@@ -279,7 +282,7 @@ def _native_outcome(turn: ModelTurn, truncated: bool) -> Action:
         return NATIVE.cut_off(thinking=not text)
     if not text:
         return NATIVE.silent(thought=bool(turn.thinking.strip()))
-    if TOOL_NAME in text and any(mark in text for mark in _SPELLED_CALLS):
+    if TOOL_NAME in text and _SPELLED_CALL.search(text):
         return NATIVE.malformed("Your reply has a tool call written out in its text, where calls are not run.")
     return Action("final")
 

@@ -301,7 +301,13 @@ class LibraryRenderer(Renderer):
         written = self._characters.written
         read = {written(key): written(text) if isinstance(text, str) else text for key, text in call.arguments.items()}
         command, notes = command_of_arguments(read)
-        if self._squeezed(block) != self._squeezed(self._coded.rendered_call(read)):
+        # Some templates write false as False, where the model wrote it as JSON.
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for key, value in read.items()
+        }
+        squeezed = self._squeezed(block)
+        if all(squeezed != self._squeezed(self._coded.rendered_call(shown)) for shown in (read, texts)):
             raise CallError(
                 f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
                 "there is text that belongs to no argument"

@@ -140,6 +140,28 @@ OVERFLOW_MESSAGES = (
         "prompt tokens (210000) exceed model maximum (200000)",
         "Bedrock Mantle; litellm 1.106, litellm_core_utils/exception_mapping_utils.py",
     ),
+    (
+        "The number of tokens to keep from the initial prompt is greater than the context length. Try to load the "
+        "model with a larger context length, or provide a shorter input",
+        "LM Studio 0.4.20; github.com/lmstudio-ai/lmstudio-bug-tracker/issues/2205",
+    ),
+    (
+        "Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with context "
+        "length of only 32768 tokens, which is not enough.",
+        "LM Studio 0.3.13; github.com/lmstudio-ai/lmstudio-bug-tracker/issues/546",
+    ),
+    (
+        "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
+        "LM Studio 0.4.6; github.com/anomalyco/opencode/issues/11141",
+    ),
+    (
+        "invalid params, context window exceeds limit (2013)",
+        "MiniMax; github.com/MiniMax-AI/MiniMax-M2/issues/119",
+    ),
+    (
+        "prompt too long; exceeded max context length by 100918 tokens",
+        "Ollama; not checked at the source",
+    ),
 )
 """Each message as a service sends it, and the service with the place where the message is written or reported."""
 OVERFLOW = OVERFLOW_MESSAGES[0][0]

@@ -109,7 +109,7 @@ class ChatServer:
             if self._seen[key] <= self.refusals:
                 self.refused += 1
                 error = {"message": "slow down", "type": "rate_limit_error", "code": "rate_limit"}
-                return 429, {"error": error}, {"retry-after": "0"}
+                return 429, {"error": error}, {"retry-after-ms": "1"}
             if self.faults:
                 return _answer(self.faults.pop(0), body)
             self.requests.append(body)

@@ -51,7 +51,7 @@ BUSY: list[dict[str, Any]] = [
     {
         "status": status,
         "error": {"message": "not now", "type": "invalid_request_error"},
-        "headers": {"retry-after": "0"},
+        "headers": {"retry-after-ms": "1"},
     }
     for status in (408, 429, 500, 502, 503, 504, 529)
 ]

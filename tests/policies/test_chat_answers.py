@@ -77,23 +77,24 @@ async def test_thinking_goes_back_with_its_turn(policies: MakePolicy, stream: bo
         await replied(player, "/code")
         await next_turn(player)
     first, second = [one for one in server.requests[2]["messages"] if one["role"] == "assistant"]
-    assert first["reasoning_content"] == "First look."
-    assert "reasoning_content" not in second
+    assert first["reasoning_content"] == first["reasoning"] == "First look."
+    assert not {"reasoning_content", "reasoning"} & set(second)
 
 
-REFUSED_THINKING = [
-    (400, {"error": {"message": "'messages.2': property 'reasoning_content' is unsupported"}}),
-    (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "reasoning_content"]}]}),
+REFUSED_THINKING: list[tuple[int, dict[str, Any]]] = [
+    (400, {"error": {"message": "'messages.2': property '%s' is unsupported"}}),
+    (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "%s"]}]}),
 ]
 
 
 @pytest.mark.parametrize(("status", "body"), REFUSED_THINKING)
+@pytest.mark.parametrize(("name", "other"), [("reasoning_content", "reasoning"), ("reasoning", "reasoning_content")])
 async def test_thinking_that_the_service_refuses_is_left_out(
-    policies: MakePolicy, status: int, body: dict[str, Any], caplog: pytest.LogCaptureFixture
+    policies: MakePolicy, status: int, body: dict[str, Any], name: str, other: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     def reply(request: dict[str, Any]) -> dict[str, Any]:
-        if any("reasoning_content" in message for message in request["messages"]):
-            return {"status": status, "body": body}
+        if any(name in message for message in request["messages"]):
+            return {"status": status, "body": json.loads(json.dumps(body) % name)}
         return {**call("ls"), "reasoning": "hm"}
 
     caplog.set_level(logging.WARNING)
@@ -104,7 +105,8 @@ async def test_thinking_that_the_service_refuses_is_left_out(
         await next_turn(player)
         assert len(server.requests) == 4
     (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
-    assert "sending requests without reasoning_content" in line
+    assert f"sending requests without {name}:" in line
+    assert server.requests[3]["messages"][2][other] == "hm"
 
 
 async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> None:
@@ -198,7 +200,7 @@ async def test_a_turn_that_anthropic_cut_off_at_the_end_of_the_context_is_no_fin
 
 
 @both
-@pytest.mark.parametrize("finish", ["error", "network_error", "abort"])
+@pytest.mark.parametrize("finish", ["error", "network_error", "abort", "insufficient_system_resource"])
 async def test_a_turn_in_which_the_service_failed_is_asked_for_again(
     policies: MakePolicy, stream: bool, finish: str
 ) -> None:
@@ -376,6 +378,31 @@ async def test_a_call_that_litellm_cannot_read_is_answered(
         assert action.kind == "malformed"
         player.answered(action, [])
         assert native(await next_turn(player)).kind == "final"
+
+
+UNREAD: list[tuple[int, dict[str, Any]]] = [
+    (500, {"message": "error parsing tool call: raw='ls -R', err=invalid character 'l' looking for a value"}),
+    (500, {"message": "Failed to parse input at pos 12: </tool_call>", "type": "server_error", "code": 500}),
+    (400, {"message": "Failed to call a function. Please adjust your prompt.", "type": "invalid_request_error"}),
+    (400, {"message": "attempted to call tool 'x' which was not in request.tools", "code": "tool_use_failed"}),
+]
+
+
+@both
+@pytest.mark.parametrize(("status", "error"), UNREAD, ids=lambda part: str(part)[:40])
+async def test_a_call_that_the_service_cannot_read_is_answered(
+    policies: MakePolicy, stream: bool, status: int, error: dict[str, Any]
+) -> None:
+    with ChatServer([{"status": status, "error": error}, {"content": "Done."}]) as server:
+        player = opened(policies(server, stream=stream, attempts=1, price_input=1.0, price_output=1.0))
+        completion = await next_turn(player)
+        action = native(completion)
+        assert (action.kind, completion.refused, completion.cost) == ("malformed", False, 0.0)  # as of other errors
+        assert error["message"][:20] in str(action.correction)
+        player.answered(action, [])
+        assert native(await next_turn(player)).kind == "final"
+    (call,) = server.requests[1]["messages"][-2]["tool_calls"]
+    assert call["function"] == {"name": "execute_bash", "arguments": "{}"}
 
 
 @both

@@ -207,6 +207,7 @@ def test_a_reset_says_nothing_about_a_broken_service() -> None:
 def test_waits_are_bounded_and_spread() -> None:
     backoffs = {attempt: [wait_before(attempt, None) for _ in range(300)] for attempt in (1, 4, 50)}
     assert max(backoffs[1]) <= 1.0 < max(backoffs[4]) <= 8.0 < max(backoffs[50]) <= 60.0
+    assert max(wait_before(50, 0.0) for _ in range(300)) > 8.0  # no request, or every try would be used up at once
     asked = [wait_before(1, 20.0) for _ in range(100)]
     assert 20.0 <= min(asked) < max(asked) <= 21.0
     assert all(MAX_REQUESTED_WAIT <= wait_before(1, 1e9) <= MAX_REQUESTED_WAIT + 1 for _ in range(20))

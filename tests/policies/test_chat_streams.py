@@ -113,8 +113,8 @@ def instead(status: str, message: str, **headers: Any) -> dict[str, Any]:
 
 async def test_a_busy_service_is_asked_again_for_a_stream(policies: MakePolicy) -> None:
     busy = [
-        instead("429 Too Many Requests", "Quota exceeded for this minute.", retry_after=0),
-        instead("503 Service Unavailable", "The model is overloaded.", retry_after=0),
+        instead("429 Too Many Requests", "Quota exceeded for this minute.", retry_after_ms=1),
+        instead("503 Service Unavailable", "The model is overloaded.", retry_after_ms=1),
     ]
     with Gemini([{"raw": [SSE, event(GEMINIS_TURN)]}], faults=busy) as server:
         # One more than it needs: a connection that litellm kept for an event loop that has ended costs an attempt.

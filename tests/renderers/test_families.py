@@ -356,6 +356,17 @@ def test_a_call_of_which_a_part_would_be_lost_is_not_run(name: str, body: str) -
     ).strip() in (action.correction or "")
 
 
+@pytest.mark.parametrize("name", XML)
+@pytest.mark.parametrize("value", ["false", "null", "False", "3", '["é", true]'])
+def test_another_argument_is_ignored_however_it_is_written(name: str, value: str) -> None:
+    renderer = renderer_of(name)
+    close = "\n</think>\n\n" if renderer.thinks else ""
+    command, other = (f"<parameter={key}>\n{text}\n</parameter>" for key, text in (("command", "ls"), ("x", value)))
+    body = f"<function=execute_bash>\n{command}\n{other}\n</function>"
+    action = renderer.parse_text(f"{close}<tool_call>\n{body}\n</tool_call><|im_end|>")
+    assert (action.commands, len(action.notes)) == (("ls",), 1), action.correction
+
+
 @pytest.mark.parametrize("name", LIBRARY_NAMES)
 def test_text_behind_the_stop_token_is_ignored(name: str) -> None:
     renderer = renderer_of(name)

@@ -123,6 +123,25 @@ def test_a_third_partys_renderer_is_named_by_module_and_class() -> None:
             renderer_named(name)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=execute_bash>\n<parameter=command>\nls\n</parameter>\n</function>",
+        '{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>',
+        '<|tool_call_begin|>functions.execute_bash:0<|tool_call_argument_begin|>{"command": "ls"}',
+        "<|tool_call>call:execute_bash{command:ls}<tool_call|>",
+        '<｜tool▁call▁begin｜>execute_bash<｜tool▁sep｜>{"command": "ls"}<｜tool▁call▁end｜>',
+        '<｜DSML｜invoke name="execute_bash">',
+        '<invoke name="execute_bash">',
+        '[TOOL_CALLS]execute_bash{"command": "ls"}',
+        ' {"name": "execute_bash", "parameters": {"command": "ls"}}',
+    ],
+)
+def test_a_call_that_a_service_left_in_the_text_is_not_the_end(text: str) -> None:
+    assert native_action(ModelTurn(text=text)).kind == "malformed"
+    assert native_action(ModelTurn(text=text.replace("execute_bash", "main"))).kind == "final"
+
+
 @pytest.mark.parametrize("name", [*FAMILIES, "kimi_k2", "deepseekv3", "a chat service"])
 def test_arguments_encoded_twice_are_read_by_every_dialect_and_by_native_calls(name: str) -> None:
     """One rule: a JSON string that contains the object is the object."""
