@@ -83,17 +83,13 @@ class Answer:
 
 
 def read_text(text: str) -> str:
-    """An answer that is text: the string in the official form ``{"response": "…"}``, or else the whole text."""
-    found = text.strip()
-    if found.startswith("```json") and found.endswith("```"):
-        found = found.removeprefix("```json").removesuffix("```").strip()
-    if found.startswith("{") and found.endswith("}"):
-        try:
-            value = json.loads(found, strict=False)
-        except (ValueError, RecursionError):
-            return text.strip()
-        if isinstance(value, dict) and isinstance(value.get("response"), str):
-            return str(value["response"]).encode(errors="replace").decode()  # half a surrogate pair is no text
+    """An answer that is text: the string in the official form ``{"response": "…"}`` in it, or else the whole text."""
+    try:
+        value = json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False)
+    except (ValueError, RecursionError):
+        return text.strip()
+    if isinstance(value, dict) and isinstance(value.get("response"), str):
+        return str(value["response"]).encode(errors="replace").decode()  # half a surrogate pair is no text
     return text.strip()
 
 

@@ -125,8 +125,7 @@ def _check_services(problem: Problem) -> Iterator[str]:
         yield from (f"{field} {fault}" for fault in _module_faults(service, problem))
         found = service_environment(service, problem.harness).get("VERILOG_SOURCES", "").split()
         readable = readable and bool(found) and not any(mark in word for word in found for mark in "*?[$")
-        folder = str(service.get("working_dir") or _RUN_DIR)
-        sources |= {posixpath.normpath(posixpath.join(folder, word)) for word in found}
+        sources |= {posixpath.normpath(posixpath.join(_RUN_DIR, word)) for word in found}
     if readable:
         yield from _source_faults(problem, sources)
 
@@ -165,9 +164,10 @@ def _source_faults(problem: Problem, sources: set[str]) -> Iterator[str]:
         if target.startswith("rtl/") and not known:
             yield f"{_solution_field(problem)}.{target}: neither VERILOG_SOURCES nor the context names this target"
     available = {f"{_WORK_DIR}/{path}" for path in (*problem.context, *problem.targets, *(problem.golden or {}))}
-    available |= {f"/{path}" for path in problem.harness} | {f"{_WORK_DIR}/{path}" for path in problem.harness}
+    hidden = [path for path in problem.harness if path.startswith("src/")]
+    available |= {f"{folder}/{path}" for folder in ("", _WORK_DIR) for path in hidden}
     for path in sorted(sources - available):
-        yield f"harness: VERILOG_SOURCES names {path}, which is not in context, targets or harness"
+        yield f"harness: VERILOG_SOURCES names {path}, which is not in context, targets or the harness's src/"
 
 
 def _solution_field(problem: Problem) -> str:

@@ -31,18 +31,21 @@ from ..problems.compose import (
     service_environment,
 )
 from ..problems.model import Problem
+from ..problems.paths import AGENT_FOLDERS
 from ..sandboxes import SandboxProvider
 from ..sandboxes.image_build import pinned_versions
 from .options import HarnessOptions
 
 RUN_DIR = "/code/rundir"
 CHECKOUT_RUN_DIR = "/rundir"
-"""Where the tests of a heavy row run, as in the official runner; the harness's own folder is not used."""
+"""Where tests run, and those of a heavy row, as in the official runner; the harness's own folder is not used."""
 
 _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
     "user", "networks", "container_name", "depends_on", "stdin_open", "tty", "platform", "profiles", "restart",
 }  # fmt: skip
+_MOUNTED = tuple(f"{folder}/" for folder in (*AGENT_FOLDERS, "rundir"))
+"""Where the official runner mounts a harness's files beside those of ``src``."""
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 
 
@@ -83,9 +86,14 @@ def read_services(problem: Problem, options: HarnessOptions | None = None) -> li
         raise ProblemError(f"it cannot be scored: {need}; {advice}", problem_id=problem.id)
     try:
         services = parse_services(problem.harness[COMPOSE_FILE])
-        return [_service(name, service, problem, options) for name, service in services.items()]
+        found = [_service(name, service, problem, options) for name, service in services.items()]
     except ProblemError as error:
         raise ProblemError(error.message, problem_id=problem.id, field=field) from error
+    lost = next((path for path in problem.harness if path.startswith(_MOUNTED)), None)
+    if lost is not None and not problem.checkout and all(service.dockerfile is None for service in found):
+        message = "a hidden file that is not in src/ does not reach the tests here"
+        raise ProblemError(message, problem_id=problem.id, field=f"harness.{lost}")
+    return found
 
 
 def _service(name: str, service: Mapping[str, Any], problem: Problem, options: HarnessOptions) -> Service:
@@ -108,12 +116,11 @@ def _service(name: str, service: Mapping[str, Any], problem: Problem, options: H
     if fault := next(env_file_faults(service, harness), None):
         raise ProblemError(f"service {name!r} {fault}")
     env = service_environment(service, harness)
-    folder = CHECKOUT_RUN_DIR if problem.checkout else str(service.get("working_dir") or RUN_DIR)
     return Service(
         name=name,
         argv=tuple(argv),
         env=env if own is None else env | dict(options.env),
-        cwd=posixpath.normpath(posixpath.join("/", interpolate(folder, {}))),
+        cwd=CHECKOUT_RUN_DIR if problem.checkout else RUN_DIR,
         dockerfile=built_from,
         image=own,
     )

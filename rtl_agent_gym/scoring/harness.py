@@ -202,7 +202,6 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
     """
     seed = (default_seed(problem) if drawn is None else drawn) + (number << 16)
     plain = {
-        "HOME": RUN_DIR,
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONHASHSEED": _HASH_SEED,
         "RTL_GYM_SEED": str(seed),
@@ -213,7 +212,7 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
         if "RANDOM_SEED" not in service.env:
             plain["COCOTB_RANDOM_SEED"] = str(seed)
     plugins = [name for name in (service.env.get("PYTEST_PLUGINS"), "rtl_gym_grader.plugin") if name]
-    env = {**plain, **service.env, "PYTEST_PLUGINS": ",".join(plugins)}
+    env = {**plain, **service.env, "HOME": RUN_DIR, "PYTEST_PLUGINS": ",".join(plugins)}
     return {"name": service.name, "argv": list(service.argv), "env": env, "cwd": service.cwd, "seed": seed}
 
 

@@ -269,6 +269,12 @@ def test_rows_of_the_benchmark(cvdp_data: Path) -> None:
         assert read_answer(text, row).found == row.targets
 
 
+@pytest.mark.parametrize("around", ["%s", "```json\n%s\n```", "```\n%s\n```", "Here it is:\n%s\nThat is all."])
+def test_the_official_form_is_found_within_an_answer(around: str) -> None:
+    assert read_text(around % '{"response": "q <= {a, b};"}') == "q <= {a, b};"
+    assert read_text(around % "q <= {a, b};") == around % "q <= {a, b};"
+
+
 def test_half_a_surrogate_pair_in_an_answer_is_no_text() -> None:
     assert read_text(r'{"response": "x \ud800 y"}') == "x ? y"
     assert read_text('{"response": "é"}') == "é"

@@ -147,8 +147,15 @@ def test_a_source_that_nothing_provides(agentic_row: Row, findings: Findings) ->
     row["harness"]["src/.env"] = "VERILOG_SOURCES = /code/rtl/tiny.sv /code/rtl/gone.sv /src/helper.sv\n"
     row["harness"]["src/helper.sv"] = ""
     assert findings(row) == [
-        "harness: VERILOG_SOURCES names /code/rtl/gone.sv, which is not in context, targets or harness"
+        "harness: VERILOG_SOURCES names /code/rtl/gone.sv, which is not in context, targets or the harness's src/"
     ]
+
+
+def test_a_source_of_the_harness_that_the_tests_do_not_find(agentic_row: Row, findings: Findings) -> None:
+    row = copy.deepcopy(agentic_row)
+    row["harness"] |= {"src/.env": "VERILOG_SOURCES = /code/rtl/tiny.sv /code/verif/tb.sv\n", "verif/tb.sv": ""}
+    (found,) = findings(row)
+    assert "names /code/verif/tb.sv" in found
 
 
 def test_sources_set_in_the_compose_file_count(agentic_row: Row, findings: Findings) -> None:

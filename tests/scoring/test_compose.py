@@ -8,7 +8,7 @@ from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.compose import instructions, read_env_file
 from rtl_agent_gym.scoring.compose import Service, needs_build, read_services
-from rtl_agent_gym.scoring.harness import source_paths, top_modules
+from rtl_agent_gym.scoring.harness import service_request, source_paths, top_modules
 
 from .conftest import COMPOSE, make_problem
 
@@ -49,10 +49,18 @@ def test_an_entrypoint_comes_before_the_command() -> None:
     assert service_of(text).argv == ("/bin/sh", "-c", "exit 0")
 
 
-def test_the_working_folder_is_rundir_unless_named() -> None:
-    start = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: 'true'\n"
-    assert service_of(start).cwd == "/code/rundir"
-    assert service_of(start + "    working_dir: /code/rundir/deep/\n").cwd == "/code/rundir/deep"
+def test_a_service_chooses_neither_its_working_folder_nor_its_home() -> None:
+    service = service_of(COMPOSE.replace("/code/rundir\n", "/src\n    environment : {HOME: /root}\n"))
+    assert (service.cwd, service.env["HOME"]) == ("/code/rundir", "/root")
+    assert service_request(service, make_problem())["env"]["HOME"] == "/code/rundir"
+
+
+def test_a_hidden_file_that_no_service_would_find_is_refused() -> None:
+    bench = {"verif/tb.sv": ""}
+    with pytest.raises(ProblemError, match=r"harness\.verif/tb\.sv: a hidden file that is not in src/"):
+        service_of(COMPOSE, **bench)
+    built = COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: .")
+    assert service_of(built, Dockerfile="FROM __OSS_SIM_IMAGE__\nCOPY verif /verif\n", **bench).dockerfile
 
 
 def test_env_files_are_read_as_compose_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
-from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree
+from rtl_agent_gym.scoring.grader.verilated import TOOLS, Elaborated, check_preprocessed, check_tree, judge
 
 FILES = {"e": "/code/rtl/a.sv"}
 
@@ -209,3 +212,12 @@ def test_directives_whose_lines_compilers_read_differently_are_refused(line: str
 )
 def test_what_hides_the_next_source_is_found(end: str, hides: bool) -> None:
     assert hides_the_next(f"module m; endmodule\n{end}\n") == hides
+
+
+def test_a_file_of_options_may_ask_for_a_lint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verilator refuses that together with -E and --json-only."""
+    run = Mock(return_value=Mock(returncode=1, stderr=b""))
+    monkeypatch.setattr(subprocess, "run", run)
+    (tmp_path / "lint.f").write_text("--lint-only -Wall\n")
+    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), False)
+    assert run.call_args.args == ([f"{TOOLS}/verilator", "-Wall", "a.sv", "-E"],)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getopt
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +14,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
-from rtl_agent_gym.scoring.grader.guard import compiled_design
+from rtl_agent_gym.scoring.grader.guard import compiled_design, run_verilator
 from rtl_agent_gym.scoring.harness import Defences
 from tests.counters import counted
 
@@ -375,6 +376,13 @@ async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) ->
     score = await scorer.score(problem, {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
     assert not score.passed
     assert score.violations == [expected]
+
+
+@pytest.mark.parametrize("option", ["--lint-only", "-lint-only", "-version"])
+def test_where_verilator_builds_nothing_nothing_is_judged(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.execv", Mock(side_effect=SystemExit("started")))
+    with pytest.raises(SystemExit, match="started"):
+        run_verilator(Mock(), [option, "a.sv"])
 
 
 @pytest.mark.docker

@@ -145,10 +145,10 @@ async def test_the_proxy_preset_needs_no_machine(adder: Problem) -> None:
 
 
 async def test_what_services_see(scorer: Scorer) -> None:
-    """Folders, rights and variables, in a working folder of the row's own."""
+    """Folders, rights and variables, whatever working folder the row names."""
     script = """
         cannot() { if "$@" 2>/dev/null; then echo "could: $*"; exit 1; fi; }
-        test $(pwd) = /code/rundir/deep; test $HOME = /code/rundir; test $TOPLEVEL = adder; test $(id -un) = agent
+        test $(pwd) = /code/rundir; test $HOME = /code/rundir; test $TOPLEVEL = adder; test $(id -un) = agent
         test -d /code/docs; test -d /code/verif; test -w /code/rtl/adder.sv
         cmp /src/test_adder.py /code/src/test_adder.py; test ! -e /src/docker-compose.yml; test -z "$(cat)"
         for folder in /src /code/src /venv /usr /opt/rtl-agent-gym; do cannot touch $folder/x; done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -237,12 +237,13 @@ async def test_files_that_no_test_of_a_simulation_closed_are_written(provider: D
 
 @pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])
 async def test_a_fork_that_cannot_be_made_ready_is_no_design_fault(provider: DockerSandboxes, place: str) -> None:
-    service = f"    image: __OSS_SIM_IMAGE__\n    working_dir: {place}\n    command: pytest /src/test_it.py\n"
+    service = "    image: __OSS_SIM_IMAGE__\n    command: pytest /src/test_it.py\n"
     harness = {"docker-compose.yml": f"services:\n  one:\n{service}", "src/test_it.py": "def test(): pass\n"}
     problem = make_problem(harness=harness)
     submission = sift(problem, {TARGET: GOLDEN})
+    services = [replace(one, cwd=place) for one in read_services(problem)]
     with pytest.raises(ProblemError, match="cannot run 'pytest'"):
-        await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
+        await run_harness(submission, services, provider, HarnessImages(), timeout=60, lint=False)
 
 
 async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_imported(

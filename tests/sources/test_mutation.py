@@ -17,7 +17,7 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading
 from rtl_agent_gym.sources.mutants.derived import Candidate
-from rtl_agent_gym.sources.mutants.equivalence import Finding, beyond_yosys, compare
+from rtl_agent_gym.sources.mutants.equivalence import Finding, beyond_yosys, compare, other_parameters
 from rtl_agent_gym.sources.mutants.grading import NO_REFERENCE, Count, measure_strength, mutant_grader
 from rtl_agent_gym.sources.mutants.mutant import Equivalence, Verdict, VerdictStore, design_key, problem_mutants
 
@@ -165,6 +165,12 @@ def test_what_yosys_and_simulators_read_alike() -> None:
         "always @* q = a;",
     ):
         assert beyond_yosys([text]) == ""
+
+
+def test_every_parameter_of_a_list_gets_another_value() -> None:
+    head = "#(parameter W = 4, KIND = 0, D = $clog2(W * (W + 1)), localparam L = 3, parameter bit P = 1'b1)"
+    text = f"module m {head} (input a = 0);\n  parameter N = 7, LAST = 9;\nendmodule\n"
+    assert other_parameters([text], "m") == [("W", 5), ("KIND", 1), ("P", 0), ("N", 8), ("LAST", 10)]
 
 
 async def test_a_harness_that_names_no_top(problem: Problem, provider: DockerSandboxes) -> None:

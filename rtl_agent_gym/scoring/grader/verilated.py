@@ -222,9 +222,9 @@ ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
 RAW = re.compile(r"\$c(?:\d+|pure)?")
-MODES = ("build", "exe", "binary", "cc", "sc", "main", "xml-only", "json-only", "dpi-hdr-only")
+MODES = ("build", "exe", "binary", "cc", "sc", "main", "lint-only", "xml-only", "json-only", "dpi-hdr-only")
 """Modes that cannot be combined with -E."""
-HARMLESS = {"--lint-only", "--version", "-V", "-E", "--getenv"}
+HARMLESS = {"--lint-only", "-lint-only", "--version", "-version", "-V", "-E", "--getenv"}
 """Options with which nothing is built."""
 SOURCES, OPTIONS_FILES = (".v", ".sv"), ("f", "F")
 LISTED = re.compile(r"(?!-+[fF]$)[\w.+=:-]*(?:/[\w.+=:-]+)*", re.ASCII)

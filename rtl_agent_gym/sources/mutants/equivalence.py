@@ -44,7 +44,9 @@ _DIFFERENT = re.compile(
     r"|@\s*\((?![^)]*\b(?:pos|neg)edge\b)\s*[^*\s][^)]*\)"
 )
 """Unknown and high-impedance values, text for synthesis only, promises to it, delays, and lists of levels."""
-_PARAMETER = re.compile(r"\bparameter\b[^=;,)]*?\b([A-Za-z_]\w*)\s*=\s*(?:1'[bdh])?(\d{1,4})(?=\s*[,;)])")
+_PARAMETERS = re.compile(r"\bparameter\b((?:[^;()]++|\((?:[^()]++|\([^()]*+\))*\))*)")
+_PARAMETER = re.compile(r"(?:^|,)(?!\s*localparam\b)[^=,]*?\b([A-Za-z_]\w*)\s*=\s*(?:1'[bdh])?(\d{1,4})\s*(?=,|$)")
+"""In a list of `_PARAMETERS`, one whose default is a plain number."""
 _PROVED, _DIFFERS = "no model found: SUCCESS!", "model found: FAIL!"
 
 
@@ -131,7 +133,7 @@ def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
     """For each parameter of a module with a plain number as its default, its name and another value."""
     for text in texts:
         if match := re.search(rf"\bmodule\s+{re.escape(top)}\b(.*?)\bendmodule\b", plain(text), re.DOTALL):
-            found = _PARAMETER.findall(match[1])
+            found = [pair for several in _PARAMETERS.findall(match[1]) for pair in _PARAMETER.findall(several)]
             return [(name, 1 - int(value) if int(value) < 2 else int(value) + 1) for name, value in dict(found).items()]
     return []
 

@@ -125,7 +125,7 @@ Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
 Outcome = Literal["killed", "survived", "invalid"]
 
 
-_VERSION = 2
+_VERSION = 3
 """Of what decides verdicts and proofs, other than the problem: the seed of the tests, and what counts as a proof."""
 
 
