@@ -438,7 +438,7 @@ def test_given_problems_are_checked() -> None:
 
 def test_given_problems_are_filtered() -> None:
     given = problems(3)
-    assert scorable_problems(EvaluationConfig(problems=given, ids=[given[1].id]), Observer()) == [given[1]]
+    assert scorable_problems(EvaluationConfig(problems=given, ids=(given[1].id,)), Observer()) == [given[1]]
 
 
 @pytest.mark.parametrize("name", ["samples", "concurrency", "attempts"])

@@ -9,8 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from rtl_agent_gym.scoring.grader.compiled import TOOLS
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
-from rtl_agent_gym.scoring.grader.verilated import TOOLS, Elaborated, check_preprocessed, check_tree, judge
+from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge
 
 FILES = {"e": "/code/rtl/a.sv"}
 

@@ -156,14 +156,14 @@ def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tm
 @pytest.mark.parametrize("part", ["problems", "held_out", "extra_held_out"])
 def test_a_run_is_not_resumed_with_problems_that_have_changed(tmp_path: Path, part: str) -> None:
     problem, folder = load_problems("bundled")[0], RunFolder(tmp_path)
-    changed: Any = [problem.model_copy(update={"prompt": "Count."})]
+    changed = [problem.model_copy(update={"prompt": "Count."})]
+    parts: dict[str, Any] = {part: {"other": changed} if part == "extra_held_out" else changed}
     plan = make_plan(tmp_path, [problem], held_out=[problem], extra_held_out={"other": [problem]})
-    other = replace(plan, **{part: {"other": changed} if part == "extra_held_out" else changed})
     folder.open(plan.record(), "resume")
     folder.close()
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"^problems_digest: the run in .* began with other contents"):
-        folder.open(other.record(), "resume")
+        folder.open(replace(plan, **parts).record(), "resume")
 
 
 @pytest.mark.parametrize("config", ['{"architectures": ["X"]}', '{"policy": "golden"}', "[]", "null", "{ // c"])
