@@ -91,7 +91,7 @@ PORTS = Control(
     )
 )
 DRIVEN = Control((("src/simulation.py", 'outputs = [f"{token}_{name}" for', "outputs = [name for"),))
-MEMORY = Control((("src/test_runner.py", "any(RAW in line for line in errors)", "False"),))
+MEMORY = Control((("src/test_runner.py", "text.find(RAW) >= 0", "False"),))
 FAULTS = Control(
     (
         ("src/test_runner.py", 'assert found.verdict == "rejected"', 'assert found.verdict != "accepted"'),
