@@ -124,6 +124,7 @@ def _check_services(problem: Problem) -> Iterator[str]:
         yield from (f"{field} {fault}" for fault in _service_faults(service, problem.harness))
         yield from (f"{field} {fault}" for fault in _module_faults(service, problem))
         found = service_environment(service, problem.harness).get("VERILOG_SOURCES", "").split()
+        readable = readable and dockerfile(service) is None  # other files may be there
         readable = readable and bool(found) and not any(mark in word for word in found for mark in "*?[$")
         sources |= {posixpath.normpath(posixpath.join(_RUN_DIR, word)) for word in found}
     if readable:

@@ -445,7 +445,7 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough."""
+    """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough, except on NFS."""
     try:
         return path.open("a+")  # NFS has no shared locks of what cannot be read
     except PermissionError:

@@ -156,6 +156,8 @@ def test_a_source_of_the_harness_that_the_tests_do_not_find(agentic_row: Row, fi
     row["harness"] |= {"src/.env": "VERILOG_SOURCES = /code/rtl/tiny.sv /code/verif/tb.sv\n", "verif/tb.sv": ""}
     (found,) = findings(row)
     assert "names /code/verif/tb.sv" in found
+    row["harness"]["Dockerfile"] = "FROM __OSS_SIM_IMAGE__\nCOPY verif /code/verif\n"
+    assert findings(compose(row, "image: __OSS_SIM_IMAGE__", "build: .")) == []
 
 
 def test_sources_set_in_the_compose_file_count(agentic_row: Row, findings: Findings) -> None:
