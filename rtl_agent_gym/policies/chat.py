@@ -328,8 +328,9 @@ class ChatPolicy:
                 _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
             self._limit = _NEW_LIMIT
             return True
+        told = re.split("[\"']input[\"']", words)[0]  # without a repetition of what was sent
         sent = set(request).union(*request["messages"])
-        named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", words)}
+        named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", told)}
         if new := named - self._left_out:
             _log.warning("%s: sending requests without %s: %s", self.name, " and ".join(sorted(new)), words)
         self._left_out |= named

@@ -301,13 +301,12 @@ class LibraryRenderer(Renderer):
         written = self._characters.written
         read = {written(key): written(text) if isinstance(text, str) else text for key, text in call.arguments.items()}
         command, notes = command_of_arguments(read)
-        # Some templates write false as False, where the model wrote it as JSON.
-        texts = {
-            key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            for key, value in read.items()
-        }
+        # Some templates write false as False and "30" as 30, where the model wrote them as JSON.
+        dumped = {key: json.dumps(value, ensure_ascii=False) for key, value in read.items()}
+        texts = {key: value if isinstance(value, str) else dumped[key] for key, value in read.items()}
+        quoted = {key: value if value == command else dumped[key] for key, value in read.items()}
         squeezed = self._squeezed(block)
-        if all(squeezed != self._squeezed(self._coded.rendered_call(shown)) for shown in (read, texts)):
+        if all(squeezed != self._squeezed(self._coded.rendered_call(shown)) for shown in (read, texts, quoted)):
             raise CallError(
                 f"part of it would be lost: the argument ends at the first {self.family.argument[1].strip()}, and "
                 "there is text that belongs to no argument"

@@ -357,7 +357,7 @@ def test_a_call_of_which_a_part_would_be_lost_is_not_run(name: str, body: str) -
 
 
 @pytest.mark.parametrize("name", XML)
-@pytest.mark.parametrize("value", ["false", "null", "False", "3", '["é", true]'])
+@pytest.mark.parametrize("value", ["false", "null", "False", "3", '"30"', '["é", true]'])
 def test_another_argument_is_ignored_however_it_is_written(name: str, value: str) -> None:
     renderer = renderer_of(name)
     close = "\n</think>\n\n" if renderer.thinks else ""
