@@ -104,16 +104,16 @@ async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provi
     assert await grade_many(provider, chosen[:2], without_flip_flops) == []
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("count", [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines", "timers"])
 async def test_an_asynchronous_reset_is_one_of_every_register(
     family: str, count: int, provider: DockerSandboxes
 ) -> None:
-    chosen = [member for member in members(family, count) if member.values["reset_kind"] == "async"]
-    assert await grade_many(provider, chosen, partly_reset) == []
+    chosen = [member for member in members(family, 4 * count) if member.values["reset_kind"] == "async"]
+    assert await grade_many(provider, chosen[:count], partly_reset) == []
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@pytest.mark.parametrize("count", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 @pytest.mark.parametrize(
     "family",
     [
