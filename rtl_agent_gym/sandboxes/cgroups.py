@@ -262,7 +262,7 @@ def group_cpus(root: Path = ROOT) -> float:
     """The processors that this process's control group, and each above it, may use (version 1 or 2); 0 for no limit."""
     names = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
     found = [_numbers(folder, *files) for folder in _own_groups(root) for files in names]
-    return min((each[0] / each[1] for each in found if each and each[0] > 0), default=0.0)  # version 1: -1 for no limit
+    return min((each[0] / each[1] for each in found if len(each) == 2 and min(each) > 0), default=0.0)  # -1: no limit
 
 
 def job_memory(environment: Mapping[str, str] = os.environ) -> int:

@@ -297,6 +297,7 @@ def test_limits_of_the_groups_above_count(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ({"memory.max": "8589934592\n", "cpu.max": "150000 100000\n"}, 8 << 30, 1.5),
         ({"memory.max": "max\n", "cpu.max": "max 100000\n"}, 0, 0),
+        ({"memory.max": "\n", "cpu.max": "150000\n"}, 0, 0),
         (
             {
                 "memory/memory.limit_in_bytes": "4294967296\n",
