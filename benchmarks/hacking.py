@@ -21,7 +21,7 @@ from research.recipe import Phase
 from research.training import Trainer, reproducible
 from rtl_agent_gym.demo.jobs import train
 from rtl_agent_gym.demo.shipped import RENDERER, SMALL, SYSTEM_PROMPT, shipped
-from rtl_agent_gym.demo.smollm import keep_folder
+from rtl_agent_gym.files import keep_folder
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.transcripts import read_transcript

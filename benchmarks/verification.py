@@ -61,10 +61,10 @@ async def measure(case: Case, provider: SandboxProvider) -> tuple[int, int, int]
     texts = [device.text(m.files(files)) for m in problem_mutants(problem) if m.digest in killed]
     sandbox = await provider.create()
     try:
-        runs = [
-            await differing(device, device.text(files), texts, sandbox, cycles(problem), seed)
-            for seed in (1, *OTHER_SEEDS)
-        ]
+        runs = []
+        for seed in (1, *OTHER_SEEDS):
+            differs = await differing(device, device.text(files), texts, sandbox, cycles(problem), seed)
+            runs.append({at for at, is_seen in differs.items() if is_seen})
     finally:
         await sandbox.close()
     return len(texts), len(set.union(*runs)), len(runs[0])

@@ -21,10 +21,10 @@ from typing import Any
 
 from research import mixture
 from research.episodes import TextEpisode, TokenEpisode
-from research.lessons import teach
+from research.lessons import EPISODES, frequent, teach
 from research.mixture import Mix
 from research.recipe import Phase
-from research.tokenizer import CONTROLS, pieces, varying
+from research.tokenizer import CONTROLS, longest_first, pieces, varying
 from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.apis.completions import ChatCompletions
@@ -33,12 +33,11 @@ from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.policies.streams import TokenStreams
 from rtl_agent_gym.renderers.chat import ChatDialect
 from rtl_agent_gym.sources.families import FAMILIES
-from rtl_agent_gym.sources.families.family import Family
 
 AGENT = "mini-swe-agent"
 END = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What the agent's last command prints."""
-FAMILY = "registers"
+FAMILY = FAMILIES["registers"]
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,6 @@ LESSONS = {
 }
 """The recipe, from the shipped models of these names."""
 _BYTES = re.compile(r"(?<=\()[\d,]+(?= bytes)")
-EPISODES = 300
-"""Those that the tokens are chosen from."""
 
 
 class Conversations:
@@ -102,11 +99,11 @@ class Conversations:
         parts = [(list(segment.ids), segment.sampled) for segment in transcript.segments]
         return TokenEpisode([id_ for ids, _ in parts for id_ in ids], [sampled for ids, sampled in parts for _ in ids])
 
-    def stream(self, family: Family, mix: Mix, seed: int) -> Iterator[TokenEpisode]:
+    def stream(self, lessons: Lessons) -> Iterator[TokenEpisode]:
         """Endless random conversations."""
-        rng = random.Random(seed)
+        rng = random.Random(lessons.seed)
         while True:
-            yield self.encode(mixture.draw(family, mix, rng))
+            yield self.encode(mixture.draw(FAMILY, lessons.mix, rng))
 
 
 def _turn(command: str) -> str:
@@ -114,14 +111,14 @@ def _turn(command: str) -> str:
     return f"<tool_call>\n{arguments}\n</tool_call><|im_end|>"
 
 
-def words(tokenizer: Any, family: Family, episodes: int, seed: int) -> dict[str, str]:
+def words(tokenizer: Any, episodes: int) -> dict[str, str]:
     """The texts that become tokens, the longest first, each with the text whose embeddings it begins with."""
-    conversations, rng = Conversations(tokenizer), random.Random(seed)
-    names = varying("|".join(piece for piece in pieces([family])))
+    conversations, rng = Conversations(tokenizer), random.Random(0)
+    names = varying("|".join(pieces([FAMILY])))
     count, separators = Counter[str](), Counter[str]()
     for _ in range(episodes):
-        one = mixture.draw(family, Mix(follow=0.6, reference=0, feedback=0), rng)
-        body = (one.turns[0].output or "").split(f"{family.heading}\n\n", 1)[-1]
+        one = mixture.draw(FAMILY, Mix(follow=0.6, reference=0, feedback=0), rng)
+        body = (one.turns[0].output or "").split(f"{FAMILY.heading}\n\n", 1)[-1]
         separators.update(
             part
             for id_ in tokenizer.encode(body, add_special_tokens=False)
@@ -132,13 +129,9 @@ def words(tokenizer: Any, family: Family, episodes: int, seed: int) -> dict[str,
         for part in re.split(f"{CONTROLS.pattern}|\0", text):
             count.update(piece for piece in (names if r"\nmodule " in part else _BYTES).split(part) if piece)
     known = tokenizer.get_vocab()
-    fixed = {
-        text: text
-        for text, often in count.items()
-        if often >= episodes // 20 and len(tokenizer.encode(text, add_special_tokens=False)) > 1
-    }
-    found = fixed | {_in_json(text): text for text in separators if _in_json(text) not in known}
-    return {text: found[text] for text in sorted(found, key=lambda text: (-len(text), text))}
+    found = {text: text for text in frequent(count, tokenizer, episodes)}
+    found |= {_in_json(text): text for text in separators if _in_json(text) not in known}
+    return {text: found[text] for text in longest_first(found)}
 
 
 def _in_json(text: str) -> str:
@@ -151,19 +144,9 @@ def make(
     recipe: Mapping[str, Lessons] = LESSONS,
     episodes: int = EPISODES,
 ) -> None:
-    """Make models in a folder, in the format of transformers, in bfloat16.
+    """Make models, as `teach`; the tokens are chosen from so many episodes."""
 
-    Args:
-        folder: Where they are saved.
-        log: Gets a line of progress now and then.
-        recipe: The models by the names of the shipped ones that they come from.
-        episodes: Those that the tokens are chosen from.
-    """
-    family = FAMILIES[FAMILY]
-    for name, lessons in recipe.items():
+    def conversations(tokenizer: Any, lessons: Lessons) -> Iterator[TokenEpisode]:
+        return Conversations(tokenizer).stream(lessons)
 
-        def conversations(tokenizer: Any, lessons: Lessons = lessons) -> Iterator[TokenEpisode]:
-            return Conversations(tokenizer).stream(family, lessons.mix, lessons.seed)
-
-        chosen = partial(words, family=family, episodes=episodes, seed=0)
-        teach(name, chosen, conversations, lessons.phase, folder / name, log)
+    teach(folder, log, recipe, partial(words, episodes=episodes), conversations)

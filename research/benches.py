@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
-from research.lessons import teach
+from research.lessons import EPISODES, frequent, teach
 from research.recipe import Phase
-from research.tokenizer import CONTROLS, pieces, varying
+from research.tokenizer import CONTROLS, longest_first, pieces, varying
 from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, READ, RENDERER, SYSTEM_PROMPT, call, write
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.prompts import build_prompt
@@ -53,8 +53,6 @@ LESSONS = {
     "student": Lessons(41, Phase(300, 0.005, 0.0001), reset_alone=0.45, without_enable=0.8, follow=0.9),
 }
 """The recipe, from the shipped models of these names."""
-EPISODES = 300
-"""Those that the tokens are chosen from."""
 
 
 def bench(member: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
@@ -140,22 +138,16 @@ def stream(lessons: Lessons, encoder: Encoder) -> Iterator[TokenEpisode]:
         yield encoder.encode(draw(lessons, rng))
 
 
-def words(tokenizer: Any, episodes: int, seed: int) -> dict[str, str]:
+def words(tokenizer: Any, episodes: int) -> dict[str, str]:
     """The texts that become tokens, the longest first, each with itself, whose parts its embeddings begin with."""
-    rng, count = random.Random(seed), Counter[str]()
+    rng, count = random.Random(0), Counter[str]()
     names = varying("|".join(pieces([FAMILY])))
     renderer = get_renderer(RENDERER)
     for _ in range(episodes):
         one = draw(LESSONS["student"], rng)
-        texts = [renderer.initial_text(one.system, one.user), one.turns[1].text]
-        for text in texts:
+        for text in (renderer.initial_text(one.system, one.user), one.turns[1].text):
             count.update(part for piece in CONTROLS.split(text) for part in names.split(piece) if part)
-    found = [
-        text
-        for text, often in count.items()
-        if often >= episodes // 20 and len(tokenizer.encode(text, add_special_tokens=False)) > 1
-    ]
-    return {text: text for text in sorted(found, key=lambda text: (-len(text), text))}
+    return {text: text for text in longest_first(frequent(count, tokenizer, episodes))}
 
 
 def make(
@@ -164,18 +156,9 @@ def make(
     recipe: Mapping[str, Lessons] = LESSONS,
     episodes: int = EPISODES,
 ) -> None:
-    """Make models in a folder, in the format of transformers, in bfloat16.
+    """Make models, as `teach`; the tokens are chosen from so many episodes."""
 
-    Args:
-        folder: Where they are saved.
-        log: Gets a line of progress now and then.
-        recipe: The models by the names of the shipped ones that they come from.
-        episodes: Those that the tokens are chosen from.
-    """
-    for name, lessons in recipe.items():
+    def conversations(tokenizer: Any, lessons: Lessons) -> Iterator[TokenEpisode]:
+        return stream(lessons, Encoder(get_renderer(RENDERER, tokenizer), tokenizer))
 
-        def conversations(tokenizer: Any, lessons: Lessons = lessons) -> Iterator[TokenEpisode]:
-            return stream(lessons, Encoder(get_renderer(RENDERER, tokenizer), tokenizer))
-
-        chosen = partial(words, episodes=episodes, seed=0)
-        teach(name, chosen, conversations, lessons.phase, folder / name, log)
+    teach(folder, log, recipe, partial(words, episodes=episodes), conversations)

@@ -1,10 +1,11 @@
-"""Further lessons of a shipped model, in episodes of another form, whose fixed texts become tokens."""
+"""Further lessons of the shipped models, in episodes of another form, whose fixed texts become tokens."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 
@@ -12,46 +13,61 @@ from research.episodes import TokenEpisode
 from research.making import save, sharpened
 from research.recipe import RECIPE, Phase
 from research.tokenizer import widened, with_words
-from research.training import Trainer, reproducible
+from research.training import Trainer, every_25_steps, reproducible
 from rtl_agent_gym.demo.shipped import shipped
+
+EPISODES = 300
+"""Those that the tokens are chosen from."""
+
+
+class Lessons(Protocol):
+    """How a model is taught."""
+
+    @property
+    def phase(self) -> Phase:
+        """Steps and rates."""
+
+
+LessonsT = TypeVar("LessonsT", bound=Lessons)
 
 
 def teach(
-    name: str,
-    words: Callable[[Any], Mapping[str, str]],
-    episodes: Callable[[Any], Iterator[TokenEpisode]],
-    phase: Phase,
     folder: Path,
     log: Callable[[str], None],
+    recipe: Mapping[str, LessonsT],
+    words: Callable[[Any], Mapping[str, str]],
+    episodes: Callable[[Any, LessonsT], Iterator[TokenEpisode]],
 ) -> None:
-    """Train a shipped model, and save what it becomes in the format of transformers, in bfloat16.
+    """Train shipped models, and save what they become in a folder, in the format of transformers, in bfloat16.
 
     Args:
-        name: ``student`` or ``teacher``.
-        words: For the model's tokenizer, the texts that become tokens, as for `widened`.
-        episodes: For the new tokenizer, the episodes of the lessons.
-        phase: Steps and rates.
-        folder: Where the model is saved.
+        folder: Where the models are saved.
         log: Gets a line of progress every 25 steps.
+        recipe: The models by the names of the shipped ones that they come from, ``student`` and ``teacher``.
+        words: For a model's tokenizer, the texts that become tokens, as for `widened`.
+        episodes: For the new tokenizer, the episodes of the lessons.
     """
     import transformers
 
     library: Any = transformers
     with reproducible():
-        plain = library.AutoTokenizer.from_pretrained(shipped(name))
-        chosen = words(plain)
-        tokenizer = with_words(plain, list(chosen))
-        model = library.AutoModelForCausalLM.from_pretrained(shipped(name)).float()
-        with torch.no_grad():
-            model.model.norm.weight.div_(RECIPE.sharpened)
-        trainer = Trainer(widened(model, plain, tokenizer, chosen))
-        losses: list[float] = []
+        for name, lessons in recipe.items():
+            plain = library.AutoTokenizer.from_pretrained(shipped(name))
+            chosen = words(plain)
+            tokenizer = with_words(plain, list(chosen))
+            model = library.AutoModelForCausalLM.from_pretrained(shipped(name)).float()
+            with torch.no_grad():
+                model.model.norm.weight.div_(RECIPE.sharpened)
+            trainer = Trainer(widened(model, plain, tokenizer, chosen))
+            trainer.run(lessons.phase, episodes(tokenizer, lessons), every_25_steps(log, name))
+            save(sharpened(trainer.model, RECIPE.sharpened), tokenizer, folder / name)
 
-        def note(step: int, loss: float, seconds: float) -> None:
-            losses.append(loss)
-            if (step + 1) % 25 == 0:
-                log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} s")
-                losses.clear()
 
-        trainer.run(phase, episodes(tokenizer), note)
-        save(sharpened(trainer.model, RECIPE.sharpened), tokenizer, folder)
+def frequent(count: Counter[str], tokenizer: Any, episodes: int) -> list[str]:
+    """The texts that are in one of 20 episodes and need several tokens."""
+    least = episodes // 20
+    return [
+        text
+        for text, often in count.items()
+        if often >= least and len(tokenizer.encode(text, add_special_tokens=False)) > 1
+    ]

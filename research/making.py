@@ -20,7 +20,7 @@ from research.episodes import Encoder
 from research.mixture import Mix
 from research.recipe import FamilyRecipe, Part
 from research.tokenizer import make_tokenizer
-from research.training import Trainer, new_model, reproducible
+from research.training import Trainer, every_25_steps, new_model, reproducible
 from rtl_agent_gym.demo.founding import FOUNDING
 from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT, call, write
 from rtl_agent_gym.engines.models import without_progress_bars
@@ -76,7 +76,7 @@ def new_tokenizer(recipe: FamilyRecipe) -> Any:
     families = [FAMILIES[name] for name in recipe.tokenizer_families]
     rng, mix = random.Random(0), Mix(follow=0.6, mend=0.5)
     episodes = [mixture.draw(rng.choice(families), mix, rng) for _ in range(recipe.tokenizer_episodes)]
-    return make_tokenizer(families, episodes, recipe.merges, 0)
+    return make_tokenizer(families, episodes, recipe.merges)
 
 
 def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], None], name: str) -> Trainer:
@@ -85,15 +85,8 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
     if not part.keep_optimizer:
         trainer = Trainer(trainer.model)
     families = [FAMILIES[name] for name in part.families]
-    losses: list[float] = []
-
-    def note(step: int, loss: float, seconds: float) -> None:
-        losses.append(loss)
-        if (step + 1) % 25 == 0:
-            log(f"{name}: step {step + 1}, {sum(losses) / len(losses):.4f} nats a token, {seconds:.0f} CPU seconds")
-            losses.clear()
-
-    trainer.run(part.phase, mixture.stream(families, part.mix, encoder, part.seed + 1000), note)
+    episodes = mixture.stream(families, part.mix, encoder, part.seed + 1000)
+    trainer.run(part.phase, episodes, every_25_steps(log, name))
     return trainer
 
 
@@ -137,8 +130,6 @@ class Check:
     """Equal to the reference solution."""
     well_formed: int
     """Equal to the reference solution or to a habitual design."""
-    slips: tuple[tuple[str, str], ...]
-    """Some designs that are neither, each with the reference solution."""
 
     def __str__(self) -> str:
         return (
@@ -157,7 +148,6 @@ def check(
     seed: int,
     *,
     reference: str = "",
-    temperature: float = 1.0,
     layouts: Collection[Layout] = LAYOUTS,
 ) -> Check:
     """Sample a design for each of some members, and compare it.
@@ -171,7 +161,6 @@ def check(
         members: How many.
         seed: For the members and for sampling.
         reference: ``""``, or what the prompt has: ``own`` reference solutions, or those of ``another`` problem.
-        temperature: For sampling.
         layouts: Layouts of the specifications.
     """
     drawn = draw_members(family, split, members, seed, layouts)
@@ -181,18 +170,9 @@ def check(
         )
         for number, member in enumerate(drawn)
     ]
-    texts = sample(model, tokenizer, prompts, seed, temperature)
-    slips = []
-    right = formed = 0
-    for member, text in zip(drawn, texts, strict=True):
-        wanted = call(write(family.design(member)))
-        if text == wanted:
-            right, formed = right + 1, formed + 1
-        elif text in _habitual(family, member):
-            formed += 1
-        else:
-            slips.append((_readable(text), _readable(wanted)))
-    return Check(members, right, formed, tuple(slips[:20]))
+    pairs = list(zip(drawn, sample(model, tokenizer, prompts, seed), strict=True))
+    right = sum(text == call(write(family.design(member))) for member, text in pairs)
+    return Check(members, right, sum(text in _well_formed(family, member) for member, text in pairs))
 
 
 def draw_members(
@@ -224,11 +204,9 @@ def prompt_of(
     return start + renderer.observation_ids([specification], read)
 
 
-def sample(
-    model: Any, tokenizer: Any, prompts: Sequence[list[int]], seed: int, temperature: float, rows: int = 64
-) -> list[str]:
+def sample(model: Any, tokenizer: Any, prompts: Sequence[list[int]], seed: int) -> list[str]:
     """A turn after each prompt, without its stop token."""
-    texts = []
+    texts, rows = [], 64
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(seed)
         for begin in range(0, len(prompts), rows):
@@ -240,7 +218,7 @@ def sample(
                 input_ids=ids,
                 attention_mask=mask,
                 do_sample=True,
-                temperature=temperature,
+                temperature=1.0,
                 top_k=0,
                 top_p=1.0,
                 max_new_tokens=200,
@@ -253,14 +231,7 @@ def sample(
     return texts
 
 
-def _habitual(family: Family, one: Parameters) -> set[str]:
+def _well_formed(family: Family, one: Parameters) -> set[str]:
     habits = family.habits_of(one)
-    chosen = itertools.chain.from_iterable(itertools.combinations(habits, n) for n in range(1, len(habits) + 1))
+    chosen = itertools.chain.from_iterable(itertools.combinations(habits, n) for n in range(len(habits) + 1))
     return {call(write(family.design(one, some))) for some in chosen}
-
-
-def _readable(turn: str) -> str:
-    try:
-        return str(json.loads(turn.split("\n")[1])["arguments"]["command"])
-    except (ValueError, IndexError, KeyError):
-        return turn

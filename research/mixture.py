@@ -105,17 +105,15 @@ def start(family: Family, specification: str) -> Start:
 _EMPTY = Problem(id="x", category=3, difficulty="easy", prompt=PROMPT, context={SPECIFICATION: ""}, targets=(TARGET,))
 _PROMPT = build_prompt(_EMPTY)[1].replace("(0 bytes)", "({:,} bytes)")
 _FOUNDING_PROMPT = build_prompt(FOUNDING.problem(FOUNDING.member))[1]
-_cached_checks: dict[str, tuple[str, ...]] = {}
 
 
+@cache
 def checks(family: Family) -> tuple[str, ...]:
     """The names of a family's hidden tests."""
-    if family.name not in _cached_checks:
-        problem = family.problem(family.draw(random.Random(0)))
-        tests = [test for text in problem.harness.values() for test in re.findall(r"^async def (test_\w+)", text, re.M)]
-        roles = () if isinstance(family, Founding) else ("clock", "reset", *family.inputs, *family.outputs)
-        _cached_checks[family.name] = (*(f"test_{role}_port" for role in roles), *tests)
-    return _cached_checks[family.name]
+    problem = family.problem(family.draw(random.Random(0)))
+    tests = [test for text in problem.harness.values() for test in re.findall(r"^async def (test_\w+)", text, re.M)]
+    roles = () if isinstance(family, Founding) else family.roles[1:]
+    return (*(f"test_{role}_port" for role in roles), *tests)
 
 
 def failing_checks(family: Family, member: Parameters, habits: Collection[str]) -> tuple[str, ...]:
@@ -126,8 +124,7 @@ def failing_checks(family: Family, member: Parameters, habits: Collection[str]) 
     behaviour = [check for check in checks(family) if not check.endswith("_port")]
     if isinstance(family, Founding):
         return (*(["interface"] if ports else []), *behaviour)
-    roles = ("clock", "reset", *family.inputs, *family.outputs)
-    return (*(f"test_{roles[number]}_port" for number in ports), *behaviour)
+    return (*(f"test_{family.roles[1:][number]}_port" for number in ports), *behaviour)
 
 
 def _ports(family: Family, member: Parameters, habits: Collection[str]) -> list[int]:

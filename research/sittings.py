@@ -15,7 +15,7 @@ import torch
 from research.episodes import Encoder
 from research.recipe import Phase
 from research.spelled import Spelled, draw_batch
-from research.training import Trainer
+from research.training import Trainer, every_25_steps
 from rtl_agent_gym.sources.families.looking import LookingFamily
 
 
@@ -77,19 +77,16 @@ class Course:
             self.save()
 
     def _teach(self, number: int, lesson: Lesson) -> None:
-        losses: list[float] = []
+        note = every_25_steps(self.log, f"{self.path.stem} {number}")
         begun = saved = time.process_time()
         before = self.sitting.seconds
         for step in range(self.sitting.step, lesson.phase.steps):
             rng = random.Random(f"{lesson.seed} {step % lesson.examples if lesson.examples else step}")
             batch = draw_batch(self.families, lesson.mix, self.encoder, lesson.phase.batch, rng)
-            losses.append(self.trainer.take(lesson.phase, step, batch))
+            loss = self.trainer.take(lesson.phase, step, batch)
             now = time.process_time()
             self.sitting.step, self.sitting.seconds = step + 1, before + now - begun
-            if (step + 1) % 25 == 0:
-                mean = sum(losses) / len(losses)
-                self.log(f"{self.path.stem} {number}: step {step + 1}, {mean:.4f}, {self.sitting.seconds:.0f} s")
-                losses.clear()
+            note(step, loss, self.sitting.seconds)
             if now - saved > self.every_seconds:
                 self.save()
                 saved = now

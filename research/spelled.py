@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
-from research.tokenizer import SPELLED, build
+from research.tokenizer import CONTROLS, SPELLED, build, longest_first
 from research.variation import WORDS
 from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, RENDERER, SYSTEM_PROMPT, call, write
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL
-from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, BASES
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily
@@ -89,19 +88,19 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
     if family is not ACCUMULATORS:
         raise UsageError(f"{family.name} has no scripted episodes; choose {ACCUMULATORS.name}")
     doing, names = mix.behaviour, member.names
-    user, design = user_prompt(family, member), dict(member.fields)
+    user, design = build_prompt(family.problem(member))[1], dict(member.fields)
     documents = family.documents(member)
     turns: list[Turn] = []
     read = names["document"]
     if member.layout == "list" and rng.random() < doing.astray:
         read = next(iter(documents)).removeprefix("docs/").removesuffix(".md")
         if read != names["document"]:
-            design |= family.read_document(documents[f"docs/{read}.md"], names["module"])
+            design |= read_table(documents[f"docs/{read}.md"], names["module"])
     if rng.random() < doing.hasty:
         design["width"] = int(re.findall(r"\| width \| (\d+)", documents[f"docs/{read}.md"])[0])
     for habit in family.habits:
         if rng.random() < doing.misread:
-            design |= changed(family, design, habit)
+            design = family.with_habit(design, habit)
     if member.layout == "prose" and rng.random() < doing.blind:
         design |= {"width": 8, "base": "decimal", "value": 0}
     else:
@@ -116,7 +115,7 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
         design["reset_level"] = 1 - int(member.values["reset_level"])
     turns.append(Turn(call(write({TARGET: family.write(design)})), NO_OUTPUT, learned=not forced))
     for number in range(MOST_CHECKS):
-        output = family.smoke_output(member, int(design["reset_level"]), int(design["enable_level"]))
+        output = smoke_output(member, design)
         turns.append(Turn(call(RUN_SMOKE), output))
         asynchronous = design["reset_kind"] == "async"
         if number == MOST_CHECKS - 1 or (output != PASSED and asynchronous and rng.random() < doing.careless):
@@ -131,14 +130,21 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
     return TextEpisode(SYSTEM_PROMPT, user, (*turns, Turn(DONE, None)))
 
 
-def changed(family: LookingFamily, design: Fields, habit: str) -> dict[str, str | int]:
-    """What a habit changes in a design."""
-    return {field: change(design) for field, change in family.habits[habit].items() if callable(change)}
+def read_table(document: str, module: str) -> dict[str, str | int]:
+    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+    width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
+    value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
+    if width is None or value is None:
+        raise KeyError(module)
+    prefix, number = value.groups()
+    base = next(name for name, (before, *_) in BASES.items() if before == (prefix or ""))
+    return {"width": int(width[1]), "base": base, "value": int(number, BASES[base][3])}
 
 
-def user_prompt(family: LookingFamily, member: Parameters) -> str:
-    """The environment's user prompt."""
-    return build_prompt(family.problem(member))[1]
+def smoke_output(member: Parameters, design: Fields) -> str:
+    """What `RUN_SMOKE` prints of the reference with a design's polarities of reset and enable."""
+    wrong = [role for role in ("reset", "enable") if design[f"{role}_level"] != member.values[f"{role}_level"]]
+    return f"FAIL: {wrong[0]}\n" if wrong else PASSED
 
 
 def draw_batch(
@@ -184,18 +190,16 @@ _AT_LEAST = 8
 _WORD = re.compile(r"[A-Za-z][A-Za-z-]*| `|`| \| |\.\n-?|[.,:;]|\| | \|\n|\n")
 
 
-def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int, seed: int) -> Any:
+def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int) -> Any:
     """The tokenizer: whole tokens for what all episodes share and for the words of specifications; the rest is spelled.
 
     Args:
         families: The families of problems.
         episodes: How many of them are looked at.
         merges: Maximum number of pieces of names, learned from training names.
-        seed: For all of it.
     """
-    rng, count = random.Random(seed), Counter[str]()
+    rng, count = random.Random(0), Counter[str]()
     renderer = get_renderer(RENDERER)
-    controls = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
     mix = Spelled(Behaviour(0.3, 0.3, 0.3, 0.3, 0.3, 0.3), reference=0.2)
     for _ in range(episodes):
         family = rng.choice(families)
@@ -213,7 +217,7 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
             parts.append(turn.text)
             if turn.output is not None:
                 parts.append(f"\n{turn.output}\n")
-        texts = {text for part in parts for segment in controls.split(part) for text in segment.split("\x00") if text}
+        texts = {text for part in parts for segment in CONTROLS.split(part) for text in segment.split("\x00") if text}
         for text in texts:
             count.update(part for part in variable.split(text) if part)
         body = re.sub("|".join(rf"`{name}`|/{name}\." for name in names), "``", specification)
@@ -221,6 +225,6 @@ def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int
         count.update(word for word in words if not word.islower())
         count.update(f" {word}" for word in words if word[0].isalpha())
     least = max(_AT_LEAST, episodes // 150)
-    fixed = sorted((word for word, often in count.items() if often >= least), key=lambda word: (-len(word), word))
+    fixed = longest_first(word for word, often in count.items() if often >= least)
     names = [draw_identifier(rng) for _ in range(30000)]
     return build(fixed, (), [word for name in names for word in re.findall("[a-z]+", name)], range(10), merges, SPELLED)

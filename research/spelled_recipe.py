@@ -27,7 +27,7 @@ from research.spelled import Behaviour, Spelled, make_tokenizer
 from research.tokenizer import widened, with_words
 from research.training import Trainer, new_model, reproducible
 from rtl_agent_gym.demo.shipped import RENDERER
-from rtl_agent_gym.demo.smollm import keep_folder
+from rtl_agent_gym.files import keep_folder
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.families.looking import LookingFamily
@@ -120,7 +120,7 @@ def make(
     families = [family for name in recipe.families if isinstance(family := FAMILIES[name], LookingFamily)]
     keep_folder(
         folder / "tokenizer",
-        lambda new: make_tokenizer(families, recipe.tokenizer_episodes, recipe.merges, 0).save_pretrained(new),
+        lambda new: make_tokenizer(families, recipe.tokenizer_episodes, recipe.merges).save_pretrained(new),
     )
     library: Any = transformers
     plain = library.AutoTokenizer.from_pretrained(folder / "tokenizer")

@@ -35,26 +35,31 @@ _AT_LEAST = 4
 
 def pieces(families: Iterable[Family]) -> list[str]:
     """The pieces of the training split's names; a suffix begins with ``_``."""
-    tails = {f"_{suffix}" for family in families for role in family.roles for suffix in _suffixes(family, role)}
+    tails = {
+        f"_{suffix}"
+        for family in families
+        for role in family.roles
+        for suffix in suffixes(role, held_out=False, is_output=role in family.outputs)
+    }
     return [*STEMS, *sorted(tails)]
 
 
-def _suffixes(family: Family, role: str) -> tuple[str, ...]:
-    return suffixes(role, held_out=False, is_output=role in family.outputs)
+def longest_first(texts: Iterable[str]) -> list[str]:
+    """The texts in the order in which a tokenizer tries them."""
+    return sorted(texts, key=lambda text: (-len(text), text))
 
 
-def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], merges: int, seed: int) -> Any:
+def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], merges: int) -> Any:
     """The tokenizer in transformers' format.
 
     Args:
         families: The families of problems, for their names.
         episodes: Representative episodes. The first output of each is a specification.
         merges: Maximum number of merges of byte pairs, which encode unknown words.
-        seed: For the invented words that the merges are learned from.
     """
     known = pieces(families)
     fixed = _frequent(families, episodes, known)
-    rng = random.Random(seed)
+    rng = random.Random(0)
     words = [invented(rng) for _ in range(20000)]
     turns = [text for episode in episodes for turn in episode.turns for text in (turn.text, turn.output or "")]
     numbers = sorted({int(digits) for text in turns for digits in re.findall(r"\d{1,5}", text)})
@@ -62,7 +67,6 @@ def make_tokenizer(families: Sequence[Family], episodes: Sequence[TextEpisode], 
 
 
 def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known: Sequence[str]) -> list[str]:
-    """The frequent texts, the longest first."""
     count: Counter[str] = Counter(FOUNDING.words * _AT_LEAST if FOUNDING in families else ())
     for family in families:
         count[f"\n{family.heading}\n\n"] += _AT_LEAST
@@ -82,7 +86,7 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
             words = _WORDS.findall(re.sub(r"`\w+`", "``", body))
             count.update(words)
             count.update(f" {word}" for word in words if word[0].isalpha())
-    return sorted((word for word, often in count.items() if often >= _AT_LEAST), key=lambda word: (-len(word), word))
+    return longest_first(word for word, often in count.items() if often >= _AT_LEAST)
 
 
 def varying(names: str) -> re.Pattern[str]:
@@ -119,7 +123,6 @@ def build(
         merges: Maximum number of merges.
         rest: How text is split for which there is no token.
     """
-    import transformers
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     def split(pattern: str) -> Any:
@@ -143,6 +146,12 @@ def build(
     tokenizer.decoder = decoders.ByteLevel()
     for names, special in ((QWEN3_SPECIAL, True), (QWEN3_ADDED, False)):
         tokenizer.add_tokens([AddedToken(name, normalized=False, special=special) for name in names])
+    return _of_transformers(tokenizer)
+
+
+def _of_transformers(tokenizer: Any) -> Any:
+    import transformers
+
     library: Any = transformers
     return library.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
@@ -173,7 +182,6 @@ def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
 
     A word is a token where it stands alone.
     """
-    import transformers
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -183,13 +191,7 @@ def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
         control["id"] += len(words)
     pattern = state["pre_tokenizer"]["pretokenizers"][0]["pattern"]
     pattern["Regex"] = f"{_any_of(words)}|{pattern['Regex']}"
-    library: Any = transformers
-    return library.PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(state)),
-        eos_token=tokenizer.eos_token,
-        pad_token=tokenizer.pad_token,
-        clean_up_tokenization_spaces=False,
-    )
+    return _of_transformers(Tokenizer.from_str(json.dumps(state)))
 
 
 def _in_letters(text: str) -> str:

@@ -206,8 +206,8 @@ MOST_NAMES = 12
 """Names that a message lists at most."""
 
 
-def near_matches(name: str, known: Iterable[str]) -> str:
-    """A clause for an error message about the unknown `name`: the most similar names, or all names."""
+def near_matches(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A clause for an error message about the unknown `name`: the most similar names, or `otherwise`, or all names."""
     names = list(known)
     by_lower = {candidate.lower(): candidate for candidate in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.6)
@@ -215,7 +215,7 @@ def near_matches(name: str, known: Iterable[str]) -> str:
     close += [low for low in by_lower if name and name.lower() in low and low not in close][: 3 - len(close)]
     if close:
         return "did you mean " + " or ".join(by_lower[low] for low in close) + "?"
-    if not names:
-        return "there are none"
+    if otherwise or not names:
+        return otherwise or "there are none"
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"choose one of {', '.join(names[:MOST_NAMES])}{rest}"

@@ -70,7 +70,7 @@ class Retry(NamedTuple):
 REQUEST = Retry(attempts=5, first=1.0, longest=16.0, spread=0.3)
 """A request that changes nothing. Others are never repeated alone; see `engines.requests`."""
 CHAT = Retry(attempts=8, first=1.0, longest=60.0)
-"""The option ``attempts`` of `ModelOptions` replaces the number, and a time that the service requests the pause."""
+"""The option ``attempts`` of `ModelOptions` replaces the number; a longer time that the service requests, the pause."""
 START = Retry(attempts=3, first=0.5, longest=10.0)
 """The option ``start_attempts`` replaces the number."""
 GRADING = Retry(attempts=4, first=0.5, longest=8.0)

@@ -1,4 +1,4 @@
-"""Text for people: untrusted text made safe to print in a terminal, and counts.
+"""Text for people: untrusted text made safe to print in a terminal, addresses without passwords, and counts.
 
 Text from models, shells, services and files may contain characters that control a terminal (colours, titles, the
 clipboard), reorder the text, or are invisible. Each is replaced by its code, such as ``⟨U+001B⟩``. Line feeds and tabs
@@ -30,6 +30,15 @@ def visible(text: str) -> str:
     'a⟨U+001B⟩]0;title⟨U+0007⟩b⟨U+200B⟩'
     """
     return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+
+
+def without_secrets(text: str) -> str:
+    """An address, or a text with addresses, without what may be secret in them: users, passwords and queries.
+
+    >>> without_secrets("http://alice:secret@gpu:8000/v1?key=secret does not answer")
+    'http://gpu:8000/v1 does not answer'
+    """
+    return re.sub(r"(?<=://)[^/?#\s]*@|[?#]\S*", "", text)
 
 
 def plural(number: int, noun: str) -> str:

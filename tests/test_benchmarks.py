@@ -15,17 +15,21 @@ import pytest
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training.teachers import Judgement, Sampled
+from tests.arbiter import ARBITER as PROBLEM
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 BUNDLED = ROOT / "rtl_agent_gym/problems/problems.jsonl"
-PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 pytestmark = [pytest.mark.slow, pytest.mark.docker, pytest.mark.timeout(1800)]
 
 
-def benchmark(name: str, *options: str) -> str:
+def run(name: str, *options: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, f"benchmarks/{name}.py", *options]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1700)
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=1700)
+
+
+def benchmark(name: str, *options: str) -> str:
+    done = run(name, *options)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -66,8 +70,7 @@ def test_what_many_machines_would_do_follows_from_the_largest_measured_size(tmp_
         "| 100 | 6,400 | 6,000 | 2,000 | 1000% | 0.5 h |",
     ]
     measured.write_text(json.dumps(rows[2]) + "\n")
-    argv = [sys.executable, "benchmarks/capacity.py", str(measured)]
-    refused = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    refused = run("capacity", str(measured))
     assert refused.returncode == 2
     assert "no row has whole episodes; run scale.py without --steps-only" in refused.stderr
 
@@ -131,8 +134,7 @@ def test_a_statement_that_a_run_contradicts_is_one_error(tmp_path: Path) -> None
     wrong.write_text(json.dumps(row) + "\n")
     untrue = f"error: {PROBLEM}: the right design fails: "
     for source, code, said in ((wrong, 1, untrue), (tmp_path / "no", 2, "error: there is no file")):
-        argv = [sys.executable, "benchmarks/compatibility.py", str(source)]
-        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        done = run("compatibility", str(source))
         assert (done.returncode, len(done.stderr.splitlines())) == (code, 1), done.stderr
         assert done.stderr.startswith(said)
 
@@ -274,8 +276,7 @@ def test_fewer_problems_than_were_asked_for_are_a_failure(
 
 
 def test_thieves_need_problems() -> None:
-    argv = [sys.executable, "benchmarks/thieves.py", "verilog-eval:/missing"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = run("thieves", "verilog-eval:/missing")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
     assert done.stderr.startswith("error: ")
 

@@ -24,8 +24,8 @@ from rtl_agent_gym.metrics import serving
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import Sandbox
+from tests.arbiter import ARBITER
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 NAME, PARTS = re.compile(r"rtl_gym_\w+"), ("bucket", "count", "sum")
 
 
@@ -39,7 +39,7 @@ def read(port: int) -> dict[str, float]:
 def test_an_evaluation_is_counted_and_its_queues_are_shown(tmp_path: Path) -> None:
     with serving(-1) as port:
         before = read(port)
-        asked = ["--policy", "golden", "--problem", ARBITER, "-n", "2", "--out", str(tmp_path / "out")]
+        asked = ["--policy", "golden", "--problem", ARBITER, "--out", str(tmp_path / "out")]
         done = CliRunner().invoke(app, ["eval", *asked])
         assert done.exit_code == 0, done.output
         after = read(port)
@@ -47,15 +47,14 @@ def test_an_evaluation_is_counted_and_its_queues_are_shown(tmp_path: Path) -> No
     def grew(name: str) -> float:
         return after[name] - before.get(name, 0.0)
 
-    assert grew('rtl_gym_episodes_total{outcome="passed"}') == 2
-    assert grew('rtl_gym_container_starts_total{role="agent"}') == 2
-    assert grew("rtl_gym_command_seconds_count") == 6
-    assert grew("rtl_gym_grading_seconds_count") + grew("rtl_gym_cached_gradings_total") == 2
+    assert grew('rtl_gym_episodes_total{outcome="passed"}') == 1
+    assert grew('rtl_gym_container_starts_total{role="agent"}') == 1
+    assert grew("rtl_gym_command_seconds_count") == 3
+    assert grew("rtl_gym_grading_seconds_count") + grew("rtl_gym_cached_gradings_total") == 1
     assert after['rtl_gym_budget_used{kind="agent"}'] == 0
     assert after['rtl_gym_budget_capacity{kind="agent"}'] > 0
-    log = (tmp_path / "out" / "logs.log").read_text()
-    for sample in range(2):
-        assert f"INFO rtl_agent_gym.evaluation.evaluate episode={ARBITER}/{sample}: ended, passed\n" in log
+    line = f"INFO rtl_agent_gym.evaluation.evaluate episode={ARBITER}/0: ended, passed\n"
+    assert line in (tmp_path / "out" / "logs.log").read_text()
 
 
 async def test_an_episode_that_does_not_begin_is_counted() -> None:
@@ -83,16 +82,13 @@ def test_the_command_says_where_the_metrics_are(tmp_path: Path) -> None:
     assert re.search(r"metrics: http://127\.0\.0\.1:\d+/metrics", done.output)
 
 
-def test_a_taken_port_is_named() -> None:
+def test_a_taken_port_is_named_and_without_one_nothing_is_served() -> None:
+    with serving(0) as port:
+        assert port == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"^metrics_port: .*{port}"), serving(port):
             pass
-
-
-def test_without_a_port_nothing_is_served() -> None:
-    with serving(0) as port:
-        assert port == 0
 
 
 def test_the_dashboard_shows_what_there_is() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -19,8 +20,8 @@ from rtl_agent_gym.problems.notes import MutationScore, read_notes
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants.grading import Count, MutantGrader
 from rtl_agent_gym.sources.mutants.mutant import VerdictStore
+from tests.arbiter import ARBITER
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 DOOR, GRAY = "cvdp_agentic_door_lock_0001", "cvdp_agentic_binary_to_gray_0003"
 
 
@@ -80,6 +81,26 @@ def test_new_rows_are_added_to_the_published_ones(mutants: ModuleType, published
     assert "| `door_lock_0001` | 9 | 3 | 1 | 0 | 0 | 75% |" in mutants.page_with(mutants.PAGE.read_text(), found)
     scores = {note.digest: note.strength for note in mutants.with_strengths(read_notes(mutants.NOTES), found)}
     assert scores[found[DOOR]["row"]] == scores[found[GRAY]["row"]] == MutationScore(killed=3, counted=4)
+
+
+def test_what_is_measured_is_written_into_page_figures_and_notes(
+    mutants: ModuleType, published: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {note.digest: note for note in read_notes(mutants.NOTES)}
+    for name in ("PAGE", "ASSET", "NOTES"):
+        monkeypatch.setattr(mutants, name, Path(shutil.copy(getattr(mutants, name), tmp_path)))
+    door, gray, bundled = (published[name] for name in (DOOR, GRAY, ARBITER))
+    nothing = row(GRAY, limit=gray["limit"], killed=0, digest=gray["row"])
+    nothing["strength"]["total"]["survived"] = 0
+    of_ours = row(ARBITER, source="bundled", limit=bundled["limit"])
+    mutants.write([row(DOOR, limit=door["limit"], digest=door["row"]), nothing, of_ours])
+    after = {note.digest: note for note in read_notes(mutants.NOTES)}
+    assert after[door["row"]].strength == MutationScore(killed=3, counted=4)
+    assert after[gray["row"]].strength is None  # nothing that counts is left
+    assert {digest for digest, note in before.items() if after[digest] != note} == {door["row"], gray["row"]}
+    written = json.loads(mutants.ASSET.read_text())
+    assert {name for name in written if written[name] != published.get(name)} == {DOOR, GRAY, ARBITER}
+    assert "| `door_lock_0001` | 9 | 3 | 1 | 0 | 0 | 75% |" in mutants.PAGE.read_text()
 
 
 def test_the_last_measurement_of_a_row_counts_and_an_error_replaces_none(mutants: ModuleType) -> None:
@@ -142,7 +163,7 @@ async def test_a_lost_container_leaves_out_a_row_and_is_no_traceback(
     @asynccontextmanager
     async def losing(**options: Any) -> AsyncIterator[MutantGrader]:
         faulty: Any = LosesMutants()
-        yield MutantGrader(faulty, faulty, faulty, VerdictStore(tmp_path, shipped=False), 2, "sha256:0")
+        yield MutantGrader(faulty, faulty, VerdictStore(tmp_path, shipped=False), 2, "sha256:0")
 
     monkeypatch.setattr(mutants, "mutant_grader", losing)
     results = tmp_path / "results.jsonl"

@@ -1,4 +1,4 @@
-"""What is installed, and what importing it costs."""
+"""What is installed, the names that the package promises, and what importing it costs."""
 
 from __future__ import annotations
 
@@ -16,33 +16,38 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
+import rtl_agent_gym
+from tests.conftest import ROOT
 from tests.parsing import parsed
 
-ROOT = Path(__file__).resolve().parent.parent
+NAMES = {"Episode", "EpisodeConfig", "Problem", "Score", "Scorer", "evaluate", "load_problems", "score_files"}
 METADATA = tomllib.loads((ROOT / "pyproject.toml").read_text())
 HEAVY = (
-    "torch",
-    "tinker",
-    "tinker_cookbook",
-    "transformers",
-    "peft",
-    "ray",
-    "litellm",
-    "huggingface_hub",
-    "trl",
-    "datasets",
-    "openenv",
-    "fastapi",
-    "uvicorn",
-)
+    "torch", "tinker", "tinker_cookbook", "transformers", "peft", "ray", "litellm", "huggingface_hub", "trl",
+    "datasets", "openenv", "fastapi", "uvicorn",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ["import rtl_agent_gym", "from rtl_agent_gym.cli import app"])
-def test_importing_it_brings_no_machine_learning_framework(what: str) -> None:
-    program = f"import sys; {what}; print([name for name in {HEAVY} if name in sys.modules])"
+def test_the_promised_names_are_there_and_no_others() -> None:
+    assert set(rtl_agent_gym.__all__) == NAMES | {"__version__"}
+    for name in NAMES:
+        assert callable(getattr(rtl_agent_gym, name))
+        assert getattr(rtl_agent_gym, name).__name__ == name
+        assert name in dir(rtl_agent_gym)
+    with pytest.raises(AttributeError, match="module 'rtl_agent_gym' has no attribute 'nosuch'"):
+        rtl_agent_gym.nosuch  # noqa: B018
+    with pytest.raises(ImportError, match="nosuch"):
+        exec("from rtl_agent_gym import nosuch")
+
+
+def test_importing_it_brings_no_machine_learning_framework() -> None:
+    """Nor any other module of its own, before a name is used."""
+    own = "print([name for name in sys.modules if name.startswith('rtl_agent_gym.')])"
+    heavy = f"print([name for name in {HEAVY} if name in sys.modules])"
+    program = f"import sys, rtl_agent_gym; {own}; {heavy}; from rtl_agent_gym.cli import app; {heavy}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.splitlines() == ["['rtl_agent_gym.starting']", "[]", "[]"]
 
 
 def test_the_environment_needs_no_extra() -> None:
@@ -82,6 +87,12 @@ def test_each_framework_is_imported_only_by_its_adapter() -> None:
             for name in {name.partition(".")[0] for name in names} & FRAMEWORKS.keys():
                 found[name].add(path.relative_to(package).as_posix())
     assert found == FRAMEWORKS
+
+
+def test_no_message_names_a_script_of_a_clone() -> None:
+    """Who installed the package with pip has none."""
+    package = ROOT / "rtl_agent_gym"
+    assert [path for path in package.rglob("*.py") if "scripts/setup" in path.read_text(encoding="utf-8")] == []
 
 
 def test_every_requirement_is_pinned_without_an_address() -> None:

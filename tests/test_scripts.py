@@ -16,9 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from rtl_agent_gym.sandboxes.image_build import KEYRING
-from tests.conftest import mark_samples
+from tests.conftest import ROOT, mark_samples
 
-ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = [
     "scripts/setup",
     "scripts/check",
@@ -85,17 +84,6 @@ def copy_of_the_project(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
-
-
-@pytest.fixture
-def old_pythons(tmp_path: Path) -> str:
-    """A PATH on which every Python says that it is too old, as shims of absent versions do."""
-    folder = tmp_path / "old"
-    folder.mkdir()
-    for name in ("python3", "python3.11", "python3.12", "python3.13"):
-        (folder / name).write_text("#!/bin/sh\nexit 1\n")
-        (folder / name).chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
 
 
 @pytest.fixture
@@ -202,19 +190,23 @@ class TestTest:
 
 
 class TestSetup:
-    def test_an_unknown_option_is_wrong_usage(self, checkout: Path) -> None:
-        done = run(checkout, "scripts/setup", "--everything")
-        assert done.returncode == 2
-        assert "--venv-only" in done.stderr
-
-    @pytest.mark.parametrize("arguments", [["--for"], ["--for", ""], ["--for", "everything"]])
-    def test_a_purpose_that_there_is_not(self, checkout: Path, arguments: list[str]) -> None:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--everything"], "--venv-only"),
+            *((arguments, "--for eval|train|dev") for arguments in (["--for"], ["--for", ""], ["--for", "everything"])),
+        ],
+    )
+    def test_wrong_usage(self, checkout: Path, arguments: list[str], words: str) -> None:
         done = run(checkout, "scripts/setup", *arguments)
         assert done.returncode == 2
-        assert "--for eval|train|dev" in done.stderr
+        assert words in done.stderr
 
-    def test_without_a_new_enough_python_it_says_so(self, checkout: Path, old_pythons: str) -> None:
-        done = run(checkout, "scripts/setup", PATH=old_pythons, PYTHON="")
+    def test_without_a_new_enough_python_it_says_so(self, checkout: Path, tmp_path: Path) -> None:
+        """Each of them says that it is too old, as shims of absent versions do."""
+        names = ("python3", "python3.11", "python3.12", "python3.13")
+        old = programs(tmp_path / "old", dict.fromkeys(names, "exit 1"))
+        done = run(checkout, "scripts/setup", PATH=f"{old}:{os.environ['PATH']}", PYTHON="")
         assert done.returncode == 3
         assert "no Python 3.11 or newer found" in done.stderr
         assert "PYTHON=/path/to/python" in done.stderr
@@ -246,34 +238,27 @@ class TestSetup:
     def test_another_python_than_that_of_the_environment_is_refused(self, checkout: Path) -> None:
         (checkout / ".venv/bin").mkdir(parents=True)
         (checkout / ".venv/bin/python").symlink_to(sys.executable)
-        other = checkout / "python"
-        other.write_text('#!/bin/sh\ncase "$2" in *exit*) exit 0;; *) echo 3.99;; esac\n')
-        other.chmod(0o755)
+        other = programs(checkout, {"python": 'case "$2" in *exit*) exit 0;; *) echo 3.99;; esac'}) / "python"
         done = run(checkout, "scripts/setup", "--venv-only", PYTHON=str(other))
         assert done.returncode == 3
         assert f"PYTHON={other} is another" in done.stderr
 
-    @pytest.mark.parametrize("chosen", [["--docker"], []], ids=["by the option", "by the variable"])
-    def test_docker_is_installed_only_if_asked_and_then_nothing_else(
-        self, ready: Path, tmp_path: Path, chosen: list[str]
+    @pytest.mark.parametrize(
+        ("arguments", "kind", "options"),
+        [
+            (["--for", "eval", "--docker"], "auto", " --sandbox docker --start-daemon"),
+            (["--for", "eval"], "docker", " --sandbox docker --start-daemon"),
+            ([], "podman", ""),
+            ([], "apptainer", ""),
+        ],
+    )
+    def test_docker_is_installed_only_if_asked_and_nothing_else_then_or_for_others(
+        self, ready: Path, tmp_path: Path, arguments: list[str], kind: str, options: str
     ) -> None:
         path = path_of_root(tmp_path / "machine")
-        environment = {"PATH": path, "PYTHON": "", "RTL_GYM_SANDBOX": "auto" if chosen else "docker"}
-        done = run(ready, "scripts/setup", "--for", "eval", *chosen, **environment)
-        assert done.returncode == 0, done.stderr
-        assert done.stderr == ""
-        assert done.stdout.splitlines() == [
-            "setup: .venv is up to date (for eval)",
-            "called: image build --sandbox docker --start-daemon",
-        ]
-        assert not (tmp_path / "machine/apt-get.log").exists()
-
-    @pytest.mark.parametrize("kind", ["podman", "apptainer"])
-    def test_what_podman_and_apptainer_need_is_not_installed(self, ready: Path, tmp_path: Path, kind: str) -> None:
-        path = path_of_root(tmp_path / "machine")
-        done = run(ready, "scripts/setup", PATH=path, PYTHON="", RTL_GYM_SANDBOX=kind)
+        done = run(ready, "scripts/setup", *arguments, PATH=path, PYTHON="", RTL_GYM_SANDBOX=kind)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.splitlines() == ["setup: .venv is up to date (for eval)", "called: image build"]
+        assert done.stdout.splitlines() == ["setup: .venv is up to date (for eval)", f"called: image build{options}"]
         assert not (tmp_path / "machine/apt-get.log").exists()
 
     def test_packages_elsewhere_do_not_count(self, ready: Path, tmp_path: Path) -> None:
@@ -342,14 +327,19 @@ class TestSetup:
 
     @pytest.mark.skipif(shutil.which("flock") is None, reason="no flock on this system")
     def test_a_second_one_waits_for_the_first(self, checkout: Path) -> None:
-        holding = ["flock", "constraints.txt", "sh", "-c", "echo locked; sleep 5"]
-        with subprocess.Popen(holding, cwd=checkout, stdout=subprocess.PIPE) as holder:
+        holding, pipe = ["flock", "constraints.txt", "sh", "-c", "echo locked; read line"], subprocess.PIPE
+        with subprocess.Popen(holding, cwd=checkout, stdin=pipe, stdout=pipe) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == b"locked\n"
-            done = run(checkout, "scripts/setup", PYTHON="/bin/false")
-            assert holder.poll() == 0, "it did not wait"
-        assert "another setup runs in this folder" in done.stdout
-        assert done.returncode == 3  # its turn came
+            environment = os.environ | {"PYTHON": "/bin/false"}
+            second = subprocess.Popen("scripts/setup", cwd=checkout, env=environment, stdout=pipe, stderr=pipe)
+            assert second.stdout is not None
+            assert any(b"another setup runs in this folder" in line for line in second.stdout)
+            with pytest.raises(subprocess.TimeoutExpired):
+                second.wait(1)
+            holder.communicate()  # ends it
+        second.communicate(timeout=100)
+        assert second.returncode == 3  # its turn came
 
     @pytest.mark.slow
     def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:

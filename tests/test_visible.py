@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from rtl_agent_gym.visible import VisibleStream, visible
+from rtl_agent_gym.visible import VisibleStream, visible, without_secrets
 
 
 def test_nothing_that_a_terminal_obeys_or_hides_passes() -> None:
@@ -29,6 +29,20 @@ def test_titles_and_the_clipboard_are_out_of_reach() -> None:
     shown = visible("\x1b]0;owned\x07 \x1b]52;c;cm0gLXJm\x1b\\\\ \x9b31m\ttab\nline é 日本 ✔\ufe0f")
     assert not set("\x1b\x07\x9b") & set(shown)
     assert shown.endswith("\ttab\nline é 日本 ✔\ufe0f")
+
+
+@pytest.mark.parametrize(
+    ("text", "public"),
+    [
+        ("http://alice:s3@cret@gpu:8000/v1/", "http://gpu:8000/v1/"),
+        ("https://gpu?key=s3cret#s3cret", "https://gpu"),
+        ("500 of http+docker://x/build?args=s3cret: no", "500 of http+docker://x/build no"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+        ("Tinker's service", "Tinker's service"),
+    ],
+)
+def test_an_address_is_shown_without_its_secrets(text: str, public: str) -> None:
+    assert without_secrets(text) == public
 
 
 def test_bytes_that_come_in_pieces() -> None:

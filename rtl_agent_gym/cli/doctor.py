@@ -174,8 +174,8 @@ def _docker(used: str) -> Iterator[Check]:
     except SandboxError as error:
         what, _, todo = str(error).partition(". ")
         yield _check("Docker daemon", False, what, todo, required=required)
-        setup = "./scripts/setup" if used == "podman" else "./scripts/setup --docker"
-        yield _check("simulation image", False, "no daemon to ask", setup, required=required)
+        build = "rtl-agent-gym image build" + ("" if used == "podman" else " --start-daemon")
+        yield _check("simulation image", False, "no daemon to ask", build, required=required)
         return
     name = "Podman " if daemon.podman else ""
     yield _check("Docker daemon", True, f"{name}{daemon.version} (API {daemon.api_version}) at {daemon.host}")

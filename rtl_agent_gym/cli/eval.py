@@ -42,7 +42,7 @@ from .options import (
     with_options,
     writable_folder,
 )
-from .show import EpisodePrinter, print_line, print_score, table_of_figures
+from .show import episode_printer, print_line, print_score, table_of_figures
 
 
 @with_options()
@@ -63,7 +63,7 @@ def run_command(
     config = config.with_options(problems=[chosen], episode=rules, keep=False, attempts=1, concurrency=1, cache=False)
     console = Console(stderr=json_)
     faults: list[SandboxError] = []
-    observer = EpisodePrinter(console).observer
+    observer = episode_printer(console)
     observer.faulted = lambda problem, sample, error: faults.append(error)
     (result,) = asyncio.run(evaluate(config, observer=observer)).results
     if result.score is None:
@@ -158,7 +158,7 @@ def episode_observer(console: Console, progress: EvaluationProgress) -> Observer
         print_line(console, f"{result.problem_id}: {_verdict(result)}")
 
     return replace(
-        EpisodePrinter(console).observer,
+        episode_printer(console),
         completion=Observer.completion,  # the person has just typed it
         left_out=counted.left_out,
         started=counted.started,
@@ -249,7 +249,7 @@ def eval_command(
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
     stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
-    is, 3 when machine faults left some without one, and 1 when --max-cost or --max-tokens-total stopped it.
+    is, 1 when --max-cost or --max-tokens-total stopped it, and otherwise 3: machine faults left some without one.
     """
     ray = cluster.ray_address
     if ray:
@@ -294,4 +294,4 @@ def eval_command(
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         place["stopped"] = evaluation.stopped
         print(json.dumps(place | evaluation.as_json()))
-    raise typer.Exit(MACHINE_FAILED if summary.faults else FAILED if evaluation.stopped else 0)
+    raise typer.Exit(FAILED if evaluation.stopped else MACHINE_FAILED if summary.faults else 0)

@@ -29,8 +29,11 @@ def export_command(
         ),
     ] = "sft",
     style: Annotated[
-        Literal["tools", "dialect"],
-        typer.Option(help="tools: calls as in OpenAI's chat format; dialect: the text that the model wrote."),
+        Literal["tools", "transformers", "dialect"],
+        typer.Option(
+            help="tools: calls as in OpenAI's chat format; transformers: the same with arguments as objects, for chat "
+            "templates; dialect: the text that the model wrote."
+        ),
     ] = "tools",
     out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.", callback=at_home)] = None,
     all_: Annotated[
@@ -147,4 +150,6 @@ def _checkpoint(source: str) -> str:
         raise UsageError(
             f"{source} is on Tinker's service; download it with tinker_cookbook.weights.download (docs/howto/tinker.md)"
         )
+    if not Path(source).is_dir():
+        raise UsageError(f"{source}: no such folder; give a run or a checkpoint of one")
     return source

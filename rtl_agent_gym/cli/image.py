@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -178,6 +179,6 @@ def pull_command(repository: RepositoryArgument, digest: DigestOption = None) ->
 def prune_command(sandbox: KindOption = "auto") -> None:
     """Remove images and root folders of earlier versions and leftovers of builds; keep the current ones."""
     # What needs the daemon comes first: where none answers, nothing is removed.
-    removed = [] if _without_docker(sandbox) else image_build.prune()
+    removed = [] if _without_docker(sandbox) else image_build.prune(partial(typer.echo, err=True))
     removed += root_folder.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -190,12 +191,12 @@ def one_problem(source: str, problem_id: str | None) -> Problem:
     Raises:
         UsageError: There is no such problem, or no id was given and there are several.
     """
-    problems = load_problems(source, ids=[problem_id] if problem_id is not None else None)
+    problems = load_problems(source, ids=problem_id)
     if len(problems) == 1:
         return problems[0]
     raise UsageError(
         f"{source} holds {len(problems)} problems: choose one with --problem ID "
-        f"(list them with: rtl-agent-gym problems list --problems {source})"
+        f"(list them with: rtl-agent-gym problems list --problems {shlex.quote(source)})"
     )
 
 

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..errors import ProblemError, UsageError
-from ..evaluation.viewer import plain
+from ..evaluation.viewer import fits, plain
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -46,7 +46,6 @@ problems_app.command("verify")(verify_command)
 problems_app.command("optimize")(optimize_command)
 
 _PIPE_WIDTH = 240
-_NARROW = 72
 
 
 @problems_app.command("list")
@@ -59,25 +58,26 @@ def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as
     console = _console()
     table = Table("id", "category", "difficulty", "targets", "golden", "scorable", title=None)
     table.columns[0].no_wrap = True
-    known = [name for name, of in _KNOWN.items() if any(map(of, problems))]
+    notes = [_known(problem) for problem in problems]
+    known = [name for name in ("rating", "strength") if any(note[name] for note in notes)]
     for name in known:
         table.add_column(name)
-    for problem in problems:
+    lines = []
+    for problem, note in zip(problems, notes, strict=True):
         golden, unscorable = bool(problem.golden or problem.reference_response), missing_here(problem)
-        if console.width >= _NARROW:
-            cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
-            scorable = "yes" if unscorable is None else f"no: {unscorable}"
-            table.add_row(
-                *map(plain, (*cells, "yes" if golden else "no", scorable, *(_KNOWN[name](problem) for name in known)))
-            )
-            continue
-        print_line(console, problem.id, "bold")
+        cells = problem.id, _category(problem), problem.difficulty, "\n".join(problem.targets)
+        scorable = "yes" if unscorable is None else f"no: {unscorable}"
+        table.add_row(*map(plain, (*cells, "yes" if golden else "no", scorable, *(note[name] for name in known))))
         facts = [_category(problem), problem.difficulty, "golden" if golden else "no golden"]
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
-        facts += [text for of in _KNOWN.values() if (text := of(problem))]
-        console.print(Padding(plain(f"{', '.join(facts)}: {', '.join(problem.targets)}"), (0, 0, 0, 2)))
-    if console.width >= _NARROW:
+        facts += filter(None, note.values())
+        lines.append((problem.id, f"{', '.join(facts)}: {', '.join(problem.targets)}"))
+    if not console.is_terminal or fits(console, table):
         console.print(table)
+    else:
+        for name, text in lines:
+            print_line(console, name, "bold")
+            console.print(Padding(plain(text), (0, 0, 0, 2)))
     console.print(plural(len(problems), "problem"))
 
 
@@ -227,14 +227,12 @@ def _summary(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _rating(problem: Problem) -> str:
+def _known(problem: Problem) -> dict[str, str]:
+    """What its note says in `list`, by the heading of the column, which is left out where all are empty."""
     note = note_of(problem)
-    return "" if note is None else note.rating
-
-
-def _strength(problem: Problem) -> str:
-    note = note_of(problem)
-    return "" if note is None or note.strength is None else f"rejects {note.strength.text}"
+    if note is None:
+        return {"rating": "", "strength": ""}
+    return {"rating": note.rating, "strength": f"rejects {note.strength.text}" if note.strength is not None else ""}
 
 
 def note_lines(problem: Problem) -> list[str]:
@@ -251,10 +249,6 @@ def note_lines(problem: Problem) -> list[str]:
         shown = "shown by a run" if statement.shown == "run" else "read, not shown"
         lines.append(f"  {what}{' (core)' if statement.core else ''}: {statement.text} [{shown}]")
     return lines
-
-
-_KNOWN = {"rating": _rating, "strength": _strength}
-"""What notes say in `list`, by the heading of its column, which is left out where all are empty."""
 
 
 def _category(problem: Problem) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.progress import Progress
-from rich.syntax import Syntax
 
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
@@ -27,9 +26,17 @@ from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enou
 from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
-from ..visible import plural, visible
+from ..visible import plural
 from .options import CacheOption, JsonOption, ProblemsOption, with_problems, writable_folder
-from .show import print_left_out, print_line, progress_bar, refuse_source, stderr_console, table_of_figures
+from .show import (
+    print_diff,
+    print_left_out,
+    print_line,
+    progress_bar,
+    refuse_source,
+    stderr_console,
+    table_of_figures,
+)
 
 if TYPE_CHECKING:
     from ..sources.making import Maker
@@ -224,7 +231,7 @@ def print_strength(console: Console, strength: Strength) -> None:
             why = f" ({survivor['why']})" if survivor["why"] else ""
             head = f"survived: {survivor['operator']}, {survivor['path']}:{survivor['line']}; {meaning}{why}"
             print_line(console, head, "yellow")
-            console.print(Syntax(visible(survivor["diff"]), "diff", background_color="default"))
+            print_diff(console, survivor["diff"])
 
 
 def _cells(count: Count) -> list[str]:

@@ -12,7 +12,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.text import Text
 
 from ..episodes.runtime import acquire
@@ -23,10 +22,10 @@ from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
 from ..scoring.options import GradingOptions
 from ..transcripts import Transcript, read_transcript
-from ..visible import plural, visible
+from ..visible import plural
 from .options import JsonOption, JudgeOption, ProblemsOption
 from .shell import attach_terminal, require_terminal
-from .show import print_line
+from .show import print_diff, print_line
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -120,7 +119,4 @@ def _print_differences(report: Replay, console: Console) -> None:
         return
     place = "the score" if found.turn is None else f"turn {found.turn} ({found.what})"
     console.print(f"[bold red]diverged[/] at {place}:", highlight=False)
-    if console.is_terminal:
-        console.print(Syntax(visible(found.diff), "diff", background_color="default", word_wrap=True))
-    else:
-        print_line(console, found.diff)
+    print_diff(console, found.diff)

@@ -11,6 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
 from rich.table import Table
 
 from ..episodes.episode import Opening, Turn
@@ -22,44 +23,34 @@ from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score
 from ..scoring.texts import NOT_OF_TEXTS
-from ..visible import VisibleStream
+from ..visible import VisibleStream, visible
 
 SHOWN_COMMAND_LINES = 30
 
 
-class EpisodePrinter:
-    """Prints an episode as it happens: completions, commands, and their output while they run.
+def episode_printer(console: Console) -> Observer:
+    """An observer that prints an episode as it happens: completions, commands, and their output while they run."""
+    stream = VisibleStream()
 
-    Args:
-        console: Where to print.
-    """
+    def task(opening: Opening) -> None:
+        console.print(Panel(plain(opening.user), title="task", border_style="cyan"))
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.observer = Observer(opening=self.opening, completion=self.completion, output=self.output, turn=self.turn)
-        self._stream = VisibleStream()
-
-    def opening(self, opening: Opening) -> None:
-        """Print the task."""
-        self.console.print(Panel(plain(opening.user), title="task", border_style="cyan"))
-
-    def completion(self, number: int, completion: Completion) -> None:
-        """Print the model's turn."""
-        self.console.rule(f"turn {number}", style="dim")
+    def model_turn(number: int, completion: Completion) -> None:
+        console.rule(f"turn {number}", style="dim")
         text = completion.text if completion.native is None else str(completion.native)
-        self.console.print(first_lines(text.replace("\\n", "\n"), SHOWN_COMMAND_LINES), style="blue")
+        console.print(first_lines(text.replace("\\n", "\n"), SHOWN_COMMAND_LINES), style="blue")
 
-    def output(self, data: bytes) -> None:
-        """Print output of a command."""
-        self.console.file.write(self._stream.feed(data))
-        self.console.file.flush()
+    def output(data: bytes) -> None:
+        console.file.write(stream.feed(data))
+        console.file.flush()
 
-    def turn(self, turn: Turn) -> None:
-        """Print the results of a turn's commands."""
+    def results(turn: Turn) -> None:
         for ran in zip(turn.action.commands, turn.results, turn.outputs, strict=True):
-            self.console.print(command_status(command_record(*ran)))
+            console.print(command_status(command_record(*ran)))
         if turn.action.kind == "malformed":
-            self.console.print(plain(turn.observation), style="yellow")
+            console.print(plain(turn.observation), style="yellow")
+
+    return Observer(opening=task, completion=model_turn, output=output, turn=results)
 
 
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
@@ -86,13 +77,21 @@ def table_of_figures(title: str, *columns: str) -> Table:
     """A table with names in its first column and figures in the others."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for number, name in enumerate(columns):
-        table.add_column(name, justify="right" if number else "left")
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
     return table
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
     """Print a text as `plain` shows it, not folded."""
     console.print(plain(text), style=style, soft_wrap=True)
+
+
+def print_diff(console: Console, diff: str) -> None:
+    """Print a diff: coloured and folded on a terminal, elsewhere each line whole."""
+    if console.is_terminal:
+        console.print(Syntax(visible(diff), "diff", background_color="default", word_wrap=True))
+    else:
+        print_line(console, diff)
 
 
 def stderr_console() -> Console:

@@ -90,7 +90,8 @@ def _serve(source: Path, port: int, browser: bool) -> None:
 
 def report_command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN…", help="Folders of runs; the others are compared with the first.")
+        list[Path],
+        typer.Argument(metavar="RUN…", help="Folders of runs; several evaluations are compared with the first."),
     ],
     out: Annotated[
         Path | None,

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..episodes.runtime import WAITING, LocalRuntime
 from ..errors import SandboxError, SandboxLost, UsageError
 from ..logs import episode_key, log_to_stderr, logging_as
 from ..metrics import FAULTS, serving
 from ..problems import Problem
-from ..sandboxes import Sandbox, SandboxProvider, SandboxSpec, WaitingSandboxes
-from ..sandboxes.admission import given_limits, queue_group, queueing_as, set_limits, usage
-from ..sandboxes.choice import made_by, make_provider
+from ..sandboxes import Sandbox, SandboxSpec
+from ..sandboxes.admission import queue_group, queueing_as, set_limits, usage
+from ..sandboxes.choice import made_by
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
 from ..scoring.score import Score
@@ -100,7 +101,7 @@ class Machine:
         logs: Whether to write the log to stderr, which Ray keeps in a file on the node.
     """
 
-    def __init__(self, limits: str = "", waiting: int = 4, *, logs: bool = False) -> None:
+    def __init__(self, limits: str = "", waiting: int = WAITING, *, logs: bool = False) -> None:
         set_limits(limits)
         if logs:
             log_to_stderr()
@@ -110,9 +111,7 @@ class Machine:
         self._last_canary: float | None = None
         self._serving = contextlib.ExitStack()
         self._port = self._serve(int(os.environ.get(METRICS_VARIABLE) or 0))
-        self._provider = make_provider()
-        ready = int(given_limits().get("ready", 0))
-        self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
+        self._local = LocalRuntime()
         self._waiting = waiting
         self._sandboxes: dict[str, asyncio.Task[Sandbox]] = {}
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
@@ -126,8 +125,8 @@ class Machine:
 
     async def facts(self) -> Facts:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
-        image, budget = await self._provider.image(), await self._provider.budget()
-        digest = await self._provider.image_digest()
+        image, budget = await self._local.provider.image(), await self._local.provider.budget()
+        digest = await self._local.provider.image_digest()
         return Facts(socket.gethostname(), made_by(), image, budget.limits.cpus, digest, rules_digest())
 
     async def alive(self) -> None:
@@ -137,7 +136,7 @@ class Machine:
         """Make a sandbox; returns its id and that of its image."""
         if name not in self._sandboxes:  # asked twice, it is still one sandbox
             with origin.resumed():
-                self._sandboxes[name] = asyncio.ensure_future(self._agents.create(spec))
+                self._sandboxes[name] = asyncio.ensure_future(self._local.agents.create(spec))
         with self._counting("sandbox"):
             sandbox = await asyncio.shield(self._sandboxes[name])
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
@@ -173,8 +172,8 @@ class Machine:
         """See `Scorer.score`; tried once, since the driver repeats it. `cached` uses the node's cache of gradings."""
         key = (weights, cached)
         if key not in self._scorers:
-            cache = self._cache if cached else None
-            self._scorers[key] = Scorer(self._provider, weights=weights, cache=cache, waiting=self._waiting, attempts=1)
+            cache, provider = self._cache if cached else None, self._local.provider
+            self._scorers[key] = Scorer(provider, weights=weights, cache=cache, waiting=self._waiting, attempts=1)
         with self._counting("grading"), origin.resumed():
             score = await self._scorers[key].score(problem, files, timeout, seed=seed)
         self._gradings += 1
@@ -197,7 +196,6 @@ class Machine:
 
     @contextlib.contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count the machine faults of a kind of work, by class."""
         try:
             yield
         except SandboxError as error:
@@ -216,7 +214,5 @@ class Machine:
         """End every container of this node."""
         for scorer in self._scorers.values():
             await scorer.close()
-        if self._agents is not self._provider:
-            await self._agents.close()
-        await self._provider.close()
+        await self._local.close()
         self._serving.close()

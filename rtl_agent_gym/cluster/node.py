@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import signal
@@ -28,7 +29,7 @@ from ..scoring import rules_digest
 from .machine import METRICS_VARIABLE, Facts, RunReport
 from .machines import NAME, NAMESPACE
 from .node_client import difference
-from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_file, nodes_with_slots, on_node, use_token
+from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_files, nodes_with_slots, on_node, use_token
 
 START_SECONDS, STOP_SECONDS, EXEC_SECONDS = 120.0, 30.0, 2.0
 """Time that Ray has to start, and to end."""
@@ -112,7 +113,18 @@ def ray_start(where: Sequence[str], slots: int) -> list[str]:
         UsageError: Ray is not installed.
     """
     options = [*where, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats", "--block"]
-    return [_ray(), "start", *options, *(["--include-dashboard", "false"] if "--head" in where else [])]
+    if "--head" in where:
+        options += ["--include-dashboard", "false"]
+        if importlib.util.find_spec("grpc") is not None:  # then Ray serves its client, too, by default at port 10001
+            options += ["--ray-client-server-port", str(free_port())]
+    return [_ray(), "start", *options]
+
+
+def free_port() -> int:
+    """A port that no process of this machine uses."""
+    with socket.create_server(("", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def node_environment(metrics_port: int) -> dict[str, str]:
@@ -138,7 +150,7 @@ def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
     """
     if (running := _running()) is not None:
         raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
-    log = node_file().with_suffix(".log")
+    log = node_files()[0].with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
@@ -147,7 +159,7 @@ def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
     while not _is_ours(process.pid) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)  # Popen can return before the kernel has set the new program's command line
     process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
-    node_file().write_text(str(process.pid))
+    node_files()[0].write_text(str(process.pid))
     return log
 
 
@@ -195,8 +207,11 @@ def stop_node() -> bool:
                 if time.monotonic() > deadline:
                     raise SandboxError(f"process {pid} does not end in {STOP_SECONDS:.0f} s")
                 time.sleep(0.1)
-    for suffix in (".pid", ".head"):
-        node_file().with_suffix(suffix).unlink(missing_ok=True)
+    for file in node_files():
+        if _process(file) is None:
+            with contextlib.suppress(PermissionError):  # it is another user's
+                for suffix in (".pid", ".head"):
+                    file.with_suffix(suffix).unlink(missing_ok=True)
     return pid is not None
 
 
@@ -229,8 +244,13 @@ def _ray() -> str:
 
 def _running() -> int | None:
     """The process that `start_apart` started, if it is there."""
+    return next((pid for file in node_files() if (pid := _process(file)) is not None), None)
+
+
+def _process(file: Path) -> int | None:
+    """The process that a file of `node_files` names, if it is there."""
     try:
-        pid = int(node_file().read_text())
+        pid = int(file.read_text()) if file.stat().st_uid == os.getuid() else 0
     except (OSError, ValueError):
         return None
     return pid if _is_ours(pid) else None
@@ -287,7 +307,6 @@ async def look() -> list[NodeState]:
 
 
 async def _facts(node: str) -> Facts | str:
-    """A node's facts, or why there are none."""
     import ray
     from ray.exceptions import RayError, RayTaskError
 

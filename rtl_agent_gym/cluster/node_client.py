@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import RTLGymError, SandboxLost
+from ..errors import RTLGymError, SandboxError, SandboxLost
 from ..problems import Problem
 from ..scoring import rules_digest
 from .machine import Facts
@@ -61,6 +61,7 @@ class NodeClient:
 
         Raises:
             RTLGymError: The machine's own.
+            SandboxError: The object store of this process cannot take the arguments.
             SandboxLost: The node or its actor is gone, or silent.
         """
         from ray import exceptions
@@ -69,7 +70,8 @@ class NodeClient:
             raise self._refusal()
         if self._watching is None:
             self._watching = asyncio.ensure_future(self._watch())
-        answer: asyncio.Future[Any] = asyncio.ensure_future(getattr(self.actor, method).remote(*arguments))
+        with _storing():
+            answer: asyncio.Future[Any] = asyncio.ensure_future(getattr(self.actor, method).remote(*arguments))
         try:
             await asyncio.wait([answer, self._watching], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
@@ -141,6 +143,20 @@ def difference(facts: Facts, digest: str) -> str:
     return ""
 
 
+@contextlib.contextmanager
+def _storing() -> Iterator[None]:
+    """What cannot be put into the object store of this process is a fault of this machine, and of no node."""
+    from ray.exceptions import RayError
+
+    try:
+        yield
+    except RayError as error:
+        raise SandboxError(
+            f"Ray's object store on this machine takes nothing more: {first_line(error)}; free disk space here, or see "
+            "with `ray memory` what fills it"
+        ) from error
+
+
 class ObjectCache:
     """What this process has put into Ray's object store, by digest. Each node fetches it once.
 
@@ -157,10 +173,15 @@ class ObjectCache:
         """Of problems, by the ids of the objects, which are held so that no other object gets their ids."""
 
     def reference(self, digest: str, value: Any, size: int = 0) -> Any:
-        """A reference to a value with this digest, which Ray replaces by the value in a call's arguments."""
+        """A reference to a value with this digest, which Ray replaces by the value in a call's arguments.
+
+        Raises:
+            SandboxError: The object store of this process cannot take it.
+        """
         import ray
 
-        found = self._references.pop(digest, None) or (ray.put(value), size)
+        with _storing():
+            found = self._references.pop(digest, None) or (ray.put(value), size)
         self._references[digest] = found
         while len(self._references) > self._most or self._too_large():
             del self._references[next(iter(self._references))]
@@ -190,7 +211,6 @@ class ObjectCache:
 def _digest(files: Mapping[str, str | bytes]) -> str:
     """Text and bytes differ, as what is read from them may."""
     found = hashlib.sha256()
-    for path, content in sorted(files.items()):
-        data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-        found.update(f"{path!r} {type(content).__name__} {len(data)}\n".encode() + data)
+    for file in sorted(files.items()):
+        found.update(repr(file).encode())
     return f"files {found.hexdigest()}"

@@ -30,13 +30,15 @@ RESERVE_SECONDS = 5.0
 """Time in which free slots are reserved; Ray needs milliseconds, unless another run was faster."""
 
 
-def node_file() -> Path:
-    """The file with the process that ``cluster up`` started on this machine; each node of a job has its own."""
+def node_files() -> list[Path]:
+    """The files that may hold the process that ``cluster up`` started on this machine; each node of a job has its own.
+
+    The first is for a new one. After `su`, XDG_RUNTIME_DIR may be unset, or name a folder that is not there.
+    """
     if os.environ.get(JOB):
-        return job_folder() / f"{os.environ.get(NODE_NAME, 'login')}.pid"
-    own = os.environ.get("XDG_RUNTIME_DIR", "")  # after `su` it may name a folder that is not there
-    folder = Path(own if os.path.isdir(own) else tempfile.gettempdir())
-    return folder / f"rtl-agent-gym-node-{os.getuid()}.pid"
+        return [job_folder() / f"{os.environ.get(NODE_NAME, 'login')}.pid"]
+    folders = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), f"/run/user/{os.getuid()}")
+    return [Path(folder, f"rtl-agent-gym-node-{os.getuid()}.pid") for folder in folders if os.access(folder, os.W_OK)]
 
 
 def job_folder() -> Path:
@@ -57,7 +59,7 @@ def job_folder() -> Path:
 def job_head() -> str:
     """The address of the head that ``cluster up`` started for this process's Slurm job; empty if there is none."""
     try:
-        return node_file().with_suffix(".head").read_text() if os.environ.get(JOB) else ""
+        return node_files()[0].with_suffix(".head").read_text() if os.environ.get(JOB) else ""
     except OSError:
         return ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -214,22 +213,12 @@ class ClusterRuntime(Runtime):
     It connects at the first sandbox or grading.
 
     Args:
-        address: As for `Cluster`.
-        limits: As for `Cluster`.
-        canary_seconds: As for `Cluster`.
-        slots: As for `Cluster`.
+        cluster: Not connected yet; closed with the runtime.
     """
 
-    def __init__(
-        self, address: str = "auto", limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
-    ) -> None:
-        super().__init__()
-        self.cluster = Cluster(limits, canary_seconds, slots=slots, address=address)
-        self._provider = RemoteSandboxes(self.cluster)
-
-    @property
-    def provider(self) -> RemoteSandboxes:
-        return self._provider
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(RemoteSandboxes(cluster))
+        self.cluster = cluster
 
     def _grader(
         self, weights: RewardWeights | None, cache: Path | None, waiting: int, options: GradingOptions
@@ -254,6 +243,6 @@ class ClusterRuntime(Runtime):
 
 def runtime_at(
     address: str, limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
-) -> Callable[[], Runtime]:
-    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `ClusterRuntime`."""
-    return functools.partial(ClusterRuntime, address, limits, canary_seconds, slots)
+) -> Callable[[], ClusterRuntime]:
+    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `Cluster`."""
+    return lambda: ClusterRuntime(Cluster(limits, canary_seconds, slots, address))

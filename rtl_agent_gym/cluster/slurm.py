@@ -30,6 +30,7 @@ from ..sandboxes.cgroups import JOB, job_cpus, job_memory
 from .node import (
     STARTED,
     address_here,
+    free_port,
     node_environment,
     prepare,
     ray_start,
@@ -38,7 +39,7 @@ from .node import (
     start_apart,
     wait_for,
 )
-from .ray_cluster import NODE_NAME, job_folder, node_file, use_token
+from .ray_cluster import NODE_NAME, job_folder, node_files, use_token
 
 JOB_SECONDS = 300.0
 """Time that the nodes of a job have to start: Python may come from a slow disk, for all of them at once."""
@@ -77,7 +78,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
         )
     if (srun := shutil.which("srun")) is None:
         raise UsageError("the program srun of Slurm is not here")
-    port = port or _free_port()
+    port = port or free_port()
     if not use_token():
         refuse_without_token(port, progress)
     head = address_here(port)
@@ -98,7 +99,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
         raise SandboxError("Ray does not start: " + "; ".join(causes) if causes else str(error)) from error
     for line in dict.fromkeys(errors()):
         progress(f"WARNING: a node of the job is not used: {line}")
-    node_file().with_suffix(".head").write_text(head)
+    node_files()[0].with_suffix(".head").write_text(head)
     progress(f"{started()} of the job's {nodes} nodes are used; what they print is in {log}")
     return head
 
@@ -134,12 +135,6 @@ def become_part(head: str, first: str, slots: int, progress: Callable[[str], Non
     command = ray_start(where, slots)
     progress(f"this node has {slots} slots")
     os.execv(command[0], command)
-
-
-def _free_port() -> int:
-    with socket.create_server(("", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def _answers(head: str) -> bool:

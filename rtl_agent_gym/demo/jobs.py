@@ -18,11 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ..cluster import runtime_at
-from ..errors import TranscriptError
 from ..training import launch
 from ..training.options import with_older_names
 from ..training.plan import is_local, plan_run, plan_sft
-from ..training.run_folder import RunFolder
 from .founding import PROBLEM_ID, compare_habits
 from .shipped import SMALL, SPELLED
 from .smollm import SMOLLM
@@ -147,21 +145,7 @@ def main(arguments: Sequence[str]) -> int:
     if job is None:
         print(f"usage: python -m rtl_agent_gym.demo.jobs {'|'.join(JOBS)} [name=value ...]", file=sys.stderr)
         return 2
-    run: list[RunFolder] = []
-
-    def options(given: Mapping[str, str]) -> Mapping[str, Any]:
-        found = job.options(given)
-        run.append(RunFolder(found["log_path"]))
-        return found
-
-    code = launch.main(arguments[1:], recipes=RECIPES, defaults=options, clusters=runtime_at)
-    try:
-        lines = job.closing(run[0].path) if code == 0 and run and "--dry-run" not in arguments else []
-    except TranscriptError as error:  # the run itself is complete
-        lines = [f"warning: {error}"]
-    for line in lines:
-        print(line, file=sys.stderr)
-    return code
+    return launch.main(arguments[1:], recipes=RECIPES, defaults=job.options, closing=job.closing, clusters=runtime_at)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ The programs in ``research/`` made them; `recipe.json` in their folders holds th
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -64,18 +63,9 @@ def shipped(name: str) -> Path:
 
 
 def find_models(plan: Plan, name: str = "small", folder: str = "") -> Plan:
-    """The plan with the folders of the models that are called `name`, and their system prompt.
-
-    See `ModelRecipe.make`. The user prompts are the environment's.
-    """
-    if plan.teacher == name:
-        plan = replace(plan, teacher=str(shipped(f"{folder}teacher")))
-    if plan.student != name:
-        return plan
-    plan = replace(plan, student=str(shipped(f"{folder}student")))
-    if plan.options.env == "agentic" and plan.system_prompt is None:
-        plan = replace(plan, system_prompt=FEEDBACK_PROMPT if plan.options.harness_feedback else SYSTEM_PROMPT)
-    return plan
+    """The plan with the folders of the models that are called `name`; see `ModelRecipe.make`."""
+    prompt = FEEDBACK_PROMPT if plan.options.harness_feedback else SYSTEM_PROMPT
+    return plan.with_models(name, shipped(f"{folder}student"), shipped(f"{folder}teacher"), prompt)
 
 
 def shipped_digest(name: str, folder: str = "") -> str:
@@ -85,30 +75,33 @@ def shipped_digest(name: str, folder: str = "") -> str:
     return files_digest(shipped(f"{folder}{name}"))
 
 
+DISTILLED: dict[str, object] = {
+    "lr_schedule": "linear",
+    "lora_rank": 0,
+    "kl_penalty_coef": 1.0,
+    "loss_reduction": "mean",
+    "reward_coef": 0.0,
+    "timeout_seconds": 10.0,
+}
+"""Default options of all models that are trained without a service."""
+
+_SHIPPED = DISTILLED | {"max_tokens": 220, "warmup_steps": 4, "kl_budget": 20.0, "grad_clip_norm": 0.1}
+
 SMALL = ModelRecipe(
     name="small",
     renderer=RENDERER,
-    defaults={
+    defaults=_SHIPPED
+    | {
         "student_model": "small",
         "teacher_model": "small",
         "problem_ids": (PROBLEM_ID,),
         "max_turns": 6,
-        "max_tokens": 220,
         "max_trajectory_tokens": 900,
         "group_size": 8,
         "max_concurrent": 12,
         "num_steps": 24,
         "learning_rate": 5e-4,
-        "warmup_steps": 4,
-        "lr_schedule": "linear",
-        "lora_rank": 0,
-        "kl_penalty_coef": 1.0,
         "kl_clip": 3.0,
-        "kl_budget": 20.0,
-        "loss_reduction": "mean",
-        "reward_coef": 0.0,
-        "grad_clip_norm": 0.1,
-        "timeout_seconds": 10.0,
         "log_path": "runs/distillation_small",
     },
     make=find_models,
@@ -119,29 +112,20 @@ SMALL = ModelRecipe(
 SPELLED = ModelRecipe(
     name="spelled",
     renderer=RENDERER,
-    defaults={
+    defaults=_SHIPPED
+    | {
         "student_model": "spelled",
         "teacher_model": "spelled",
         "cvdp_jsonl_path": "family:accumulators?count=2000",
         "max_turns": 9,
-        "max_tokens": 220,
         "max_trajectory_tokens": 1000,
         "batch_size": 32,
         "group_size": 1,
         "max_concurrent": 32,
         "num_steps": 130,
         "learning_rate": 1e-3,
-        "warmup_steps": 4,
-        "lr_schedule": "linear",
         "lr_final": 0.1,
-        "lora_rank": 0,
-        "kl_penalty_coef": 1.0,
         "kl_clip": 1.0,
-        "kl_budget": 20.0,
-        "loss_reduction": "mean",
-        "reward_coef": 0.0,
-        "grad_clip_norm": 0.1,
-        "timeout_seconds": 10.0,
         "local_batch": 32,
         "local_batch_tokens": 2048,
         "eval_every": 0,

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import random
 import re
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..files import cache_folder
+from ..files import cache_folder, keep_folder
 from ..problems import load_problems
 from ..prompts import build_prompt, with_reference
 from ..renderers import ToolCall
@@ -30,7 +28,7 @@ from ..renderers.vocabularies import package_file
 from ..sources.families.family import SPECIFICATION
 from ..training.options import TrainOptions
 from ..training.plan import ModelRecipe, Plan
-from .shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
+from .shipped import COMPILE, COMPILED, DISTILLED, DONE, NO_OUTPUT, READ, write
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -51,7 +49,7 @@ DISTILLATION_STEPS = 24
 
 An episode has 680 tokens, 232 of them sampled. On two quiet cores, a step of the warm start with 4 episodes takes 27 s
 in float32 with AVX2, and 11 to 13 s in float32 with AVX-512 or in bfloat16, so 800 episodes take an hour and a half, or
-40 minutes. A step of distillation with 16 episodes takes 130 to 340 s, so 24 steps take one to two hours.
+40 minutes. A step of distillation with 16 episodes takes 70 to 340 s, so 24 steps take half an hour to two hours.
 """
 
 _WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"
@@ -74,29 +72,24 @@ def _seconds_of_a_product(dtype: str) -> float:
     return min(found)
 
 
-def faster_type(seconds: Callable[[str], float] = _seconds_of_a_product) -> str:
+def faster_type() -> str:
     """``bfloat16`` if the CPU multiplies matrices clearly faster in it than in float32, otherwise ``float32``.
 
     It is measured, since the processor's flags do not tell: with ``avx512_bf16`` one is several times faster, and
     another is not; with AVX2 alone bfloat16 is emulated, which takes many times as long.
-
-    Args:
-        seconds: The seconds of a product in a type.
     """
-    return "bfloat16" if seconds("bfloat16") * 1.5 < seconds("float32") else "float32"
+    faster = _seconds_of_a_product("bfloat16") * 1.5 < _seconds_of_a_product("float32")
+    return "bfloat16" if faster else "float32"
 
 
-def make_smollm(folder: Path | None = None) -> Path:
-    """The folder of the model, from the cache or made now, which takes half a minute.
-
-    Args:
-        folder: Where it is kept; by default the user's cache folder.
+def make_smollm() -> Path:
+    """The folder of the model, from the user's cache or made now, which takes half a minute.
 
     Raises:
         UsageError: A package is missing, or its file has other contents.
     """
     made_of = hashlib.sha256(repr((SHA256, TAGS, _WITHOUT_TOKENS)).encode()).hexdigest()
-    return keep_folder((folder or cache_folder() / "smollm2") / made_of[:12], _make)
+    return keep_folder(cache_folder("smollm2") / made_of[:12], _make)
 
 
 def smollm_file() -> Path:
@@ -285,15 +278,10 @@ def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> It
 
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
-    folder = str(make_smollm())
+    folder = make_smollm()
     if plan.engine == "local" and plan.options.student_model == SMOLLM.name:
         plan = replace(plan, options=_in_faster_type(plan.options))
-    if plan.teacher == SMOLLM.name:
-        plan = replace(plan, teacher=folder)
-    if plan.student != SMOLLM.name:
-        return plan
-    short = SYSTEM_PROMPT if plan.options.env == "agentic" and plan.system_prompt is None else plan.system_prompt
-    return replace(plan, student=folder, system_prompt=short)
+    return plan.with_models(SMOLLM.name, folder, folder, SYSTEM_PROMPT)
 
 
 def _in_faster_type(options: TrainOptions) -> TrainOptions:
@@ -309,7 +297,8 @@ def _in_faster_type(options: TrainOptions) -> TrainOptions:
 SMOLLM = ModelRecipe(
     name="smollm2",
     renderer="qwen3_instruct",
-    defaults={
+    defaults=DISTILLED
+    | {
         "student_model": "smollm2",
         "teacher_model": "smollm2",
         "cvdp_jsonl_path": "family:registers?count=200&seed=1",
@@ -322,14 +311,8 @@ SMOLLM = ModelRecipe(
         "num_steps": DISTILLATION_STEPS,
         "learning_rate": 2e-5,
         "warmup_steps": 2,
-        "lr_schedule": "linear",
-        "lora_rank": 0,
-        "kl_penalty_coef": 1.0,
         "kl_clip": 3.0,
-        "loss_reduction": "mean",
-        "reward_coef": 0.0,
         "grad_clip_norm": 1.0,
-        "timeout_seconds": 10.0,
         "resume_every": 4,  # a checkpoint of all weights with the optimizer has 1.9 GB
         "local_batch": 32,
         "local_batch_tokens": 4096,  # a forward pass needs about 1.5 MB a token, half of it for the logits
@@ -339,21 +322,3 @@ SMOLLM = ModelRecipe(
     digest=lambda name: SHA256,
 )
 """The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""
-
-
-def keep_folder(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """`folder`, after `fill` has filled it if it did not exist. Atomic: it is complete or does not exist."""
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-        try:
-            fill(scratch)
-            # The first process wins: a rename cannot replace an existing folder.
-            try:
-                os.rename(scratch, folder)
-            except OSError:
-                if not folder.is_dir():
-                    raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return folder

@@ -10,20 +10,24 @@ import re
 
 from ..errors import UsageError
 from ..renderers import RENDERER_NAMES
+from ..renderers.families import ALIASES
 
 DEFAULT_STUDENT, DEFAULT_TEACHER = "Qwen/Qwen3.5-9B", "Qwen/Qwen3.6-27B"
 """The models of a run on Tinker's service, unless others are chosen."""
 
+_QWEN3_5 = ("qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking")
 _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"openai/gpt-oss-\d+b", ("gpt_oss_medium_reasoning",)),
     (r"Qwen/Qwen3-Coder-.*", ("qwen3_coder", "qwen3_instruct")),
     (r"Qwen/Qwen3-\d.*-Instruct(-\d+)?", ("qwen3_instruct",)),
     (r"Qwen/Qwen3-\d.*-Thinking(-\d+)?", ("qwen3",)),
     (r"Qwen/Qwen3-\d.*", ("qwen3", "qwen3_disable_thinking")),
-    (r"Qwen/Qwen3\.[56]-\d.*", ("qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking")),
+    (r"Qwen/Qwen3\.5-\d.*", _QWEN3_5),
+    (r"Qwen/Qwen3\.6-\d.*", (*_QWEN3_5, "qwen3_6", "qwen3_6_disable_thinking", "qwen3_6_preserve_thinking")),
     (r"Qwen/Qwen3\.8-\d.*", ("qwen3_8_xhigh_reasoning", "qwen3_8_disable_thinking")),
-    (r"deepseek-ai/DeepSeek-V3.*", ("deepseekv3", "deepseekv3_thinking")),
-    (r"deepseek-ai/DeepSeek-V4.*", ("deepseekv4_1", "deepseekv4", "deepseekv4_disable_thinking")),
+    (r"deepseek-ai/DeepSeek-V3\.1.*", ("deepseekv3", "deepseekv3_thinking")),
+    (r"deepseek-ai/DeepSeek-V4(-.*)?", ("deepseekv4", "deepseekv4_disable_thinking")),
+    (r"deepseek-ai/DeepSeek-V4\.1.*", ("deepseekv4_1", "deepseekv4_1_disable_thinking")),
     (r"moonshotai/Kimi-K2(-.*)?", ("kimi_k2",)),
     (r"moonshotai/Kimi-K2\.5.*", ("kimi_k25", "kimi_k25_disable_thinking")),
     (r"moonshotai/Kimi-K2\.6.*", ("kimi_k26", "kimi_k26_disable_thinking")),
@@ -67,6 +71,7 @@ def renderer_for(
     Raises:
         UsageError: The model's dialect is unknown, or is none of this package, or the requested one does not fit.
     """
+    requested = ALIASES.get(requested or "", requested)
     base_model = model if model.startswith("tinker://") else model.partition(":")[0]  # "…:peft:262144" is a context
     known = dialects_of(base_model)
     other = _OTHER_PURPOSE.fullmatch(base_model)

@@ -25,7 +25,8 @@ class LocalEngineConfig:
     device: str = "auto"
     """A torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     dtype: str = "auto"
-    """``float32``, ``bfloat16``, ``float16`` or ``float64``; ``auto`` is float32 on the CPU and bfloat16 on a GPU."""
+    """``float32``, ``bfloat16``, ``float64``, or ``float16``, in which nothing can be trained; ``auto`` is float32 on
+    the CPU and bfloat16 on a GPU."""
     max_batch: int = 16
     """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
     and values are kept between turns."""

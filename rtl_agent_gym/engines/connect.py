@@ -23,6 +23,7 @@ from tinker._client import AsyncTinker  # the public clients retry failures for 
 from tinker.types.client_config_request import ClientConfigRequest
 
 from ..errors import RTLGymError, ServiceDown, ServiceError, UsageError
+from ..visible import without_secrets
 from .config import LocalEngineConfig
 from .protocol import Sampler, Service, Trainer
 from .requests import GuardedSampler, GuardedTrainer, Purpose, Requests, ShowLine, context_length, first_line, translate
@@ -209,7 +210,7 @@ class Probe:
 
     def __init__(self, base_url: str | None) -> None:
         self._base_url = base_url
-        self.name = base_url or os.environ.get("TINKER_BASE_URL") or "Tinker's service"
+        self.name = without_secrets(base_url or os.environ.get("TINKER_BASE_URL") or "Tinker's service")
         self.last_error: RTLGymError | None = None
         self.service: Any = None
         """The SDK's client, once there is one; it can check the account's billing too."""

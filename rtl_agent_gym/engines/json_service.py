@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tinker.proto import tinker_public_pb2 as pb  # the SDK has no public form of its messages
 
 from ..errors import RTLGymError, UsageError
+from ..visible import without_secrets
 
 try:
     from aiohttp import web
@@ -63,7 +64,6 @@ class JsonService:
             Adam does not see.
         host: The address to listen at.
         port: The port to listen at; 0 for a free one.
-        patience: Seconds to hold a request for a result that is not there yet.
 
     Raises `UsageError` where it cannot listen.
 
@@ -72,10 +72,8 @@ class JsonService:
             print(service.url)
     """
 
-    def __init__(
-        self, url: str, *, sums: bool = True, host: str = "127.0.0.1", port: int = 0, patience: float = PATIENCE
-    ) -> None:
-        self._upstream, self._sums, self._place, self._patience = url.rstrip("/"), sums, (host, port), patience
+    def __init__(self, url: str, *, sums: bool = True, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._upstream, self._sums, self._place = url.rstrip("/"), sums, (host, port)
         self._client = httpx.AsyncClient(timeout=httpx.Timeout(None, connect=10.0))
         self._runner: web.AppRunner | None = None
         self.url = ""
@@ -125,7 +123,7 @@ class JsonService:
             f"{self._upstream}/api/v1/retrieve_future", json={"request_id": (await request.json())["request_id"]}
         )
         try:
-            answer = await asyncio.wait_for(asking, self._patience)
+            answer = await asyncio.wait_for(asking, PATIENCE)
         except TimeoutError:
             return web.json_response({"type": "try_again", "queue_state": "active"})
         except httpx.TransportError as error:
@@ -150,7 +148,9 @@ class JsonService:
                 value = value.get(key, harmless) if isinstance(value, dict) else harmless
             if value != harmless:
                 name = ".".join(keys)
-                return _refused(f"{name}={value} has no effect at {self._upstream}; it can only be {harmless}")
+                return _refused(
+                    f"{name}={value} has no effect at {without_secrets(self._upstream)}; it can only be {harmless}"
+                )
         return await self._send(request, None, body)
 
     async def _send(self, request: web.Request, name: str | None, body: str | bytes) -> web.Response:
@@ -243,7 +243,7 @@ def _refused(why: str) -> web.Response:
 
 
 def _down(url: str, error: httpx.TransportError) -> web.Response:
-    return web.json_response({"detail": f"{url}: {error or type(error).__name__}"}, status=503)
+    return web.json_response({"detail": f"{without_secrets(url)}: {error or type(error).__name__}"}, status=503)
 
 
 async def _serve(options: argparse.Namespace) -> None:

@@ -103,6 +103,22 @@ class Base:
         """The context length in tokens, prompt and answer together."""
         return int(getattr(self.config, "max_position_embeddings", None) or 1 << 20)
 
+    def check_trainable(self, rank: int) -> None:
+        """Raise `UsageError` if some gradients of a training with this LoRA rank, or 0, would be missing or 0."""
+        if self.device.dtype == torch.float16:
+            raise UsageError(
+                "weights in float16 cannot be trained, as small gradients would become 0; choose bfloat16 or float32 "
+                "(local_dtype)"
+            )
+        quantizer = getattr(self.module, "hf_quantizer", None)
+        if quantizer is not None and not (rank and quantizer.is_trainable):
+            raise UsageError(f"the quantised weights of {self.path} cannot be trained; give the model unquantised")
+        for name, layer in self.module.named_modules() if rank else ():
+            has_experts = "experts" in f"{name} {type(layer).__name__}".lower()
+            # Since version 5 of transformers, those of most models are no linear layers, but one tensor together.
+            if has_experts and any(weight.ndim == 3 for weight in layer.parameters(recurse=False)):
+                raise UsageError(f"the experts of {self.path} would get no adapters; use lora_rank=0 or a service")
+
     def check_prompt(self, tokens: Sequence[int], limit: int) -> None:
         """Raise `UsageError` if a prompt is empty or has more than `limit` tokens."""
         if not tokens:
@@ -150,7 +166,8 @@ class ModelStore:
                 module: Any = AutoModelForCausalLM.from_pretrained(
                     path, dtype=self._device.dtype, attn_implementation=ATTENTION
                 )
-        except (OSError, ValueError, SafetensorError) as error:  # the last of a pointer of Git LFS, for one
+        # ImportError: without the package of a quantisation. SafetensorError: a pointer of Git LFS, for one.
+        except (OSError, ValueError, ImportError, SafetensorError) as error:
             raise UsageError(
                 f"no causal language model can be read from {path!r}: {error}\n"
                 "Give a folder in the format of transformers, or a name on the Hugging Face hub."
@@ -325,30 +342,30 @@ def grouped_attention(
         module: The attention layer.
         query: sequences × heads × tokens × size.
         key: sequences × groups × length × size.
-        value: Like `key`.
+        value: sequences × groups × length × its own size.
         attention_mask: Added to the scores; sequences × 1 × tokens × length.
         options: Further ones of transformers.
 
     Returns:
-        sequences × tokens × heads × size.
+        sequences × tokens × heads × size of the values.
     """
     rows, heads, tokens, size = query.shape
     groups = key.shape[1]
     if tokens == 1 and (lengths := _lengths.get()) is not None:
         queries = (query.float() * (options.get("scaling") or size**-0.5)).view(rows, groups, heads // groups, size)
-        result = torch.zeros_like(queries)
+        result = queries.new_zeros(rows, groups, heads // groups, value.shape[-1])
         for row, length in enumerate(lengths):
             if length:
                 scores = torch.bmm(queries[row], key[row, :, :length].float().transpose(1, 2))
                 torch.bmm(scores.softmax(-1), value[row, :, :length].float(), out=result[row])
-        return result.view(rows, 1, heads, size).to(query.dtype), None
+        return result.view(rows, 1, heads, -1).to(query.dtype), None
     if tokens > 1 or groups == heads or attention_mask is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
         return output
     together = query.reshape(rows, groups, heads // groups, size)
     mask = attention_mask.expand(rows, 1, heads // groups, -1)
     found = functional.scaled_dot_product_attention(together, key, value, attn_mask=mask, scale=options.get("scaling"))
-    return found.reshape(rows, 1, heads, size), None
+    return found.reshape(rows, 1, heads, -1), None
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)

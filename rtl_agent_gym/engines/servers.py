@@ -21,9 +21,10 @@ ones a server gives; parameters for which they would be others are refused.
 **Stops** are the request's alone: an answer that another one ended is continued by a further request. Every sampling
 parameter is sent, since servers take those that are missing from the model's ``generation_config.json``.
 
-**Failures.** A status of `requests.REFUSALS` is `RequestRefused`. Another one, a connection that breaks, and an answer
-that is not what was asked for are `ServiceError`, which `GuardedSampler` retries. Such an answer has another prompt, no
-ids, more than were asked for, or log-probabilities that are missing, NaN, positive or -9999 (vLLM's word for none).
+**Failures.** A status of `requests.REFUSALS` is `RequestRefused`; 401 and 403, of a key that has expired, are
+`ServiceDown`. Another one, a connection that breaks, and an answer that is not what was asked for are `ServiceError`,
+which `GuardedSampler` retries. Such an answer has another prompt, no ids, more than were asked for, or
+log-probabilities that are missing, NaN, positive or -9999 (vLLM's word for none).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ import httpx
 import numpy as np
 import tinker
 
-from ..errors import RequestRefused, RTLGymError, ServiceError, UsageError
+from ..errors import RequestRefused, RTLGymError, ServiceDown, ServiceError, UsageError
+from ..visible import without_secrets
 from .requests import REFUSALS, first_line
 
 Json = dict[str, Any]
@@ -86,7 +88,8 @@ class TokenServer:
     """How it is made to give log-probabilities at the temperature."""
 
     def __init__(self, url: str, model: str, api_key: str | None = None, timeout: float = 600.0) -> None:
-        self.url, self.model = url.rstrip("/").removesuffix("/v1"), model
+        given = httpx.URL(url)
+        self.url, self.model = without_secrets(url).rstrip("/").removesuffix("/v1"), model  # messages name both
         self.context = 0
         """Tokens of prompt and answer together."""
         self.source = model
@@ -95,6 +98,7 @@ class TokenServer:
         """Whether its log-probabilities are at the request's temperature; otherwise they are at temperature 1."""
         self._adapter = False
         self.connection: Json = {
+            "auth": (given.username, given.password) if given.userinfo else None,
             "headers": {} if api_key is None else {"Authorization": f"Bearer {api_key}"},
             "timeout": httpx.Timeout(timeout, connect=CONNECT_TIMEOUT),
             "verify": httpx.create_ssl_context(),
@@ -344,6 +348,8 @@ def connect_server(kind: str, url: str, model: str, api_key: str | None = None, 
         raise ServiceError(f"the server at {server.url} does not answer: {first_line(error)}") from error
     except RequestRefused as error:
         raise UsageError(f"no {server.kind} server with token ids: {error}") from error
+    except ServiceDown as error:
+        raise UsageError(str(error)) from error
     return server
 
 
@@ -384,7 +390,7 @@ def _json(answer: httpx.Response) -> Any:
     """The object that was answered. Raises as the module says for other statuses than 200."""
     text = f"{answer.url}: status {answer.status_code}: {' '.join(answer.text.split())[:500]}"
     if answer.status_code in (401, 403):
-        raise UsageError(f"api_key (--api-key): {text}")
+        raise ServiceDown(f"api_key (--api-key): {text}")
     if answer.status_code in REFUSALS:
         raise RequestRefused(text)
     try:

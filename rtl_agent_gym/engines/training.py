@@ -51,8 +51,8 @@ _LEAST_FREE = 1 << 20
 class Training:
     """One model and its optimizer.
 
-    The optimizer updates float32 master copies of weights that the model holds in half precision: in bfloat16 there is
-    no number between 0.02 and 0.0201, so that smaller updates would all be rounded away.
+    The optimizer updates float32 master copies of weights that the model holds in bfloat16, in which there is no number
+    between 0.02 and 0.0201, so that smaller updates would all be rounded away.
 
     Args:
         base: The published model that it comes from.
@@ -66,9 +66,8 @@ class Training:
         if config.gradient_checkpointing:
             models.checkpoint_gradients(module)
         self._named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
-        halves = (torch.bfloat16, torch.float16)
         self._masters = {
-            name: weight.detach().float().requires_grad_(True) if weight.dtype in halves else weight
+            name: weight.detach().float().requires_grad_(True) if weight.dtype == torch.bfloat16 else weight
             for name, weight in self._named.items()
         }
         self._parameters = list(self._masters.values())
@@ -76,16 +75,22 @@ class Training:
 
     @classmethod
     def fresh(cls, base: Base, rank: int, seed: int, config: LocalEngineConfig) -> Training:
-        """Train new adapters, or a copy of all weights if the rank is 0."""
+        """Train new adapters, or a copy of all weights if the rank is 0. Raises `UsageError` if they cannot be."""
         if rank < 0:
             raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
+        base.check_trainable(rank)
         module = models.with_adapters(base, rank, seed) if rank else copy.deepcopy(base.module).requires_grad_(True)
         return cls(base, rank, module, config)
 
     @classmethod
     def restored(cls, store: ModelStore, path: str, optimizer: bool, config: LocalEngineConfig) -> Training:
-        """Continue from a checkpoint, if requested with its optimizer. Raises `UsageError` if that was not saved."""
-        training = cls(*load_checkpoint(store, path), config)
+        """Continue from a checkpoint, if requested with its optimizer.
+
+        Raises `UsageError` if that was not saved, or if the weights cannot be trained.
+        """
+        base, rank, module = load_checkpoint(store, path)
+        base.check_trainable(rank)
+        training = cls(base, rank, module, config)
         masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
         if file.is_file():
             saved = load_file(file)

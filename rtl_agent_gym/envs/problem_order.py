@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -101,7 +101,18 @@ class ProblemSampler:
     """Chooses problems. The same construction and the same calls of `learn` always give the same choices.
 
     This one learns nothing.
+
+    Args:
+        problems: What it chooses from.
+        seed: Equal seeds choose equally.
     """
+
+    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+        self._problems, self._seed = list(problems), seed
+
+    def _generator(self, number: int) -> np.random.Generator:
+        """The random numbers of a batch, or of an epoch."""
+        return np.random.default_rng([self._seed, number])
 
     def choose(self, index: int, size: int) -> list[Problem]:
         """The problems of a batch, counted from 0; some are repeated if there are fewer than `size`."""
@@ -124,7 +135,7 @@ def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, b
     Args:
         order: See `Order`.
         problems: What it chooses from.
-        seed: Equal seeds choose equally.
+        seed: See `ProblemSampler`.
         batches: How many batches there will be; ``difficulty`` adds harder problems over that time.
     """
     if order == "difficulty":
@@ -137,20 +148,11 @@ def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, b
 
 
 class EpochSampler(ProblemSampler):
-    """Every problem once per epoch; learns nothing.
-
-    Args:
-        problems: The problems.
-        seed: For the orders that shuffle.
-        order: ``shuffled``, ``curriculum`` or ``given``.
-    """
+    """Every problem once per epoch, in the order ``shuffled``, ``curriculum`` or ``given``; learns nothing."""
 
     def __init__(self, problems: Sequence[Problem], seed: int, order: Order) -> None:
-        self._problems, self._seed = list(problems), seed
-        self._arrange: Callable[[list[Problem]], list[Problem]] = (
-            order_by_difficulty if order == "curriculum" else lambda problems: problems
-        )
-        self._shuffled = order != "given"
+        super().__init__(problems, seed)
+        self._order = order
 
     def choose(self, index: int, size: int) -> list[Problem]:
         count, places = len(self._problems), range(index * size, (index + 1) * size)
@@ -159,28 +161,23 @@ class EpochSampler(ProblemSampler):
 
     def epoch(self, number: int) -> list[Problem]:
         """The problems in the order of an epoch, counted from 0."""
-        if not self._shuffled:
+        if self._order == "given":
             return list(self._problems)
-        generator = np.random.default_rng([self._seed, number])
-        return self._arrange([self._problems[int(place)] for place in generator.permutation(len(self._problems))])
+        places = self._generator(number).permutation(len(self._problems))
+        shuffled = [self._problems[int(place)] for place in places]
+        return order_by_difficulty(shuffled) if self._order == "curriculum" else shuffled
 
 
-class WideningSampler(EpochSampler):
-    """Draws at first from the easiest problems, later from all; learns nothing.
-
-    Args:
-        problems: The problems.
-        seed: For the draws.
-        batches: How many there will be.
-    """
+class WideningSampler(ProblemSampler):
+    """Draws at first from the easiest problems, later from all of them; learns nothing."""
 
     def __init__(self, problems: Sequence[Problem], seed: int, batches: int) -> None:
-        super().__init__(problems, seed, "given")
+        super().__init__(problems, seed)
         self._batches = batches
 
     def choose(self, index: int, size: int) -> list[Problem]:
         pool = self.pool(index)
-        return draw(pool, np.ones(len(pool)), size, np.random.default_rng([self._seed, index]))
+        return draw(pool, np.ones(len(pool)), size, self._generator(index))
 
     def pool(self, index: int) -> list[Problem]:
         """The problems that a batch may contain."""
@@ -189,21 +186,15 @@ class WideningSampler(EpochSampler):
 
 
 class PassRateSampler(ProblemSampler):
-    """Draws in proportion to p · (1 − p) of a problem's running pass rate p.
-
-    Args:
-        problems: The problems.
-        seed: For the draws.
-    """
+    """Draws in proportion to p · (1 − p) of a problem's running pass rate p."""
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        self._problems, self._seed = list(problems), seed
+        super().__init__(problems, seed)
         self._rates: dict[str, float] = {}
 
     def choose(self, index: int, size: int) -> list[Problem]:
         rates = np.array([self._rates.get(problem.id, 0.5) for problem in self._problems])
-        generator = np.random.default_rng([self._seed, index])
-        return draw(self._problems, rates * (1 - rates) + FLOOR, size, generator)
+        return draw(self._problems, rates * (1 - rates) + FLOOR, size, self._generator(index))
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
         if passed:
@@ -223,20 +214,16 @@ class EdgeSampler(ProblemSampler):
 
     The distribution of a problem holds its own results, which count less the older they are, and `PRIOR` episodes at
     the pass rate of the whole run.
-
-    Args:
-        problems: The problems.
-        seed: For the draws.
     """
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        self._problems, self._seed = list(problems), seed
+        super().__init__(problems, seed)
         self._played: dict[str, float] = {}
         self._passed: dict[str, float] = {}
         self._kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        generator, rate = np.random.default_rng([self._seed, index]), self._rate()
+        generator, rate = self._generator(index), self._rate()
         passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
         failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed
         chosen: list[Problem] = []

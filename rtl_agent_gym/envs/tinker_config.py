@@ -99,7 +99,7 @@ def load_renderer(config: TinkerEnvConfig) -> Renderer:
 @lru_cache(maxsize=8)
 def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
     name = renderer_name or renderer_for(model_name, None, option="renderer_name")
-    tokenizer = None if name.startswith("gpt_oss") else load_tokenizer(model_name)
+    tokenizer = None if name.startswith(("gpt_oss", "gpt-oss")) else load_tokenizer(model_name)
     renderer = renderer_named(name, tokenizer)
     _ = renderer.codec  # loaded here, under the lock: environments build their prompts in threads
     return renderer

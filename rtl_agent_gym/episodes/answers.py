@@ -3,7 +3,8 @@
 Code is in fenced blocks, with or without a language, or, if the model forgot the fence, between ``module`` and
 ``endmodule`` in the text. The target file of a block is the one named in the fence's info string, else in the first
 comment of the code, else alone on the line above; without a name, the modules in the block tell. If several blocks are
-for the same file, the last one counts: models draft first and decide later.
+for the same file, the last one counts: models draft first and decide later. Diffs do not count. A block of shell
+commands is for a file only if its info string names it; of others, such as ``cat > x.sv << EOF``, the modules count.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from markdown_it import MarkdownIt
@@ -28,12 +30,7 @@ _LONGEST_NAME_LINE = 300
 _MOST_NESTED = 2
 """Levels of Markdown inside blocks of Markdown that are read."""
 _PATH = r"(?:\.{0,2}/)?[\w./+-]*\w\.(?:svh|sv|vh|v|md|txt|py)"
-_NAMED = re.compile(
-    r"^[\s#>*`_/\\(\[-]*+(?:(?:file\s*(?:name|path)?|path|name|title)(?!_*[^\W_]|[./+-]))?[\s:=*`_]*+"
-    rf"(?P<path>{_PATH})(?:[\s:`_)\]]|\*(?!/))*+(?:\*/)?\s*$",
-    re.IGNORECASE,
-)
-_IN_INFO = re.compile(rf"(?<![\w./+-]){_PATH}(?![\w.])")
+_DIFF = re.compile(r"\s*(?:diff --git |--- .*\n\+\+\+ )")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _UNIT_START = re.compile(
     r"^[ \t]*(?:macro)?(?P<kind>module|interface|package|program)\s+(?:(?:automatic|static)\s+)?(?P<name>\w+)"
@@ -42,9 +39,10 @@ _UNIT_START = re.compile(
 )
 _UNIT_END = re.compile(r"\bend(?P<kind>module|interface|package|program)\b(?:[ \t]*:[ \t]*\w+)?")
 _DIRECTIVE = re.compile(r"[ \t]*`(?:timescale|default_nettype|include|define|resetall)\b")
+_SHELLS = ("bash", "sh", "shell", "console", "zsh", "powershell")
 _OTHER_LANGUAGES = re.compile(
-    r"bash|sh|shell|console|zsh|powershell|python|py|json|ya?ml|toml|ini|make|makefile|tcl|xdc|sdc|c|cpp|c\+\+|java|rust"
-    r"|vhdl|mermaid|wavedrom|csv|diff|patch|html|xml|latex"
+    rf"{'|'.join(_SHELLS)}|python|py|json|ya?ml|toml|ini|make|makefile|tcl|xdc|sdc|c|cpp|c\+\+|java|rust"
+    r"|vhdl|mermaid|wavedrom|csv|html|xml|latex"
 )
 _HEADERS = (".vh", ".svh")
 
@@ -95,7 +93,7 @@ def read_text(text: str) -> str:
 
 def read_answer(text: str, problem: Problem) -> Answer:
     """The files that an answer, without its thinking, gives for a problem: targets, and others that may be changed."""
-    blocks = [block for block in read_blocks(text) if block.code.strip()]
+    blocks = [block for block in read_blocks(text, problem) if block.code.strip()]
     owners = {name: target for target in problem.targets for name in _modules_of(target, problem)}
     files: dict[str, str] = {}
     spare: list[Block] = []
@@ -111,11 +109,13 @@ def read_answer(text: str, problem: Problem) -> Answer:
     return Answer(files, tuple(target for target in problem.targets if files.get(target, "").strip()))
 
 
-def read_blocks(text: str, levels: int = _MOST_NESTED) -> list[Block]:
-    """The blocks of code in a text, in order: fenced ones, and design units outside any fence.
+def read_blocks(text: str, problem: Problem, levels: int = _MOST_NESTED) -> list[Block]:
+    """The blocks of code in a text, in order: fenced ones without diffs, and design units in shell commands and prose.
 
-    Blocks of Markdown are read for the blocks in them, down to some levels.
+    Blocks of Markdown are read for the blocks in them, down to some levels, unless their info string names the Markdown
+    file that they are.
     """
+    in_info, alone = _patterns(problem.targets)
     lines = re.sub(r"\r\n?", "\n", text).split("\n")
     placed: list[tuple[int, Block]] = []
     outside = list(lines)
@@ -123,12 +123,19 @@ def read_blocks(text: str, levels: int = _MOST_NESTED) -> list[Block]:
         if token.type != "fence" or token.map is None:
             continue
         start, end = token.map
-        outside[start:end] = [""] * (end - start)
         language = re.sub(r"[^\w+#-].*", "", token.info.strip(), flags=re.DOTALL).lower()
-        if levels and language in ("markdown", "md") and "```" in token.content:
-            placed += [(start, block) for block in read_blocks(token.content, levels - 1)]
-        else:
-            placed.append((start, Block(token.content, language, _name(token.info, token.content, lines, start))))
+        named = in_info.search(token.info[:_LONGEST_NAME_LINE].replace(":", " "))
+        name = named[0] if named else ""
+        if language in _SHELLS and not name:
+            continue
+        outside[start:end] = [""] * (end - start)
+        if language in ("diff", "patch") or _DIFF.match(token.content):
+            continue
+        outer = language in ("markdown", "md") and not _path(name, problem).endswith(".md")
+        if levels and outer and "```" in token.content:
+            placed += [(start, block) for block in read_blocks(token.content, problem, levels - 1)]
+            continue
+        placed.append((start, Block(token.content, language, name or _name(token.content, lines, start, alone))))
     loose = "\n".join(outside)
     last = line = counted = 0
     for unit in _units(loose):
@@ -156,7 +163,6 @@ def _units(code: str) -> Iterator[_Unit]:
 
 
 def _directives_above(code: str) -> str:
-    """The compiler directives at the end of some code."""
     lines = code.splitlines(keepends=True)
     first = len(lines)
     for index in reversed(range(len(lines))):
@@ -167,22 +173,32 @@ def _directives_above(code: str) -> str:
     return "".join(lines[first:])
 
 
-def _name(info: str, code: str, lines: Sequence[str], start: int) -> str:
-    """The file name given with the fence at line `start`; empty if there is none."""
-    in_info = _IN_INFO.search(info[:_LONGEST_NAME_LINE].replace(":", " "))
-    if in_info:
-        return in_info[0]
+@lru_cache
+def _patterns(targets: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A path in an info string, and a line that is one; targets may have any extension."""
+    names = sorted(map(posixpath.basename, targets), key=len, reverse=True)
+    path = "|".join([*(rf"(?:[\w./+-]*/)?{re.escape(name)}" for name in names), _PATH])
+    alone = (
+        r"^[\s#>*`_/\\(\[-]*+(?:(?:file\s*(?:name|path)?|path|name|title)(?!_*[^\W_]|[./+-]))?[\s:=*`_]*+"
+        rf"(?P<path>{path})(?:[\s:`_)\]]|\*(?!/))*+(?:\*/)?\s*$"
+    )
+    return re.compile(rf"(?<![\w./+-])(?:{path})(?![\w.])"), re.compile(alone, re.IGNORECASE)
+
+
+def _name(code: str, lines: Sequence[str], start: int, alone: re.Pattern[str]) -> str:
+    """The file name in the first comment of the code, or above its fence at line `start`; empty if there is none."""
     for line in code[: 5 * _LONGEST_NAME_LINE].split("\n")[:5]:
         if not line.strip().startswith(("//", "/*", "*", "#", "--")):
             break
-        if named := _named(line.strip().removeprefix("--")):
+        if named := _named(line.strip().removeprefix("--"), alone):
             return named
-    return _named(next((lines[i] for i in range(start - 1, max(-1, start - 4), -1) if lines[i].strip()), ""))
+    above = (lines[i] for i in range(start - 1, max(-1, start - 4), -1) if lines[i].strip())
+    return _named(next(above, ""), alone)
 
 
-def _named(line: str) -> str:
+def _named(line: str, alone: re.Pattern[str]) -> str:
     """The path that a line consists of; empty if the line holds none, or more than that."""
-    named = _NAMED.match(line) if len(line) <= _LONGEST_NAME_LINE else None
+    named = alone.match(line) if len(line) <= _LONGEST_NAME_LINE else None
     return named["path"] if named else ""
 
 

@@ -31,13 +31,13 @@ from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring.score import Score
 from .prompt import episode_renderer, open_prompt
 from .recording import Recording, changed_files, room_on_disk
-from .rules import FOLDERS, EpisodeConfig, Grader
+from .rules import EpisodeConfig, Grader
 from .submissions import Submissions
 from .turn_rewards import TurnBudget, TurnRewards
 from .turns import Opening, StopReason, Turn, result_numbers
 from .workspaces import AnswerWorkspace, ShellWorkspace
 
-__all__ = ["FOLDERS", "Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
+__all__ = ["Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
 
 class Episode:

@@ -165,8 +165,7 @@ class Recording:
             return {}, []
         try:
             if found is None:
-                limits = {"max_file": wanted.max_file, "max_total": wanted.max_total}
-                found = await sandbox.read_files(wanted.paths, first=wanted.first, skip=wanted.skip, **limits)
+                found = await sandbox.read_files(**vars(wanted))
         except SandboxBroken:  # the turn's result says so
             return {}, []
         before, texts = self._files, dict[str, str]()
@@ -188,16 +187,15 @@ class Recording:
             else:
                 beyond.append((path, f"at most {MAX_RECORDED_EPISODE >> 20} MiB of changes are recorded"))
                 del self._files[path]
-        left_out = found.left_out if isinstance(found, FoundFiles) else ()
-        unknown = len(left_out) < getattr(found, "left_out_count", 0)  # some are counted, but not named
-        named = {path for path, _ in (*left_out, *beyond)}
+        left_out = (*found.left_out, *beyond)
+        unknown = len(found.left_out) < found.left_out_count  # some are counted, but not named
+        named = {path for path, _ in left_out}
         for path in before.keys() - self._files.keys():
             if unknown or path in named:  # it may still exist
                 self._files[path] = before[path]
             else:
                 changes[path] = None
-        count = getattr(found, "left_out_count", 0) + len(beyond)
-        return changes, FoundFiles({}, (*left_out, *beyond), count).left_out_lines()
+        return changes, FoundFiles({}, left_out, found.left_out_count + len(beyond)).left_out_lines()
 
     def score(self, score: Score, files: Mapping[str, str]) -> None:
         """Write the final score and the `changed_files`."""

@@ -25,9 +25,6 @@ from ..scoring.judging import Judge
 from ..scoring.options import GradingOptions, HarnessOptions
 from ..scoring.score import Score
 
-FOLDERS = ("rtl", "verif", "docs")
-"""The folders of the work folder whose files are graded."""
-
 RECORDED_RULES = (
     "max_turns",
     "command_timeout",

@@ -52,24 +52,21 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Runtime(ABC):
-    """The shared parts of one loop."""
+    """The shared parts of one loop.
 
-    def __init__(self) -> None:
+    Args:
+        provider: Makes sandboxes.
+    """
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self.provider = provider
+        self.agents = provider
+        """Makes those of episodes; may keep some ready."""
         self.users = 0
         """Leases that are not released yet."""
         self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Grader] = {}
         self._judges = NamedJudges()
         self._budgets: dict[tuple[float | None, RewardWeights | None, int], tuple[TurnBudget, object]] = {}
-
-    @property
-    @abstractmethod
-    def provider(self) -> SandboxProvider:
-        """Makes sandboxes."""
-
-    @property
-    def agents(self) -> SandboxProvider:
-        """Makes those of episodes; may keep some ready."""
-        return self.provider
 
     def scorer(
         self,
@@ -117,20 +114,13 @@ class Runtime(ABC):
 class LocalRuntime(Runtime):
     """With sandboxes of a kind on this machine, or of the Docker daemon that this process talks to."""
 
+    provider: BudgetedSandboxes[Any]
+
     def __init__(self, sandbox: str = "auto") -> None:
-        super().__init__()
-        self._provider = make_provider(option=sandbox)
-        ready = int(given_limits().get("ready", 0))
-        self._agents: SandboxProvider = WaitingSandboxes(self._provider, ready) if ready else self._provider
+        super().__init__(make_provider(option=sandbox))
+        if ready := int(given_limits().get("ready", 0)):
+            self.agents = WaitingSandboxes(self.provider, ready)
         self._scorers: list[Scorer] = []
-
-    @property
-    def provider(self) -> BudgetedSandboxes[Any]:
-        return self._provider
-
-    @property
-    def agents(self) -> SandboxProvider:
-        return self._agents
 
     def _grader(
         self, weights: RewardWeights | None, cache: Path | None, waiting: int, options: GradingOptions

@@ -100,8 +100,6 @@ class TurnBudget:
 
 @dataclass
 class _Graded:
-    """The grading of a turn's files."""
-
     key: bytes
     reward: float | None = None
     """None while it runs, and if it failed."""

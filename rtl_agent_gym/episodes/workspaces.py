@@ -12,14 +12,14 @@ from ..errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from ..metrics import COMMAND_OOMS, COMMAND_TIMEOUTS, COMMANDS
 from ..policies.protocol import Completion
 from ..problems import Problem
-from ..problems.paths import ANSWER_FILE, UNREAD, graded_folders
+from ..problems.paths import AGENT_FOLDERS, ANSWER_FILE, UNREAD, graded_folders
 from ..renderers import Action, Renderer, with_notes
 from ..renderers.actions import native_action
 from ..retries import START
 from ..sandboxes import CommandResult, FoundFiles, OutputSink, ReadRequest, Sandbox, SandboxProvider
 from .answers import Answer, read_answer, read_text
 from .recording import recorded_turn
-from .rules import FOLDERS, EpisodeConfig
+from .rules import EpisodeConfig
 from .submissions import MISPLACED, Submissions
 from .turns import StopReason, Turn
 
@@ -70,7 +70,7 @@ class ShellWorkspace:
                 self.sandbox, self._loop = sandbox, asyncio.get_running_loop()
 
     async def _prepare(self, sandbox: Sandbox) -> None:
-        folders = ["rundir"] if self.problem.checkout else [*FOLDERS, "rundir"]
+        folders = ["rundir"] if self.problem.checkout else [*AGENT_FOLDERS, "rundir"]
         await sandbox.write_files(self.problem.context, folders=folders)
         # Starts no process, which on a busy machine would take longer than everything else here.
         seeded = await sandbox.run(f"RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
@@ -144,7 +144,7 @@ class ShellWorkspace:
             found = await self.sandbox.read_files(graded_folders(self.problem), first=first, skip=UNREAD)
         except SandboxBroken as error:
             return {}, f"nothing was left to grade: {error}"
-        lines = found.left_out_lines(most=5) if isinstance(found, FoundFiles) else []
+        lines = found.left_out_lines(most=5)
         return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     async def oom_kills(self) -> int | None:

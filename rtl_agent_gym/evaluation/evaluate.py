@@ -40,7 +40,7 @@ from ..errors import (
 )
 from ..logs import LOGS, logging_as, logging_to
 from ..policies import Closable, Inhabitant, Policy, make_policy
-from ..policies.judge import NamedJudges, make_judge
+from ..policies.judge import ChatJudge, NamedJudges
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
@@ -187,7 +187,6 @@ async def evaluate(
 
 
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
-    """The evaluation with all results; writes its summary and the official files."""
     notes = {problem.id: note for problem in run.problems if (note := note_of(problem)) is not None}
     if (file := run.file) is None:
         return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped, notes)
@@ -221,6 +220,8 @@ class _Run:
     """Which limit is reached; then no further request is made."""
     last_result: float | None = None
     """When an episode last got a result, by the monotonic clock."""
+    away_since: float | None = None
+    """When the daemon or the model was first found away since then; None if it was not."""
 
     def __post_init__(self) -> None:
         if self.file is not None:
@@ -310,7 +311,7 @@ class _Run:
                 if counted < self.config.attempts:
                     await asyncio.sleep(EPISODE._replace(longest=self.config.longest_pause).pause(faults))
             else:
-                self.faults_in_a_row, self.last_result = 0, time.monotonic()
+                self.faults_in_a_row, self.last_result, self.away_since = 0, time.monotonic(), None
                 path = result.transcript
                 if path is not None and self.file is not None:
                     path = str(Path(path).relative_to(self.file.folder))
@@ -325,8 +326,10 @@ class _Run:
         """
         if not isinstance(error, (DaemonError, ModelError)) or isinstance(error, RequestRefused):
             return False
+        now = time.monotonic()
+        self.away_since = now if self.away_since is None else self.away_since
         return self.last_result is not None and (
-            self.last_result < begun and time.monotonic() - self.last_result < self.config.longest_outage
+            self.last_result < begun and now - self.away_since < self.config.longest_outage
         )
 
     def _count_fault(self, error: SandboxError) -> None:
@@ -375,7 +378,7 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
     judged = (problem for problem in problems if problem.asks_text and problem.category in JUDGED)
     if not isinstance(name, str) or not rated or next(judged, None) is None:
         return
-    judge = make_judge(name, strict=True)
+    judge = ChatJudge(name, strict=True)
     try:
         question, answer = _PLAIN
         await rate(judge, question, answer, answer)

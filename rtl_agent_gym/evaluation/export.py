@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
 from ..errors import UsageError
 from ..renderers import Renderer, ToolCall, get_renderer
+from ..renderers.chat import call_message
 from ..renderers.protocol import TOOL
 from ..transcripts import Transcript, TurnRecord
 from .recorded import outputs, read_action, renderer_of
 
-Style = Literal["tools", "dialect"]
-"""``tools``: calls as in OpenAI's chat format. ``dialect``: every turn as the text that the model wrote."""
+Style = Literal["tools", "transformers", "dialect"]
+"""``tools``: calls as in OpenAI's chat format. ``transformers``: the same with arguments as objects, as chat templates
+read them. ``dialect``: every turn as the text that the model wrote."""
 
 Row = dict[str, Any]
 """A line of an export, before it is written as JSON."""
@@ -52,37 +54,61 @@ class ExportConfig:
         return ""
 
 
-_TOKEN_FIELDS = {"token_ids", "logprobs", "teacher_logprobs", "completion", "cut_off", "observation"}
+_TOKEN_FIELDS = {"token_ids", "logprobs", "teacher_logprobs", "completion", "native", "cut_off", "observation"}
 
 LeftOut = Counter[str]
 """How many episodes were left out, by reason."""
 
 
-def sft_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
-    """One line per episode: its messages, the tool if the style is ``tools``, and metadata."""
-    for transcript in _exported(transcripts, "sft", config, left_out):
-        row: Row = {"messages": messages(transcript, config.style)}
-        if config.style == "tools":
-            row["tools"] = _tools(transcript)
-        yield row | {"metadata": _metadata(transcript)}
+def export_rows(
+    format: str, transcripts: Iterable[Transcript], config: ExportConfig | None = None, left_out: LeftOut | None = None
+) -> Iterator[Row]:
+    """Yield the lines of an export, reading one transcript at a time.
+
+    Args:
+        format: ``sft``: a line per episode: its messages, the tool unless the style is ``dialect``, and metadata.
+            ``tokens``: a line per episode: for each turn the sampled ids, with log-probabilities under student and
+            teacher. ``dpo``: pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``,
+            ``rejected``.
+        transcripts: The episodes.
+        config: Which of them are exported, and how.
+        left_out: Counts the episodes that are left out, by reason.
+
+    Raises:
+        UsageError: There is no such format.
+    """
+    if format not in _FORMATS:
+        raise UsageError(f"there is no format {format!r}; choose one of {', '.join(_FORMATS)}")
+    config, left_out = config or ExportConfig(), Counter() if left_out is None else left_out
+    exported = _exported(transcripts, format, config, left_out)
+    if format == "dpo":
+        return _preference_rows(exported, config, left_out)
+    return (_sft_row(each, config.style) if format == "sft" else _token_row(each) for each in exported)
 
 
-def token_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
-    """One line per episode: for each turn the sampled ids, with log-probabilities under student and teacher."""
-    for transcript in _exported(transcripts, "tokens", config, left_out):
-        yield {
-            "system": transcript.header.system,
-            "user": transcript.header.user,
-            # through its JSON, which has null for a log-probability that is not finite
-            "turns": [json.loads(turn.model_dump_json(include=_TOKEN_FIELDS)) for turn in transcript.turns],
-            "metadata": _metadata(transcript),
-        }
+_FORMATS = ("sft", "tokens", "dpo")
 
 
-def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
-    """Pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``, ``rejected``."""
+def _sft_row(transcript: Transcript, style: Style) -> Row:
+    row: Row = {"messages": messages(transcript, style)}
+    if style != "dialect":
+        row["tools"] = _tools(transcript)
+    return row | {"metadata": _metadata(transcript)}
+
+
+def _token_row(transcript: Transcript) -> Row:
+    return {
+        "system": transcript.header.system,
+        "user": transcript.header.user,
+        # through its JSON, which has null for a log-probability that is not finite
+        "turns": [json.loads(turn.model_dump_json(include=_TOKEN_FIELDS)) for turn in transcript.turns],
+        "metadata": _metadata(transcript),
+    }
+
+
+def _preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, left_out: LeftOut) -> Iterator[Row]:
     groups: dict[tuple[str, ...], tuple[list[Transcript], list[Transcript]]] = defaultdict(lambda: ([], []))
-    for transcript in _exported(transcripts, "dpo", config, left_out):
+    for transcript in transcripts:
         header = transcript.header
         key: tuple[str, ...] = (header.problem_id, header.problem_digest, header.system, header.user)
         key += (header.renderer, str(header.options.get("single_turn"))) if config.style == "dialect" else ()
@@ -93,42 +119,15 @@ def preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, lef
         yield from islice(_pairs(_distinct(chosen), _distinct(rejected), config.style), config.pairs)
 
 
-FORMATS: dict[str, Callable[[Iterable[Transcript], ExportConfig, LeftOut], Iterator[Row]]] = {
-    "sft": sft_rows,
-    "tokens": token_rows,
-    "dpo": preference_rows,
-}
-"""The export formats by name."""
-
-
-def export_rows(
-    format: str, transcripts: Iterable[Transcript], config: ExportConfig | None = None, left_out: LeftOut | None = None
-) -> Iterator[Row]:
-    """Yield the lines of an export, reading one transcript at a time.
-
-    Args:
-        format: One of `FORMATS`.
-        transcripts: The episodes.
-        config: Which of them are exported, and how.
-        left_out: Counts the episodes that are left out, by reason.
-
-    Raises:
-        UsageError: There is no such format.
-    """
-    if format not in FORMATS:
-        raise UsageError(f"there is no format {format!r}; choose one of {', '.join(FORMATS)}")
-    return FORMATS[format](transcripts, config or ExportConfig(), Counter() if left_out is None else left_out)
-
-
 def messages(transcript: Transcript, style: Style) -> list[Row]:
     """An episode as chat messages.
 
     Raises:
-        UsageError: The style is ``tools``, and the transcript's renderer is unknown or a package of it is missing, so
-            its turns cannot be parsed.
+        UsageError: The style is not ``dialect``, and the transcript's renderer is unknown or a package of it is
+            missing, so its turns cannot be parsed.
     """
     header, renderer = transcript.header, renderer_of(transcript)
-    if renderer is None and style == "tools":
+    if renderer is None and style != "dialect":
         get_renderer(header.renderer).parse_text("")  # raises
     if style == "dialect" and renderer is not None:
         found: list[Row] = [dict(message) for message in renderer.initial_messages(header.system, header.user)]
@@ -137,7 +136,7 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
             {"role": role, "content": text} for role, text in (("system", header.system), ("user", header.user)) if text
         ]
     for turn in transcript.turns:
-        found += _turn_as_text(turn, renderer) if style == "dialect" else _turn_with_calls(turn, renderer)
+        found += _turn_as_text(turn, renderer) if style == "dialect" else _turn_with_calls(turn, renderer, style)
     while found and found[-1]["role"] in ("tool", "user"):  # training data ends with the assistant
         found.pop()
     return found
@@ -149,11 +148,13 @@ def _tools(transcript: Transcript) -> list[Row]:
 
 def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     text = turn.completion if turn.native is None or renderer is None else renderer.turn_text(turn.native)
+    for stop in renderer.stop if renderer is not None else ():
+        text = text.removesuffix(stop) if isinstance(stop, str) else text  # gpt-oss's, as ids, tell a call from an end
     reply = [{"role": "user", "content": turn.observation}] if turn.observation else []
     return [{"role": "assistant", "content": text}, *reply]
 
 
-def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
+def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None, style: Style) -> list[Row]:
     if turn.action == "malformed":
         return _turn_as_text(turn, renderer)
     action = read_action(turn, renderer)
@@ -164,10 +165,9 @@ def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
         return [message]
     ids = [f"call_{turn.turn}_{number}" for number in range(1, len(turn.commands) + 1)]
     calls = [ToolCall.of(command.command) for command in turn.commands]
-    message["tool_calls"] = [
-        {"id": id_, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-        for id_, call in zip(ids, calls, strict=True)
-    ]
+    message["tool_calls"] = [call_message(replace(call, id=id_)) for id_, call in zip(ids, calls, strict=True)]
+    for call in message["tool_calls"] if style == "transformers" else ():
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
     texts = outputs(turn, renderer)
     if len(texts) != len(ids):  # the dialect does not separate outputs: the last call gets all of them
         texts = [""] * (len(ids) - 1) + ["\n".join(texts)]
@@ -189,7 +189,7 @@ def _pair(good: Transcript, bad: Transcript, style: Style) -> Row:
     chosen, rejected = messages(good, style), messages(bad, style)
     opening = sum(1 for message in chosen if message["role"] == "system") + 1
     row: Row = {"prompt": chosen[:opening], "chosen": chosen[opening:], "rejected": rejected[opening:]}
-    if style == "tools":
+    if style != "dialect":
         row["tools"] = _tools(good)
     return row | {"metadata": {"chosen": _metadata(good), "rejected": _metadata(bad)}}
 
@@ -211,8 +211,8 @@ def _exported(
         malformed = not config.keep_malformed and any(turn.action == "malformed" for turn in turns)
         reasons = {
             "no turns": not turns,
-            f"renderer {transcript.header.renderer!r} not available (style tools)": (
-                config.style == "tools" and format != "tokens" and renderer_of(transcript) is None
+            f"renderer {transcript.header.renderer!r} not available (style {config.style})": (
+                config.style != "dialect" and format != "tokens" and renderer_of(transcript) is None
             ),
             "no score": transcript.score is None,
             lack: lack,

@@ -16,7 +16,7 @@ from ..problems import Problem
 from ..renderers.protocol import MAX_CALLS, Message
 from ..scoring.score import Score
 from .outcome import EpisodeResult
-from .spending import Tally, sum_if_known
+from .spending import Spent, Tally
 
 SLOWEST_START = 60.0
 """Seconds that the program of an agent may take besides the commands of a turn, such as to start."""
@@ -90,9 +90,7 @@ async def play(
     """
     observer, tally = observer or Observer(), tally or Tally()
     begun, acting = time.monotonic(), 0.0
-    prompt_tokens: int | None = 0
-    output_tokens: int | None = 0
-    refused = False
+    used, refused = Spent(), False
     player = policy.player(episode.problem, episode.renderer, seed)
     async with episode:
         opening = await episode.start()
@@ -120,12 +118,9 @@ async def play(
             if completion is None:
                 stop_reason, score = "max_tokens", await episode.finish("max_tokens")
                 break
-            tally.add(completion)
+            used += tally.add(completion)
             refused = completion.refused
             acting += time.monotonic() - waiting_since
-            prompt_tokens = sum_if_known(prompt_tokens, completion.prompt_tokens)
-            ids = completion.token_ids
-            output_tokens = sum_if_known(output_tokens, completion.output_tokens if ids is None else len(ids))
             observer.completion(len(episode.turns) + 1, completion)
             turn = await episode.step(completion)
             observer.turn(turn)
@@ -144,8 +139,8 @@ async def play(
             stop_reason=stop_reason,
             turns=len(episode.turns),
             malformed=sum(turn.action.kind == "malformed" for turn in episode.turns),
-            prompt_tokens=prompt_tokens,
-            output_tokens=output_tokens,
+            prompt_tokens=used.prompt_tokens,
+            output_tokens=used.output_tokens,
             refused=refused,
             oom_kills=episode.oom_kills,
             spent=tally.spent,

@@ -28,8 +28,7 @@ from ..renderers import Renderer, get_renderer
 from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring import RewardWeights
 from ..transcripts import CommandRecord, Transcript, TurnRecord
-
-Data = dict[str, Any]
+from .recorded import Data
 
 
 @dataclass(frozen=True)
@@ -410,7 +409,7 @@ VOLATILE: tuple[Volatile, ...] = (
     Volatile("pid", r"(?P<keep>^\[\d+\][+-]? +)\d+\b(?! *(?:Running|Done|Exit))", "[1] 4711"),
     Volatile("pid", r"(?P<keep>: line \d+:) +\d+(?= [A-Z])", "bash: line 3:   812 Killed   sleep 9"),
     Volatile("pid", r"(?P<keep>\b(?:pid|PID|ppid|PPID)[ =:]+)\d+\b", "pid 812"),
-    Volatile("pid", r"^(?P<keep>(?:[a-z]\w*)?) *\d+(?: +\d+)*(?= +(?:\?|pts/\d+) )", "  812 ?        00:00:00 bash"),
+    Volatile("pid", r"^(?P<keep>(?:[a-z]\w* )?) *\d+(?: +\d+)*(?= +(?:\?|pts/\d+) )", "  812 ?        00:00:00 bash"),
     Volatile("seed", r"(?P<keep>\b(?:[Ss]eed(?:ing)?\b[^\n\d]{0,40}|COCOTB_RANDOM_SEED=))\d{9,}\b", "seed 1795224360"),
     Volatile(
         "tmp name",

@@ -125,18 +125,18 @@ class Tally:
     ledger: Ledger = field(default_factory=Ledger)
     spent: Spent = field(default_factory=Spent)
 
-    def add(self, completion: Completion) -> None:
-        """Count an answer, here and in the ledger."""
+    def add(self, completion: Completion) -> Spent:
+        """Count an answer, here and in the ledger. Returns what it used."""
         ids = completion.token_ids
-        self._count(
-            Spent(
-                answers=1,
-                prompt_tokens=completion.prompt_tokens,
-                cached_tokens=completion.cached_tokens or 0,
-                output_tokens=completion.output_tokens if ids is None else len(ids),
-                cost=completion.cost,
-            )
+        used = Spent(
+            answers=1,
+            prompt_tokens=completion.prompt_tokens,
+            cached_tokens=completion.cached_tokens or 0,
+            output_tokens=completion.output_tokens if ids is None else len(ids),
+            cost=completion.cost,
         )
+        self._count(used)
+        return used
 
     def add_failed(self, charges: Iterable[Charge]) -> None:
         """Count requests that brought no answer."""

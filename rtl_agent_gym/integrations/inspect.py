@@ -76,9 +76,9 @@ def cvdp(
         rows: ``"fair"``, ``"partial"`` or ``"sound"`` for rows of CVDP that are known to be so, or better.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
-    chosen = {"ids": ids, "categories": categories, "difficulties": difficulties}
-    several: dict[str, Any] = {name: [value] if isinstance(value, str) else value for name, value in chosen.items()}
-    source, found, config = choose_problems(problems, rows=rows, **several, **rules)
+    source, found, config = choose_problems(
+        problems, ids=ids, categories=categories, difficulties=difficulties, rows=rows, **rules
+    )
     require_shell(config)
     return Task(
         dataset=MemoryDataset([_sample(problem, config, source, rules) for problem in found], name=source),

@@ -6,8 +6,8 @@
     POST /execute_bash   {"command": …}    plays a turn; the answer is the text that the model reads
     POST /verify         the conversation  grades the files, and ends the episode
 
-A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym leaves such a sample out of scores and of
-training. The files are graded with hidden tests, which are in no row.
+A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym leaves such a sample out of scores, and
+NeMo RL's main branch out of the loss. The files are graded with hidden tests, which are in no row.
 """
 
 from __future__ import annotations
@@ -163,10 +163,12 @@ class RTLResourcesServer(SimpleResourcesServer):
                 raise running.fault
             result = await running.session.finish("completed" if answered else "max_turns")
         except SandboxError as fault:
+            settings = given.pop("instance_config", None) or {}
             return RTLVerifyResponse(
                 **given,
                 reward=0.0,  # NeMo Gym needs a number; it counts none that is masked
                 mask_sample=True,
+                instance_config={**settings, "mask_sample": True},  # where NeMo RL looks for it
                 failure_kind=PROVIDER_UNAVAILABLE,
                 failure_reason=f"{type(fault).__name__}: {fault}",
             )
@@ -174,8 +176,8 @@ class RTLResourcesServer(SimpleResourcesServer):
             if self._running.get(name) is running:
                 del self._running[name]
             await running.session.close()
-        turns = running.session.episode.turn_rewards
-        return RTLVerifyResponse(**given, reward=result.reward, numbers=result.numbers, turn_rewards=turns)
+        earned = list(result.turn_rewards)
+        return RTLVerifyResponse(**given, reward=result.reward, numbers=result.numbers, turn_rewards=earned)
 
     def _of(self, request: Request) -> _Running:
         running = self._running.get(request.session[SESSION_ID_KEY])
@@ -192,11 +194,14 @@ class RTLResourcesServer(SimpleResourcesServer):
                 await running.session.close()
 
 
-def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> list[dict[str, Any]]:
-    """The rows of NeMo Gym's data for a source of problems: messages and tool, and the problem's name.
+def rows(
+    problems: str = "bundled", *, agent: str = "rtl_simple_agent", kept: Rows = "all", **chosen: Any
+) -> list[dict[str, Any]]:
+    """The rows of NeMo Gym's data for a source of problems: messages and tool, and the names of problem and agent.
 
     Args:
         problems: The source; a path must be the same where the server runs.
+        agent: The agent that plays the rows, as NeMo Gym's configuration names it.
         kept: The option ``rows`` of `load_problems`.
         chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the server's
             configuration.
@@ -206,12 +211,14 @@ def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> lis
         UsageError: No chosen problem can be scored here.
     """
     source, found, config = choose_problems(problems, rows=kept, **chosen)
+    player = {"type": "responses_api_agents", "name": agent}
     made = []
     for problem in found:
         opening = tool_opening(problem, config)
         tools = [{"type": "function", "strict": False, **tool["function"]} for tool in opening.tools]
         asked = {"input": opening.messages, "tools": tools}
-        made.append({"responses_create_params": asked, "problem_id": problem.id, "problems": source})
+        row = {"agent_ref": player, "responses_create_params": asked, "problem_id": problem.id, "problems": source}
+        made.append(row)
     return made
 
 

@@ -112,8 +112,7 @@ class ServedEnvironment(Environment):
         self._loop = asyncio.get_running_loop()
         self._session = ToolSession(problem, self._config, reward=self._reward, seed=seed)
         opening = await self._session.start()
-        info = {"problem_id": problem.id, "category": problem.category, "difficulty": problem.difficulty}
-        return RTLObservation(messages=opening.messages, tools=opening.tools, metadata=info)
+        return RTLObservation(messages=opening.messages, tools=opening.tools, metadata=_facts(problem))
 
     async def step_async(self, action: RTLAction, timeout_s: float | None = None, **_: Any) -> RTLObservation:
         """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``."""
@@ -182,12 +181,15 @@ class ServedEnvironment(Environment):
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """All problems."""
-        return [self.get_task(split, index) for index in range(len(self._problems))]
+        return [_facts(problem) for problem in self._problems]
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         """A problem's id, category and difficulty."""
-        problem = self._problems[index]
-        return {"problem_id": problem.id, "category": problem.category, "difficulty": problem.difficulty}
+        return _facts(self._problems[index])
+
+
+def _facts(problem: Problem) -> dict[str, Any]:
+    return {"problem_id": problem.id, "category": problem.category, "difficulty": problem.difficulty}
 
 
 async def _with_kind(work: Awaitable[T]) -> T:

@@ -11,7 +11,7 @@ import hmac
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 from openenv.core.env_server.http_server import HTTPEnvServer
 from openenv.core.env_server.types import ServerMode
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..episodes.rules import EpisodeConfig, Reward
@@ -47,11 +48,6 @@ FIRST_REQUEST = 10.0
 """Seconds that a new connection has for its first request."""
 _ROUTES = {"/ws", "/health", "/schema", "/metadata", "/list_environments"}
 """OpenEnv's routes that are served, beside those of tasks. Its other routes begin an episode for each request."""
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Scope]]
-Send = Callable[[Scope], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,7 @@ class ServerConfig:
             raise UsageError(f"token must have at least {MIN_TOKEN} characters, all of them ASCII")
 
 
-def make_app(config: ServerConfig) -> App:
+def make_app(config: ServerConfig) -> ASGIApp:
     """The application: OpenEnv's, behind `Guard`."""
     server = HTTPEnvServer(
         partial(ServedEnvironment, config.problems, config.episode, config.reward),
@@ -165,7 +161,7 @@ class Guard:
     without a token ``Host`` must name this machine.
     """
 
-    def __init__(self, app: App, token: str | None, idle: float) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, idle: float) -> None:
         self._app, self._token, self._idle = app, None if token is None else f"Bearer {token}".encode(), idle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -249,7 +245,7 @@ def _until_gone(send: Send) -> Send:
     """Send until the caller is gone, which OpenEnv then learns where it receives, and not amid a turn's answer."""
     gone = False
 
-    async def send_or_drop(message: Scope) -> None:
+    async def send_or_drop(message: Message) -> None:
         nonlocal gone
         try:
             if not gone:
@@ -262,9 +258,9 @@ def _until_gone(send: Send) -> Send:
 
 def _unless_idle(receive: Receive, send: Send, seconds: float) -> Receive:
     """Receive a WebSocket's messages; if none comes for so many seconds, close it, as if the caller had left."""
-    closed: Scope = {}
+    closed: Message = {}
 
-    async def receive_in_time() -> Scope:
+    async def receive_in_time() -> Message:
         nonlocal closed
         if not closed:
             try:

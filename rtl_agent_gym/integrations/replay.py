@@ -54,7 +54,7 @@ class ReplayedEnv:
             SandboxError: The machine failed in each attempt.
         """
         self._played.clear()
-        info: dict[str, Any] = self._attempt(self._begin)
+        info: dict[str, Any] = self._attempt(self._reset)
         return info
 
     def step(self, action: str) -> tuple[str, float, bool, dict[str, Any]]:
@@ -64,7 +64,7 @@ class ReplayedEnv:
         Raises:
             SandboxError: The machine failed in each attempt. The sandbox has ended, as after any other exception.
         """
-        observation, reward, terminated, truncated, info = self._attempt(lambda: self._step(action))
+        observation, reward, terminated, truncated, info = self._attempt(lambda: self._caught_up().step(action))
         self._played.append((action, _evidence(info)))
         return observation, float(reward), terminated or truncated, info
 
@@ -74,8 +74,7 @@ class ReplayedEnv:
         Raises:
             SandboxError: The machine failed in each attempt.
         """
-        reward: float = self._attempt(lambda: self._finish(reason))
-        return reward
+        return float(self._attempt(lambda: run_sync(self._caught_up().episode.finish(reason))).reward)
 
     def numbers(self) -> dict[str, float]:
         """`result_numbers` of an episode that was graded; otherwise none."""
@@ -104,26 +103,19 @@ class ReplayedEnv:
                 raise
         raise AssertionError("unreachable")
 
-    def _begin(self) -> dict[str, Any]:
+    def _reset(self) -> dict[str, Any]:
         _, info = self._env.reset(seed=self._seed)
         self._running = True
         return info
 
-    def _step(self, action: str) -> Any:
-        self._catch_up()
-        return self._env.step(action)
-
-    def _finish(self, reason: StopReason) -> float:
-        self._catch_up()
-        return float(run_sync(self.episode.finish(reason)).reward)
-
-    def _catch_up(self) -> None:
-        """Play the turns so far in a new sandbox, if the episode has none."""
+    def _caught_up(self) -> Any:
+        """The environment; if its episode has no sandbox, the turns so far are played in a new one first."""
         if not self._running:
-            self._begin()
+            self._reset()
             for number, (text, before) in enumerate(self._played, start=1):
                 if _evidence(self._env.step(text)[-1]) != before:
                     raise SandboxError(f"replay diverged at turn {number}")
+        return self._env
 
 
 def _evidence(info: dict[str, Any]) -> dict[str, Any]:

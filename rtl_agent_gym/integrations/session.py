@@ -259,9 +259,9 @@ class ToolSession:
 def choose_problems(
     source: str,
     *,
-    ids: Sequence[str] | None = None,
-    categories: Sequence[str] | None = None,
-    difficulties: Sequence[str] | None = None,
+    ids: str | Sequence[str] | None = None,
+    categories: str | Sequence[str] | None = None,
+    difficulties: str | Sequence[str] | None = None,
     rows: Rows = "all",
     texts: bool = False,
     **rules: Any,

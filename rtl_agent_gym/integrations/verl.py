@@ -103,8 +103,8 @@ class RTLAgentLoop(AgentLoopBase):
             The prompt; the sampled ids (mask 1, with the engine's log-probabilities) and what was appended to them
             (mask 0, log-probability 0) up to the last sampled one; the episode's reward, submissions included; and in
             ``extra_fields`` all ``numbers`` of `result_numbers`, those of them that verl averages
-            (``reward_extra_info``: `NUMBERS`, and ``acc``, the official verdict), and ``turn_scores``, the rewards of
-            the turns if the rules have ``turn_rewards``.
+            (``reward_extra_info``: `NUMBERS`), and ``turn_scores``, the rewards of the turns if the rules have
+            ``turn_rewards``.
 
         Raises:
             PromptTooLong: Even the shortened prompt does not fit ``rollout.prompt_length``.
@@ -153,7 +153,6 @@ class RTLAgentLoop(AgentLoopBase):
                 "there was no room for a turn: raise data.max_response_length or rollout.max_model_len, or lower "
                 "data.max_prompt_length"
             )
-        info = {"acc": numbers["tests_passed"]} | {name: numbers[name] for name in NUMBERS}
         return AgentLoopOutput(
             prompt_ids=episode.tokens.prompt,
             response_ids=response.ids,
@@ -172,7 +171,8 @@ class RTLAgentLoop(AgentLoopBase):
                 "turn_scores": list(episode.turn_rewards),
                 "tool_rewards": [],
                 "numbers": numbers,
-                "reward_extra_info": info,
+                # without "acc": verl's validation counts a lost session as 0 there
+                "reward_extra_info": {name: numbers[name] for name in NUMBERS},
                 **engine.versions,
             },
         )

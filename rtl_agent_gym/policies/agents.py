@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from ..errors import UsageError
 from ..sandboxes import WORK_DIR
@@ -20,7 +22,6 @@ HOME = "/home/agent"
 MODULES = f"{PLACE}/node_modules"
 TASK_FILE = f"{HOME}/task.md"
 """Where the task is, for programs that read it from a file."""
-_MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
 
 
@@ -39,6 +40,18 @@ class Address:
     def anthropic(self) -> str:
         """As agents of Anthropic's API take it."""
         return self.openai.removesuffix("/v1")
+
+
+class _Plain(BaseModel):
+    """The fields of `Program` that plain data may have."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    argv: tuple[StrictStr, ...] = Field(min_length=1)
+    env: dict[StrictStr, StrictStr] = {}
+    files: dict[StrictStr, StrictStr] = {}
+    stdin: StrictStr = ""
+    name: StrictStr = ""
 
 
 @dataclass(frozen=True)
@@ -74,21 +87,14 @@ class Program:
         Raises:
             UsageError: Something is missing or of the wrong type, or the path of a file is not absolute.
         """
-        unknown = found.keys() - {"argv", "env", "files", "stdin", "name"}
-        argv, env, files = found.get("argv"), found.get("env", {}), found.get("files", {})
-        good = isinstance(argv, (list, tuple)) and bool(argv) and all(isinstance(word, str) for word in argv)
-        maps = all(isinstance(table, Mapping) and all(map(_is_text, table.items())) for table in (env, files))
-        texts = all(isinstance(found.get(name, ""), str) for name in ("stdin", "name"))
-        if unknown or not (good and maps and texts):
+        try:
+            plain = _Plain.model_validate(dict(found))
+        except ValidationError as error:
             raise UsageError(
                 "an agent is a name, or {argv: [WORD, …], env: {NAME: VALUE}, files: {PATH: TEXT}, stdin: TEXT, "
                 f"name: NAME}}; got {dict(found)!r:.200}"
-            )
-        assert isinstance(argv, (list, tuple))
-        assert isinstance(env, Mapping)
-        assert isinstance(files, Mapping)
-        name = str(found.get("name") or "program")
-        return cls(tuple(argv), dict(env), dict(files), name, stdin=str(found.get("stdin", "")))
+            ) from error
+        return cls(plain.argv, plain.env, plain.files, plain.name or "program", stdin=plain.stdin)
 
     def filled(self, address: Address, task: str) -> Program:
         """The same with the address and the task in place of their names."""
@@ -99,14 +105,12 @@ class Program:
 
         files = {TASK_FILE: task} | {path: fill(text) for path, text in self.files.items()}
         env = {key: fill(text) for key, text in self.env.items()}
-        return Program(tuple(map(fill, self.argv)), env, files, self.name, self.programs, fill(self.stdin))
+        return replace(self, argv=tuple(map(fill, self.argv)), env=env, files=files, stdin=fill(self.stdin))
 
 
-def _is_text(item: tuple[object, object]) -> bool:
-    return all(isinstance(part, str) for part in item)
-
-
-Make = Callable[[Address], Program]
+def _shell(command: str) -> tuple[str, ...]:
+    """The words that run a command below `MODULES` in a shell, which expands its patterns and opens its input."""
+    return "sh", "-c", f"exec {MODULES}/{command}"
 
 
 def _opencode(address: Address) -> Program:
@@ -132,11 +136,7 @@ def _opencode(address: Address) -> Program:
     }
     off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE", "EXTERNAL_SKILLS")
     return Program(
-        (
-            "sh",
-            "-c",
-            f"exec {MODULES}/opencode-linux-*/bin/opencode run --title task --format json < {TASK_FILE}",
-        ),
+        _shell(f"opencode-linux-*/bin/opencode run --title task --format json < {TASK_FILE}"),
         {f"OPENCODE_DISABLE_{name}": "1" for name in off},
         {f"{HOME}/.config/opencode/opencode.json": json.dumps(config)},
     )
@@ -151,11 +151,9 @@ def _qwen_code(address: Address) -> Program:
         "model": {"name": NAME, "generationConfig": {"timeout": 86_400_000, "contextWindowSize": address.context}},
     }
     return Program(
-        (
-            "sh",
-            "-c",
-            f"exec {MODULES}/node-linux-*/bin/node {MODULES}/@qwen-code/qwen-code/cli-entry.js "
-            f'--yolo --auth-type openai --output-format stream-json --prompt "$(cat {TASK_FILE})"',
+        _shell(
+            f"node-linux-*/bin/node {MODULES}/@qwen-code/qwen-code/cli-entry.js "
+            f'--yolo --auth-type openai --output-format stream-json --prompt "$(cat {TASK_FILE})"'
         ),
         {"OPENAI_BASE_URL": address.openai, "OPENAI_API_KEY": "none", "OPENAI_MODEL": NAME, "NO_COLOR": "1"},
         {f"{HOME}/.qwen/settings.json": json.dumps(settings)},
@@ -190,11 +188,9 @@ def _claude_code(address: Address) -> Program:
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(address.most),
     }
     return Program(
-        (
-            "sh",
-            "-c",
-            f"exec {MODULES}/@anthropic-ai/claude-code-linux-*/claude --print --output-format stream-json --verbose "
-            f"--dangerously-skip-permissions --tools Bash,Read,Edit,Write,Glob,Grep < {TASK_FILE}",
+        _shell(
+            f"@anthropic-ai/claude-code-linux-*/claude --print --output-format stream-json --verbose "
+            f"--dangerously-skip-permissions --tools Bash,Read,Edit,Write,Glob,Grep < {TASK_FILE}"
         ),
         dict.fromkeys(off, "1") | models | env,
     )
@@ -230,11 +226,9 @@ stream_max_retries = 0
 stream_idle_timeout_ms = 86400000
 """
     return Program(
-        (
-            "sh",
-            "-c",
-            f"exec {MODULES}/@openai/codex-linux-*/vendor/*/bin/codex exec --json --skip-git-repo-check "
-            f"--dangerously-bypass-approvals-and-sandbox --cd {WORK_DIR} - < {TASK_FILE}",
+        _shell(
+            f"@openai/codex-linux-*/vendor/*/bin/codex exec --json --skip-git-repo-check "
+            f"--dangerously-bypass-approvals-and-sandbox --cd {WORK_DIR} - < {TASK_FILE}"
         ),
         {"CODEX_HOME": f"{HOME}/.codex"},
         {f"{HOME}/.codex/config.toml": config},
@@ -258,11 +252,9 @@ def _pi(address: Address) -> Program:
     }
     bare = " ".join(f"--no-{name}" for name in ("session", "extensions", "skills", "prompt-templates", "approve"))
     return Program(
-        (
-            "sh",
-            "-c",
-            f"exec {MODULES}/node-linux-*/bin/node {MODULES}/@earendil-works/pi-coding-agent/dist/bundle/cli.js "
-            f"--mode json --offline {bare} --model endpoint/{NAME} < {TASK_FILE}",
+        _shell(
+            f"node-linux-*/bin/node {MODULES}/@earendil-works/pi-coding-agent/dist/bundle/cli.js "
+            f"--mode json --offline {bare} --model endpoint/{NAME} < {TASK_FILE}"
         ),
         {"PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"},
         {
@@ -272,7 +264,7 @@ def _pi(address: Address) -> Program:
     )
 
 
-INSIDE: dict[str, Make] = {
+INSIDE: dict[str, Callable[[Address], Program]] = {
     "opencode": _opencode,
     "claude-code": _claude_code,
     "codex": _codex,
@@ -284,5 +276,4 @@ INSIDE: dict[str, Make] = {
 
 def program_of(agent: str, address: Address, task: str) -> Program:
     """An agent's program for one episode."""
-    made = INSIDE[agent](address)
-    return Program(made.argv, made.env, made.files, agent, programs_id(agent), made.stdin).filled(address, task)
+    return replace(INSIDE[agent](address), name=agent, programs=programs_id(agent)).filled(address, task)

@@ -29,6 +29,7 @@ from ..errors import ModelError, RequestRefused, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.actions import read_call
+from ..renderers.chat import call_message
 from ..renderers.protocol import TOOL, reply_texts
 from ..renderers.vocabularies import printable
 from ..retries import CHAT
@@ -54,13 +55,12 @@ _connected: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ChatPolicy]] = 
 
 
 def wait_before(attempt: int, requested: float | None) -> float:
-    """Seconds to wait after attempt `attempt`, from 1: what the service requests, if not 0, else exponential backoff.
+    """Seconds to wait after attempt `attempt`, from 1: what the service requests or, if longer, exponential backoff.
 
     Both are spread at random, since conversations that were refused together should not come back together.
     """
-    if requested:
-        return min(requested, MAX_REQUESTED_WAIT) + random.uniform(0, min(MAX_SPREAD, requested / 10))
-    return CHAT.pause(attempt)
+    asked = min(requested or 0.0, MAX_REQUESTED_WAIT)
+    return max(asked + random.uniform(0, min(MAX_SPREAD, asked / 10)), CHAT.pause(attempt))
 
 
 def _wait(state: RetryCallState) -> float:
@@ -464,7 +464,7 @@ def _for_history(call: ToolCall) -> dict[str, Any]:
     if not sound:
         command = read_call(call).command
         arguments = "{}" if command is None else ToolCall.of(command).arguments
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return call_message(replace(call, arguments=arguments))
 
 
 def _refuse(constant: str) -> None:

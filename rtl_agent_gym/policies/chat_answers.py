@@ -152,6 +152,10 @@ class Received:
         details = getattr(self.reported, "prompt_tokens_details", None)
         cached = getattr(details, "cached_tokens", None) or 0
         output = getattr(self.reported, "completion_tokens", None) or 0
+        details = getattr(self.reported, "completion_tokens_details", None)
+        thought = getattr(details, "reasoning_tokens", None) or 0
+        if getattr(self.reported, "total_tokens", None) == prompt + output + thought:
+            output += thought  # xAI and Vertex AI count thinking beside the other tokens
         return Usage(int(prompt), int(output), int(cached), self.reported)
 
     def withheld(self, words: str) -> ChatAnswer:

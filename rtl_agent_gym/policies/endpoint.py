@@ -62,10 +62,14 @@ class Line:
     streams: TokenStreams
     kept: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """Conversations by the id of the response that a request may continue."""
+    items: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The items of those responses by id, to which a request may refer."""
     fault: Exception | None = None
     """What the model raised instead of an answer: the episode must not be graded then."""
     full: bool = False
-    """Whether a request found no room in the model's context."""
+    """Whether a request found no room in the model's context, and none was answered since."""
+    refused: str = ""
+    """Why the last request was refused for another reason; empty once one was answered."""
     gate: Gate | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one request at a time that is read and answered, if there is a gate."""
@@ -159,12 +163,14 @@ class ModelEndpoint:
         def failed(error: Exception | str, kind: ErrorKind) -> web.Response:
             return web.json_response(api.error(str(error), kind), status=STATUS[kind])
 
-        if (line := self._lines.get(request.match_info["secret"])) is None:
+        secret = request.match_info["secret"]
+        if (line := self._lines.get(secret)) is None:
             await asyncio.sleep(PAUSE)
             return failed("there is no such address", "not_found_error")
         async with line.lock if line.gate is not None else contextlib.nullcontext():
             try:
-                return await reply(api, line, request)
+                found = await reply(api, line, request)
+                return web.json_response(found) if isinstance(found, dict) else found
             except ContextFull as error:
                 line.full = True
                 answer = failed(error, "context_length_exceeded")
@@ -173,31 +179,30 @@ class ModelEndpoint:
                     line.fault = error
                     if line.gate is not None:
                         line.gate.failed()
-                elif not isinstance(error, UsageError):
+                elif isinstance(error, UsageError):
+                    if secret in self._lines:  # otherwise the episode has ended meanwhile, for another reason
+                        line.refused = str(error)
+                else:
                     raise
                 refused = isinstance(error, RequestRefused | UsageError)  # or the agent would send it again
                 answer = failed(error, "invalid_request_error" if refused else "service_unavailable")
             await asyncio.sleep(PAUSE)
             return answer
 
-    async def _models(self, api: Api, line: Line, request: web.Request) -> web.Response:
-        from aiohttp import web
-
+    async def _models(self, api: Api, line: Line, request: web.Request) -> dict[str, Any]:
         await asyncio.sleep(PAUSE)
-        return web.json_response({"object": "list", "data": [{"id": NAME, "object": "model"}]})
+        return {"object": "list", "data": [{"id": NAME, "object": "model"}]}
 
     async def _read(self, api: Api, line: Line, request: web.Request) -> ChatRequest:
         data = await request.read()
-        return await asyncio.get_running_loop().run_in_executor(self._reader, _read, api, line.streams, data)
+        return await asyncio.get_running_loop().run_in_executor(self._reader, _read, api, line, data)
 
-    async def _count(self, api: Api, line: Line, request: web.Request) -> web.Response:
-        from aiohttp import web
-
+    async def _count(self, api: Api, line: Line, request: web.Request) -> dict[str, Any]:
         asked = await self._read(api, line, request)
         await asyncio.sleep(PAUSE)
-        return web.json_response({"input_tokens": line.streams.count(asked.conversation(()), asked.tools)})
+        return {"input_tokens": line.streams.count(asked.conversation(()), asked.tools)}
 
-    async def _complete(self, api: Api, line: Line, request: web.Request) -> web.StreamResponse:
+    async def _complete(self, api: Api, line: Line, request: web.Request) -> web.StreamResponse | dict[str, Any]:
         from aiohttp import web
 
         asked = await self._read(api, line, request)
@@ -207,13 +212,15 @@ class ModelEndpoint:
         messages = asked.conversation(before)
         async with line.gate.turn(messages) if line.gate is not None else contextlib.nullcontext() as take:
             answer = await line.streams.answer(messages, asked.tools, asked.most)
+            line.full, line.refused = False, ""
             if take is not None:
                 take(answer)
         found = api.written(answer, asked)
         if asked.kept:
             line.kept[found["id"]] = [*before, *asked.messages, answer.message]
+            line.items |= {item["id"]: item for item in found["output"]}
         if not asked.stream:
-            return web.json_response(found)
+            return found
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
         with contextlib.suppress(ConnectionError):  # the agent has not waited
             await response.prepare(request)
@@ -222,12 +229,24 @@ class ModelEndpoint:
         return response
 
 
-def _read(api: Api, streams: TokenStreams, data: bytes) -> ChatRequest:
+def _read(api: Api, line: Line, data: bytes) -> ChatRequest:
     """A request's body. Raises as `Api.read`, and `ContextFull` before that takes long."""
-    streams.check_length(data)
+    line.streams.check_length(data)
     body = decoded(data)
-    streams.check_entries(body)
+    line.streams.check_entries(body)
+    if isinstance(given := body.get("input"), list):
+        kept = dict(line.items)
+        body["input"] = [_item(one, kept) for one in given]
     return api.read(body)
 
 
-_Reply = Callable[[Api, Line, "web.Request"], Awaitable["web.StreamResponse"]]
+def _item(given: Any, kept: dict[str, dict[str, Any]]) -> Any:
+    """An item, or the kept one that it refers to. That is taken out: many references to a long one would take long."""
+    if not isinstance(given, dict) or given.get("type") != "item_reference":
+        return given
+    if (item := kept.pop(str(given.get("id")), None)) is None:
+        raise UsageError(f"input: no item {given.get('id')!r} was kept, or it is there twice; send the item itself")
+    return item
+
+
+_Reply = Callable[[Api, Line, "web.Request"], Awaitable["web.StreamResponse | dict[str, Any]"]]

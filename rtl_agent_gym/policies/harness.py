@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import SandboxError, UsageError
 from ..problems import Problem
@@ -204,11 +204,15 @@ class HarnessPlayer(AgentPlayer):
                 turn = ModelTurn(text="Done.")
         else:
             turn = ModelTurn(calls=(ToolCall.of(wanted.text),))
-        last, used = self.streams.last, (self.streams.read, self.streams.written)
-        read, written = used[0] - self._used[0], used[1] - self._used[1]
-        self._used = used
-        stream = last.stream if last is not None else None
-        return Completion(wanted.text, native=turn, prompt_tokens=read, output_tokens=written, stream=stream)
+        last, before = self.streams.last, self._used
+        read, written = self._used = self.streams.read, self.streams.written
+        return Completion(
+            wanted.text,
+            native=turn,
+            prompt_tokens=read - before[0],
+            output_tokens=written - before[1],
+            stream=last.stream if last is not None else None,
+        )
 
     async def _start(self, task: str) -> None:
         endpoint = await self._policy.endpoint(self._dialect)
@@ -241,19 +245,11 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
         wire.put(_Ended("", error))
 
 
-class Ask(Protocol):
-    """Answers a request, in OpenAI's form."""
-
-    def __call__(self, *, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
-        """Return a chat completion, or raise OpenAI's error."""
-        ...
-
-
-def mini_swe_agent(ask: Ask, run: Callable[[str], str | None]) -> Any:
+def mini_swe_agent(ask: Callable[..., Any], run: Callable[[str], str | None]) -> Any:
     """mini-swe-agent with the prompts of its `mini.yaml`.
 
     Args:
-        ask: Its model.
+        ask: Its model: returns a chat completion for ``messages`` and ``tools``, or raises OpenAI's error.
         run: Runs a command and returns the episode's output; None ends the agent with `SystemExit`.
     """
     from importlib import resources

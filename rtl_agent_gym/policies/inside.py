@@ -15,10 +15,11 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..errors import ModelError, SandboxBroken, SandboxError, SandboxLost, ServiceError, UsageError
-from ..renderers import Message, ModelTurn, ToolCall
+from ..renderers import Message, ModelTurn
 from ..renderers.chat import text_of
 from ..sandboxes import WORK_DIR, Process, Sandbox
 from ..sandboxes.gateway import PORT, Gateway
+from ..visible import printable
 from .agents import Address, Program
 from .endpoint import Line, ModelEndpoint
 from .protocol import Completion, Outside
@@ -148,7 +149,7 @@ class InsidePlayer(AgentPlayer):
             self._ended = found or _Ended("")
             if (answer := self._pending) is not None:
                 self._pending = None
-                last = not answer.message.get("tool_calls") and not self._ended.why
+                last = not answer.turn.calls and not self._ended.why
                 return _completion(answer, (), last=last)
         return await self._last(self._ended)
 
@@ -158,9 +159,12 @@ class InsidePlayer(AgentPlayer):
             raise ended.error
         if ended.why and self._line.full:
             return None
+        reason = printable(self._line.refused[:SHOWN])
+        refused = f"its last request was refused ({reason}); " if reason else ""
         if not self._answered:
-            raise SandboxError(f"{self._policy.agent} never asked its model: {ended.why or 'it ended at once'}")
-        text = f"[{self._policy.agent}: {ended.why or 'it has ended'}]"
+            what = "got no answer from" if refused else "never asked"
+            raise SandboxError(f"{self._policy.agent} {what} its model: {refused}{ended.why or 'it ended at once'}")
+        text = f"[{self._policy.agent}: {refused}{ended.why or 'it has ended'}]"
         return Completion(
             text,
             prompt_tokens=0,
@@ -227,7 +231,7 @@ class InsidePlayer(AgentPlayer):
         self._stop_clock()
         try:
             if (answer := self._pending) is not None:
-                completed = _completion(answer, _outputs(messages))  # may refuse the request: another says it
+                completed = _completion(answer, messages)  # may refuse the request: another says it
                 self._pending = None
                 self._events.put_nowait(completed)
             await self._wanted.wait()
@@ -272,26 +276,16 @@ class InsidePlayer(AgentPlayer):
             await self._process.kill()
 
 
-def _completion(answer: Answer, outputs: tuple[str, ...], *, last: bool = False) -> Completion:
-    message = answer.message
-    calls = tuple(
-        ToolCall(call["function"]["name"], call["function"]["arguments"], call["id"])
-        for call in message.get("tool_calls") or ()
-    )
-    turn = ModelTurn(message.get("reasoning_content") or "", message.get("content") or "", calls)
+def _completion(answer: Answer, messages: Sequence[Mapping[str, Any]], *, last: bool = False) -> Completion:
+    """A turn, with what the messages of the next request say of its calls. Raises `UsageError` if that is no text."""
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    outputs = tuple(text_of(results.get(call.id, {})) for call in answer.turn.calls)
     return Completion(
-        str(turn),
+        str(answer.turn),
+        cut_off=answer.finish == "length",
         prompt_tokens=answer.prompt_tokens,
         output_tokens=answer.output_tokens,
-        native=turn,
+        native=answer.turn,
         outside=Outside(outputs, last),
         stream=answer.stream,
     )
-
-
-def _outputs(messages: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """What a request says of the calls of the last answer in it."""
-    last = max(
-        (place for place, message in enumerate(messages) if message["role"] == "assistant"), default=len(messages)
-    )
-    return tuple(text_of(message) for message in messages[last:] if message["role"] == "tool")

@@ -29,24 +29,23 @@ class ChatJudge:
     """Asks a chat service, with temperature 0. Requests are retried as those of a `ChatPolicy`.
 
     Args:
-        model: litellm's name of the model; with a `base_url`, the name that the server uses.
-        base_url: The server's address; None for the provider's default.
+        name: See `read_judge`. The model is litellm's name; with an address, the name that the server uses.
         strict: Whether a service that refuses the first prompt is wrong usage. Otherwise the prompt may be the reason,
             which has the text of an agent.
+
+    Raises:
+        UsageError: The name has another form, or the extra is not installed.
     """
 
-    def __init__(self, model: str, base_url: str | None = None, *, strict: bool = False) -> None:
+    def __init__(self, name: str, *, strict: bool = False) -> None:
+        model, base_url = read_judge(name)
         key = os.environ.get(JUDGE_KEY)
         options = ModelOptions(temperature=0.0, max_tokens=MAX_TOKENS, tools=False, base_url=base_url, api_key=key)
         with _judge_errors():
             self._policy = ChatPolicy(model, options)
         self._strict = strict
-        self._name = judge_name(f"chat:{model}" + (f"@{base_url}" if base_url else ""))
-
-    @property
-    def name(self) -> str:
+        self.name = judge_name(name)
         """The model, and the host of its server if that was given."""
-        return self._name
 
     async def ask(self, system: str, user: str) -> str | None:
         """See `Judge.ask`. An answer that its token limit cuts off is requested once more with a higher limit.
@@ -82,10 +81,8 @@ def _judge_errors() -> Iterator[None]:
 
     try:
         yield
-    except RequestRefused as error:
-        raise RequestRefused(reworded(error)) from error
     except ModelError as error:
-        raise ModelError(reworded(error), retries=error.retries) from error
+        raise type(error)(reworded(error), retries=error.retries) from error
     except UsageError as error:
         raise UsageError(reworded(error)) from error
 
@@ -110,15 +107,6 @@ def judge_name(name: str) -> str:
     return f"chat:{model}" + (f"@{host}" if host else "")
 
 
-def make_judge(name: str, *, strict: bool = False) -> ChatJudge:
-    """The judge of a name; see `read_judge`, and `ChatJudge` for `strict`.
-
-    Raises:
-        UsageError: It has another form, or the extra is not installed.
-    """
-    return ChatJudge(*read_judge(name), strict=strict)
-
-
 class NamedJudges:
     """Makes judges by name, each once, and closes them. A judge that is given as an object belongs to the caller."""
 
@@ -126,9 +114,9 @@ class NamedJudges:
         self._made: dict[str, ChatJudge] = {}
 
     def judge_of(self, options: GradingOptions) -> Judge | None:
-        """The judge of some options; one that they name is made. Raises `UsageError` as `make_judge` does."""
+        """The judge of some options; one that they name is made. Raises `UsageError` as `ChatJudge` does."""
         if isinstance(options.judge, str) and options.judge not in self._made:
-            self._made[options.judge] = make_judge(options.judge)
+            self._made[options.judge] = ChatJudge(options.judge)
         return self._made[options.judge] if isinstance(options.judge, str) else options.judge
 
     async def close(self) -> None:

@@ -21,8 +21,6 @@ from ..renderers.vocabularies import published_tokenizer
 from .protocol import Completion, ModelOptions, smallest_turn
 
 if TYPE_CHECKING:
-    import tinker
-
     from ..engines.protocol import Sampler
 
 _MODEL_FILES = {".bin", ".jinja", ".json", ".model", ".pt", ".safetensors", ".txt"}
@@ -36,7 +34,7 @@ class TokenSamplerPolicy:
         sampler: The sampler, with fixed weights.
         name: The policy's name in results.
         tokenizer: The tokenizer for this policy's renderer; None for the sampler's own.
-        options: Sampling options.
+        options: Sampling options. The context is the sampler's where that is known and shorter.
         end: Called by `close`, to release what the sampler owns.
         in_run: Whether it samples for a training run, which can be resumed when its service is back.
         folder: The model's folder, if it is on this machine.
@@ -58,9 +56,13 @@ class TokenSamplerPolicy:
         turn_seed: Callable[[int], int] | None = None,
         base_model: str = "",
     ) -> None:
+        from ..engines.requests import context_length
+
         self.folder, self.turn_seed, self.base_model = folder, turn_seed, base_model
         self._end, self._in_run = end, in_run
-        self.sampler, self.name, self.options = sampler, name, options or ModelOptions()
+        options = options or ModelOptions()
+        longest = min(options.max_context, context_length(sampler) or options.max_context)
+        self.sampler, self.name, self.options = sampler, name, options.with_options(max_context=longest)
         self._tokenizer = tokenizer
         self._has_answered = False
 
@@ -69,8 +71,14 @@ class TokenSamplerPolicy:
         """The model's tokenizer."""
         return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
 
-    async def request(self, prompt: tinker.ModelInput, parameters: tinker.SamplingParams) -> Any:
-        """One sampled sequence.
+    async def request(self, tokens: TokenTranscript, stop: list[str] | list[int], most: int, seed: int | None) -> Any:
+        """One sampled sequence after some tokens.
+
+        Args:
+            tokens: What the model reads.
+            stop: Where sampling ends.
+            most: Tokens of the sequence, at most.
+            seed: See `seed_of`.
 
         Raises:
             UsageError: The service refuses the key, the account or, in the first request, the model.
@@ -81,6 +89,10 @@ class TokenSamplerPolicy:
 
         from ..engines.requests import Purpose, translating
 
+        parameters = tinker.SamplingParams(
+            max_tokens=most, temperature=self.options.temperature, top_p=self.options.top_p, stop=stop, seed=seed
+        )
+        prompt = tokens.model_input()
         purpose = Purpose(f"{self.name} did not answer", None if self._has_answered else "policy", self.name)
         try:
             with translating(purpose, remote=isinstance(self.sampler, tinker.SamplingClient)):
@@ -120,21 +132,13 @@ class TokenSamplerPlayer:
 
     async def sample(self, tokens: TokenTranscript) -> Completion | None:
         """Sample the next turn; None if the context has no room for another turn (`smallest_turn`)."""
-        import tinker
-
         options, prompt_tokens = self._policy.options, len(tokens)
         room = options.max_context - prompt_tokens
         if room < smallest_turn(options.max_tokens):
             return None
         self._turn += 1
-        parameters = tinker.SamplingParams(
-            max_tokens=min(options.max_tokens, room),
-            temperature=options.temperature,
-            top_p=options.top_p,
-            stop=self._renderer.stop,
-            seed=self._policy.seed_of(self._turn, self._seed),
-        )
-        sequence = await self._policy.request(tokens.model_input(), parameters)
+        seed = self._policy.seed_of(self._turn, self._seed)
+        sequence = await self._policy.request(tokens, self._renderer.stop, min(options.max_tokens, room), seed)
         ids = [int(token) for token in sequence.tokens]
         return Completion(
             self._renderer.decode(ids),
@@ -199,7 +203,7 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
     Args:
         kind: ``vllm`` or ``sglang``.
         model: The server's name for the model or an adapter.
-        options: The context is the server's where that is shorter.
+        options: See `TokenSamplerPolicy`.
 
     Raises:
         UsageError: There is no address, such model or tokenizer, the key is refused, or the server's log-probabilities
@@ -217,7 +221,6 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
         raise UsageError(f"{kind}:{model} needs the address of the server: {kind}:{model}@http://HOST:PORT")
     server = connect_server(kind, options.base_url, model, options.api_key, options.request_timeout)
     server.check(tinker.SamplingParams(temperature=options.temperature, top_p=options.top_p))
-    options = options.with_options(max_context=min(options.max_context, server.context))
     known = published_tokenizer(server.source)
     tokenizer = server.get_tokenizer() if known is None else known
     sampler = GuardedSampler(server, Requests(), server.context)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import UsageError
 from ..problems import Problem
+from ..prompts import fence
 from ..renderers import Message, ModelTurn, Renderer, ToolCall
 from ..renderers.renderer import ToollessRenderer
 from ..transcripts import read_transcript
@@ -144,8 +144,8 @@ def heredoc(path: str, content: str) -> str:
 
 def fenced(path: str, content: str) -> str:
     """A file as a fenced block of an answer. The fence is longer than any in the file."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", content)), 0)
-    return f"{fence}systemverilog {path}\n{content.removesuffix(chr(10))}\n{fence}"
+    marks = fence(content)
+    return f"{marks}systemverilog {path}\n{content.removesuffix(chr(10))}\n{marks}"
 
 
 # ---- random commands, to test shells, transcripts and replays

@@ -12,11 +12,12 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from ..errors import UsageError
-from ..renderers.chat import ChatDialect, ChatTurn, text_of
+from ..renderers import ModelTurn
+from ..renderers.chat import ChatDialect, assistant_message, text_of
 from ..renderers.transcript import TokenTranscript
 from .protocol import InStream, smallest_turn
 from .sampler import TokenSamplerPolicy
@@ -26,6 +27,7 @@ Break = Literal["tools", "conversation", "answer", "history", "repeated", "templ
 answer of the model that was changed or left out; another message that was; a request that was sent again after its
 answer; a turn that the family's template cannot continue; a request beside one that is still being answered."""
 BREAKS: tuple[Break, ...] = get_args(Break)
+Finish = Literal["stop", "tool_calls", "length"]
 Message = Mapping[str, Any]
 _LONGEST_TOKEN = 32
 """Characters of a token, on average over a long text, that no text reaches."""
@@ -66,12 +68,16 @@ class Stream:
 class Answer:
     """An answer of the model."""
 
-    message: dict[str, Any]
-    """OpenAI's message of the assistant."""
-    finish: Literal["stop", "tool_calls", "length"]
+    turn: ModelTurn
+    finish: Finish
     prompt_tokens: int
     output_tokens: int
     stream: InStream
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """OpenAI's message of the assistant."""
+        return assistant_message(self.turn)
 
 
 @dataclass
@@ -128,12 +134,14 @@ class TokenStreams:
         stream.transcript.add_action(ids, logprobs)
         self.read, self.written = self.read + prompt_tokens, self.written + len(ids)
         stream.turn = self.dialect.coded(ids)
-        turn = self.dialect.parse(stream.prompt, stream.turn, tools)
-        message = turn.message(f"call_{len(self.streams)}_{self.turns}_")
-        stream.messages = [*messages, message]
+        turn, complete = self.dialect.parse(stream.prompt, stream.turn, tools)
+        id_ = f"call_{len(self.streams)}_{self.turns}_"
+        calls = tuple(replace(call, id=f"{id_}{number}") for number, call in enumerate(turn.calls))
         number = next(number for number, other in enumerate(self.streams, 1) if other is stream)
         place = InStream(number, stream.reason or "")
-        self.last = Answer(message, _finish(turn), prompt_tokens, len(ids), place)
+        finish: Finish = "length" if not complete else "tool_calls" if calls else "stop"
+        self.last = Answer(replace(turn, calls=calls), finish, prompt_tokens, len(ids), place)
+        stream.messages = [*messages, self.last.message]
         return self.last
 
     def transcripts(self) -> list[TokenTranscript]:
@@ -187,7 +195,10 @@ class TokenStreams:
 
     def _full(self) -> ContextFull:
         limit = self.policy.options.max_context
-        return ContextFull(f"messages: the context of {limit} tokens has no room for another turn")
+        return ContextFull(  # its beginning is OpenAI's, by which agents know that they must shorten the conversation
+            f"This model's maximum context length is {limit} tokens: there is no room for another turn. "
+            "Please reduce the length of the messages."
+        )
 
     def check_length(self, body: bytes) -> None:
         """Raise `ContextFull` for the body of a request that is far too long: it would hold up all episodes."""
@@ -267,18 +278,10 @@ class TokenStreams:
         return "answer" if of_model or agreeing == len(known) else "history"
 
     async def _sample(self, stream: Stream, most: int) -> tuple[list[int], list[float] | None]:
-        import tinker
-
         self.turns += 1
-        parameters = tinker.SamplingParams(
-            max_tokens=most,
-            temperature=self.policy.options.temperature,
-            top_p=self.policy.options.top_p,
-            stop=self.dialect.stop,
-            seed=self.policy.seed_of(self.turns, self.seed),
-        )
+        seed = self.policy.seed_of(self.turns, self.seed)
         try:
-            sequence = await self.policy.request(stream.transcript.model_input(), parameters)
+            sequence = await self.policy.request(stream.transcript, self.dialect.stop, most, seed)
         except Exception as error:
             self.failure = error
             raise
@@ -302,12 +305,6 @@ def _agreeing(one: Sequence[Any], other: Sequence[Any]) -> int:
     return next(
         (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
     )
-
-
-def _finish(turn: ChatTurn) -> Literal["stop", "tool_calls", "length"]:
-    if not turn.complete:
-        return "length"
-    return "tool_calls" if turn.calls else "stop"
 
 
 def _without_end(transcript: TokenTranscript) -> TokenTranscript:

@@ -147,7 +147,8 @@ def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
         if tree.code:
             raise ProblemError(f"the commit {commit} of {bundle.name} cannot be listed: {tree.message}")
         entries, left_out = _select(_parse(tree.output), root)
-        _check_size(bundle, entries)
+        if fault := _size_fault(entries):
+            raise ProblemError(f"the commit in {bundle.name} {fault}", field="context")
         texts = _read(folder, sorted({entry.blob for entry in entries.values()}))
     files: dict[str, str] = {}
     links: dict[str, str] = {}
@@ -298,25 +299,20 @@ def _may_be_named(path: str) -> bool:
     return path_fault(path) is None and not hidden and not path.startswith("rundir/")
 
 
-def _check_size(bundle: Path, entries: Mapping[str, _TreeEntry]) -> None:
-    depth = max((path.count("/") for path in entries), default=0)
+def _size_fault(entries: Mapping[str, _TreeEntry]) -> str | None:
+    if not entries:
+        return "has no files"
+    depth = max(path.count("/") for path in entries)
     if depth > MAX_DEPTH:  # otherwise `folders` could take gigabytes
-        fault = f"has a file in {depth} folders, one in the other; at most {MAX_DEPTH} are supported"
-        raise ProblemError(f"the commit in {bundle.name} {fault}", field="context")
+        return f"has a file in {depth} folders, one in the other; at most {MAX_DEPTH} are supported"
     folders = {path[:at] for path in entries for at, letter in enumerate(path) if letter == "/"}
     count, total = len(entries) + len(folders), sum(entry.size for entry in entries.values())
-    largest = max(entries, key=lambda path: entries[path].size, default="")
-    fault = ""
-    if not entries:
-        fault = "has no files"
-    elif count > MAX_ENTRIES:
-        fault = f"has {count} files and folders; at most {MAX_ENTRIES} are supported"
-    elif entries[largest].size > MAX_FILE:
-        fault = f"has a file of {entries[largest].size} bytes ({largest!a}); at most {MAX_FILE} are supported"
-    elif total > MAX_TOTAL:
-        fault = f"has {total} bytes of files; at most {MAX_TOTAL} are supported"
-    if fault:
-        raise ProblemError(f"the commit in {bundle.name} {fault}", field="context")
+    if count > MAX_ENTRIES:
+        return f"has {count} files and folders; at most {MAX_ENTRIES} are supported"
+    largest = max(entries, key=lambda path: entries[path].size)
+    if entries[largest].size > MAX_FILE:
+        return f"has a file of {entries[largest].size} bytes ({largest!a}); at most {MAX_FILE} are supported"
+    return f"has {total} bytes of files; at most {MAX_TOTAL} are supported" if total > MAX_TOTAL else None
 
 
 def _read(folder: str, blobs: Sequence[str]) -> dict[str, str | None]:

@@ -24,6 +24,9 @@ TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", EDA_IMAGE, LICENCE_NETWOR
 SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
 """Image names that the package's own simulation image replaces. Older rows use the last name instead of a template."""
 
+LARGEST = 1 << 20
+"""Upper bound on the characters of a compose file with its aliases replaced, and of the variables of env files."""
+
 _VARIABLE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<word>[^{}]*))?\})"
 )
@@ -86,10 +89,13 @@ def env_file_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
 
 
 def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a service as compose sets them: of its env files that are there, overridden by its own."""
+    """The variables of a service as compose sets them: of its env files that are there, overridden by its own.
+
+    Raises `ProblemError` as `read_env_file` does.
+    """
     env: dict[str, str] = {}
     for path in env_files(service):
-        env |= read_env_file(harness.get(path, ""), env)
+        env = read_env_file(harness.get(path, ""), env)
     value = service.get("environment") or {}
     if isinstance(value, list):
         value = dict(entry.partition("=")[::2] for entry in map(str, value) if "=" in entry)
@@ -99,28 +105,43 @@ def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) 
 
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of an ``env_file``, as compose reads it: spaces around ``=``, comments, quotes, and ``$NAME`` for
-    earlier variables, also of the files read before (`known`). This process's own environment is not used.
+    """The variables of an ``env_file`` and of the files read before (`known`), as compose reads it: spaces around
+    ``=``, comments, quotes, and ``$NAME`` for earlier variables. This process's own environment is not used.
+
+    Raises:
+        ProblemError: They have more than `LARGEST` characters.
     """
-    values: dict[str, str] = {}
+    values = dict(known or {})
+    size = sum(map(len, values.values()))
     for binding in parse_stream(io.StringIO(text)):
         if binding.error or binding.key is None or binding.value is None:
             continue
         quoted = binding.original.string.partition("=")[2].strip().startswith("'")
-        values[binding.key] = binding.value if quoted else interpolate(binding.value, {**(known or {}), **values})
+        values[binding.key] = binding.value if quoted else interpolate(binding.value, values)
+        size += len(values[binding.key])
+        if size > LARGEST:
+            raise ProblemError(_TOO_LONG)
     return values
 
 
+_TOO_LONG = f"the variables of an env_file have more than {LARGEST:,} characters; expected fewer uses of earlier ones"
+
+
 def interpolate(text: str, values: Mapping[str, str]) -> str:
-    """Compose's substitution: ``$$`` is a dollar sign, and an unset variable is empty."""
+    """Compose's substitution: ``$$`` is a dollar sign, and an unset variable is empty. Raises as `read_env_file`."""
+    size = 0
 
     def put(match: re.Match[str]) -> str:
+        nonlocal size
         if match["escaped"]:
             return "$"
         value = values.get(match["name"] or match["braced"], "")
         sign, word = match["sign"] or "", match["word"] or ""
         if sign.endswith("+"):
             return word if value else ""
+        size += len(value)
+        if size > LARGEST:
+            raise ProblemError(_TOO_LONG)
         return word if not value and sign.endswith("-") else value
 
     return _VARIABLE.sub(put, text)
@@ -156,8 +177,25 @@ def check_templates(text: str) -> None:
 
 class _Loader(yaml.SafeLoader):
     """Refuses repeated keys, as compose does; PyYAML would keep only the last. Also NUL characters, which neither a
-    command nor a variable can hold.
+    command nor a variable can hold, and aliases of aliases that would become more than `LARGEST` characters.
     """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._size, self._sizes = 0, dict[yaml.Node, int]()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        alias, before = self.check_event(yaml.AliasEvent), self._size
+        node: Any = super().compose_node(parent, index)
+        if alias:
+            self._size += self._sizes.get(node, LARGEST + 1)  # inside of itself it has no end
+        else:
+            self._size += 1 + len(node.value)
+            self._sizes[node] = self._size - before
+        if self._size > LARGEST:
+            problem = f"with its aliases replaced, the file has more than {LARGEST:,} characters"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
         value = super().construct_scalar(node)

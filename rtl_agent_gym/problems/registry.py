@@ -41,8 +41,8 @@ OWN = {
 }
 """This package's own plug-ins, in the form of entry points; they need no installed metadata."""
 
-_PREFIXED = re.compile(r"([a-z][a-z0-9-]*):(.*)", re.DOTALL)
-_DERIVED = re.compile(r"(.+)(\+[a-z][a-z0-9-]*)(\?[^?]*)?", re.DOTALL)
+_PREFIXED = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):(.*)", re.DOTALL)
+_DERIVED = re.compile(r"(.+)(\+[A-Za-z][A-Za-z0-9_-]*)(\?[^?]*)?", re.DOTALL)
 
 
 class SourceName(NamedTuple):

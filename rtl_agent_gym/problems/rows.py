@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Annotated, Any, NamedTuple, cast
 
@@ -192,7 +192,7 @@ def _open_rows(path: Path, label: str) -> IO[bytes]:
 
 def _parse_row(data: bytes, offset: int, place: Place) -> dict[str, Any] | ProblemError:
     try:
-        row = json.loads(data.decode(), object_pairs_hook=_unique_keys)
+        row = json.loads(data.decode(), object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         at = f"byte {offset + error.start} of the file (byte {error.start} of the line)"
         return place.error(f"not UTF-8: {error.reason} at {at}")
@@ -211,29 +211,38 @@ def json_kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    row = dict(pairs)
-    if len(row) < len(pairs):
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object without nulls: Hugging Face's `datasets` writes them for the keys that only other rows have."""
+    if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
         raise ProblemError(f"the key {repeated!r} is repeated in one object")
-    return row
+    return {name: value for name, value in pairs if value is not None}
 
 
 ROW_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}")
 """Ids become names of files and folders, so they contain only characters that are safe in paths."""
 
 
-def _check_text(value: str) -> str:
-    if fault := text_fault(value):
-        raise ValueError(fault)
-    return value
+def _without(find_fault: Callable[[Any], str | None]) -> AfterValidator:
+    """A validator that refuses a value in which `find_fault` finds a fault."""
+
+    def check(value: Any) -> Any:
+        if fault := find_fault(value):
+            raise ValueError(fault)
+        return value
+
+    return AfterValidator(check)
 
 
-def _check_id(value: str) -> str:
-    if not ROW_ID.fullmatch(value):
-        raise ValueError(f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them")
-    return value
+def _id_fault(value: str) -> str | None:
+    if ROW_ID.fullmatch(value):
+        return None
+    return f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
+
+
+def _prompt_fault(value: str) -> str | None:
+    return None if value.strip() else "the prompt is empty; expected the task's text"
 
 
 def _check_categories(value: list[str]) -> list[str]:
@@ -247,29 +256,11 @@ def _check_categories(value: list[str]) -> list[str]:
         raise ValueError(str(error)) from error
 
 
-def _check_prompt(value: str) -> str:
-    if not value.strip():
-        raise ValueError("the prompt is empty; expected the task's text")
-    return value
-
-
-def _check_path(value: str) -> str:
-    if fault := path_fault(_check_text(value)):
-        raise ValueError(fault)
-    return value
-
-
-def _check_tree(value: dict[str, str]) -> dict[str, str]:
-    if fault := tree_fault(value):
-        raise ValueError(fault)
-    return value
-
-
-Text = Annotated[str, AfterValidator(_check_text)]
-RowId = Annotated[str, AfterValidator(_check_id)]
+Text = Annotated[str, _without(text_fault)]
+RowId = Annotated[str, _without(_id_fault)]
 Categories = Annotated[list[str], AfterValidator(_check_categories)]
-Prompt = Annotated[Text, AfterValidator(_check_prompt)]
-Files = Annotated[dict[Annotated[str, AfterValidator(_check_path)], Text], AfterValidator(_check_tree)]
+Prompt = Annotated[Text, _without(_prompt_fault)]
+Files = Annotated[dict[Annotated[Text, _without(path_fault)], Text], _without(tree_fault)]
 
 
 class RowModel(BaseModel):
@@ -409,7 +400,7 @@ def _describe(error: ValidationError, harness_field: str) -> tuple[str, str]:
     faults = error.errors(include_url=False)
     fields = [_field(fault["loc"], harness_field) for fault in faults]
     first = faults[0]
-    expected = _EXPECTED.get(re.sub(r"\[\d+\]", "[]", fields[0]), "a string")
+    expected = _EXPECTED.get(fields[0], "a string")
     if first["type"] == "missing":
         message = f"the field is missing; expected {expected}"
     elif first["type"] in _SHAPE_FAULTS:
@@ -443,12 +434,7 @@ def _check_harness(harness: dict[str, str], field: str) -> None:
 
 
 def _build(row: AnyRow, folder: Path | None) -> Problem:
-    common: dict[str, Any] = {
-        "id": row.id,
-        "category": row.category,
-        "difficulty": row.difficulty,
-        "harness": row.harness,
-    }
+    common: dict[str, Any] = {name: getattr(row, name) for name in ("id", "category", "difficulty", "harness")}
     if isinstance(row, NonAgenticRow):
         text = not row.harness and row.category in (*COMPARED, *JUDGED)
         files = {} if text else row.output.context

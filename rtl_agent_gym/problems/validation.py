@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rtl_agent_gym.errors import ProblemError
 from rtl_agent_gym.problems.compose import (
     COMPOSE_FILE,
     commercial_need,
@@ -79,7 +80,10 @@ def validate_problem(problem: Problem) -> list[str]:
     """
     findings = [*_check_targets(problem), *_check_golden(problem), *_check_context(problem)]
     if missing_here(problem) is None and not problem.asks_text:
-        findings += _check_services(problem)
+        try:
+            findings += _check_services(problem)
+        except ProblemError as error:
+            findings.append(f"harness.{COMPOSE_FILE}: {error.message}")
     return findings
 
 

@@ -88,7 +88,7 @@ def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
         "single_turn_user",
         task=problem.prompt.strip(),
         files=[(path, text, _LANGUAGES.get(posixpath.splitext(path)[1], "")) for path, text in texts],
-        fence=_fence(*(text for _, text in texts)),
+        fence=fence(*(text for _, text in texts)),
         targets=_wanted(problem),
     )
     quoted = problem.category in COMPARED
@@ -131,11 +131,11 @@ def feedback_text(verdict: str, error: str, files: Mapping[str, str]) -> str:
         error: The compiler's first error; empty for none.
         files: Those of another attempt that passed; empty for none.
     """
-    return "\n\n" + _fill("feedback", result=verdict, error=error, fence=_fence(error), files=_fenced(files))
+    return "\n\n" + _fill("feedback", result=verdict, error=error, fence=fence(error), files=_fenced(files))
 
 
 def _fenced(files: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    return [(path, text.rstrip("\n"), _fence(text)) for path, text in sorted(files.items())]
+    return [(path, text.rstrip("\n"), fence(text)) for path, text in sorted(files.items())]
 
 
 def file_order(problem: Problem) -> list[str]:
@@ -151,7 +151,7 @@ def file_order(problem: Problem) -> list[str]:
     return sorted(problem.context, key=lambda path: (rank(path), path))
 
 
-def _fence(*texts: str) -> str:
+def fence(*texts: str) -> str:
     """A fence of backticks that occurs in none of the texts."""
     longest = max((len(run) for text in texts for run in re.findall("`{3,}", text)), default=2)
     return "`" * (longest + 1)

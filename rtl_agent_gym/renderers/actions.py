@@ -261,9 +261,13 @@ NATIVE = TurnRules(f'Call the tool "{TOOL_NAME}" with JSON arguments: {{"{TOOL_A
 
 _SPELLED_CALL = re.compile(
     r"</?tool_call>|<\|call\|>|to=functions\.|<function=|<\|tool_call|tool▁call|｜DSML｜|<invoke name=|\[TOOL_CALLS\]"
-    r'|\A\{\s*"name"'
+    r'|\A\s*\{\s*"name"'
 )
-"""Marks of calls that the chat service should have removed from the text."""
+
+
+def spells_call(text: str) -> bool:
+    """Whether a text has the tool's name and a mark of a call in any family's form, which answers do not have."""
+    return TOOL_NAME in text and _SPELLED_CALL.search(text) is not None
 
 
 def native_action(turn: ModelTurn, *, truncated: bool = False) -> Action:
@@ -282,7 +286,7 @@ def _native_outcome(turn: ModelTurn, truncated: bool) -> Action:
         return NATIVE.cut_off(thinking=not text)
     if not text:
         return NATIVE.silent(thought=bool(turn.thinking.strip()))
-    if TOOL_NAME in text and _SPELLED_CALL.search(text):
+    if spells_call(text):
         return NATIVE.malformed("Your reply has a tool call written out in its text, where calls are not run.")
     return Action("final")
 

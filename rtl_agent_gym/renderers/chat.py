@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .coded import CharacterTokenizer, id_list, library_engine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
+from .protocol import ModelTurn, ToolCall
 from .vocabularies import Codec, printable
 
 if TYPE_CHECKING:
@@ -33,41 +34,19 @@ _OWN = {
 """Families with dialects of this package's own, which only know its tool."""
 
 
-@dataclass(frozen=True)
-class ChatCall:
-    """A call of a tool."""
-
-    name: str
-    arguments: str
-    """A JSON object."""
+def call_message(call: ToolCall) -> dict[str, Any]:
+    """A call as in OpenAI's messages."""
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-@dataclass(frozen=True)
-class ChatTurn:
-    """A turn of the model, parsed."""
-
-    text: str
-    thinking: str
-    calls: tuple[ChatCall, ...]
-    """Those that could be read. The text of any other is in `text`."""
-    complete: bool
-    """Whether the model ended it; False if the token limit did."""
-
-    def message(self, prefix: str) -> dict[str, Any]:
-        """It as OpenAI's message of the assistant; the ids of its calls begin with `prefix`."""
-        found: dict[str, Any] = {"role": "assistant", "content": self.text or None}
-        if self.thinking:
-            found["reasoning_content"] = self.thinking
-        if self.calls:
-            found["tool_calls"] = [
-                {
-                    "id": f"{prefix}{number}",
-                    "type": "function",
-                    "function": {"name": call.name, "arguments": call.arguments},
-                }
-                for number, call in enumerate(self.calls)
-            ]
-        return found
+def assistant_message(turn: ModelTurn) -> dict[str, Any]:
+    """A turn as OpenAI's message of the assistant."""
+    found: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
+    if turn.thinking:
+        found["reasoning_content"] = turn.thinking
+    if turn.calls:
+        found["tool_calls"] = list(map(call_message, turn.calls))
+    return found
 
 
 class ChatDialect:
@@ -138,30 +117,32 @@ class ChatDialect:
         """Ids as coded text."""
         return self._characters.from_pieces(self._codec.pieces(ids))
 
-    def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> ChatTurn:
-        """A sampled turn. Nothing that a model writes raises an exception."""
+    def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> tuple[ModelTurn, bool]:
+        """A sampled turn, and whether the model ended it; otherwise the token limit did.
+
+        A call that cannot be read is text. Nothing that a model writes raises an exception.
+        """
         end = next((place for place, char in enumerate(turn) if char in self._stops), None)
 
         def written(coded: str) -> str:
             return printable(self._characters.written(coded))  # agents cannot send lone surrogates back
 
         try:
-            found = self._engine.parse_response(
-                id_list(turn[:end]), tools=self._protected(list(tools)) or None, prompt_ids=id_list(prompt)
-            )
+            ids, tools_ = self._characters.ids_of_turn(turn[:end]), self._protected(list(tools)) or None
+            found = self._engine.parse_response(ids, tools=tools_, prompt_ids=id_list(prompt))
             calls, texts = [], [written(found.content)]
             for call in found.tool_calls:
                 arguments = self._unprotected(call.arguments)
                 name: Any = call.name  # any JSON that the model wrote there, although the library calls it a text
                 if str(call.status) == "ok" and isinstance(name, str) and name and isinstance(arguments, dict):
                     shown = printable(json.dumps(arguments, ensure_ascii=False))
-                    calls.append(ChatCall(written(name), shown))
+                    calls.append(ToolCall(written(name), shown))
                 else:
                     texts.append(written(call.raw))
         except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
-            return ChatTurn(written(turn[:end]), "", (), end is not None)
+            return ModelTurn(text=written(turn[:end])), end is not None
         text = "\n".join(filter(None, texts))
-        return ChatTurn(text, written(found.reasoning_content or ""), tuple(calls), end is not None)
+        return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), end is not None
 
     def _messages(self, messages: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Messages as the library takes them."""

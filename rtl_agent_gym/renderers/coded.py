@@ -95,6 +95,11 @@ class CharacterTokenizer:
             self._codes.get(piece, piece) if isinstance(piece, Control) else self.hidden(piece) for piece in pieces
         )
 
+    def ids_of_turn(self, turn: str) -> list[int]:
+        """The ids of a coded turn to parse. The library does not know the token that Llama may write before a call."""
+        tag = self._codes.get("<|python_tag|>")
+        return id_list(" " + turn[1:] if tag is not None and turn.startswith(tag) else turn)
+
 
 def id_list(coded: str) -> list[int]:
     """The ids of coded text."""
@@ -321,7 +326,8 @@ class CodedDialect:
         if self.family.name:  # the library's time for a turn in DeepSeek's markup grows with the square of its length
             return parse_tags(self.family, self.characters, turn, self.prompt)
         try:
-            return self._engine.parse_response(id_list(turn), tools=[TOOL], prompt_ids=id_list(self.prompt))
+            ids = self.characters.ids_of_turn(turn)
+            return self._engine.parse_response(ids, tools=[TOOL], prompt_ids=id_list(self.prompt))
         except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
             return unreadable(turn)
 

@@ -44,8 +44,8 @@ class Family:
     """A regular expression for the name in a call, where this package finds the calls (`cookbook.parse_tags`)."""
     section: str = ""
     """What opens the section of all calls, where this package finds them."""
-    calls: int | None = None
-    """How many calls a turn may have; None for any number."""
+    one_call: bool = False
+    """Whether a turn has at most one call."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of the library's configuration."""
 
@@ -163,10 +163,10 @@ FAMILIES: dict[str, Family] = {
         "llama-3",
         (
             "<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
-            "<|eom_id|>",
+            "<|eom_id|>", "<|python_tag|>",
         ),
         call=("", ""),
-        calls=1,
+        one_call=True,
         argument=('"parameters": ', "}"),
         json=True,
         think=("", ""),

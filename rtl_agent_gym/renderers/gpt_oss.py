@@ -24,7 +24,6 @@ from .actions import (
     decode_whole,
     end_of_json,
     excerpt,
-    with_one_call,
     with_text,
 )
 from .protocol import (
@@ -37,7 +36,6 @@ from .protocol import (
     Frame,
     Kind,
     Message,
-    ModelTurn,
     Part,
     Phrase,
     between,
@@ -97,7 +95,7 @@ class GptOssRenderer(Renderer):
     """
 
     END = END
-    thinks = True
+    thinks = one_call = True
 
     def __init__(self, name: str = "gpt_oss", tokenizer: Any = None) -> None:
         if name not in EFFORTS:
@@ -147,14 +145,6 @@ class GptOssRenderer(Renderer):
         opens = (1, 3) if channel == "commentary" else (1, 2)
         stops = channel == "final"
         return Frame([CHANNEL, channel, BODY], [RETURN if stops else END, *following], opens, ends=1, stops=stops)
-
-    def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A turn has one call, so several commands become the lines of one."""
-        return super().turn_text(with_one_call(turn))
-
-    def turn_ids(self, turn: ModelTurn) -> list[int]:
-        """See `Renderer.turn_ids`, and `turn_text` for several commands."""
-        return super().turn_ids(with_one_call(turn))
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         """See `Renderer.reply_pieces`. Here without the header of each result, which `observation_ids` adds."""

@@ -27,7 +27,7 @@ from .actions import (
     command_of_call,
     decode_whole,
     excerpt,
-    with_one_call,
+    spells_call,
     with_text,
 )
 from .coded import (
@@ -55,7 +55,7 @@ from .protocol import (
     Part,
     Phrase,
 )
-from .renderer import Renderer
+from .renderer import Renderer, split_results
 from .vocabularies import Control, Piece, printable
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class LibraryRenderer(Renderer):
         if name not in VARIANTS:
             raise UsageError(f"no renderer {name!r} in the library; there are {', '.join(LIBRARY_NAMES)}")
         super().__init__(name, tokenizer)
-        self.END = Control(self.family.stops[1])
+        self.END, self.one_call = Control(self.family.stops[1]), self.family.one_call
 
     @property
     def family(self) -> Family:
@@ -173,18 +173,20 @@ class LibraryRenderer(Renderer):
         begin, end = map(self._characters.coded, self.family.result)
         begin = re.escape(begin).replace(re.escape(call_id(0)), r"[^\n]*")  # the id is what the model wrote
         coded = self._characters.from_pieces(pieces)
-        found = map(self._characters.written, re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded))
-        return [json.loads(f'"{text}"') if self.family.quoted else text for text in found]
+        found = list(map(self._characters.written, re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded)))
+        if found:
+            return [json.loads(f'"{text}"') if self.family.quoted else text for text in found]
+        stop = self._characters.coded(self.END)  # these pieces may begin with it, or the turn before has ended with it
+        begin, _, end = self._characters.from_pieces(self.turn_pieces(["\0"])).partition("\0")
+        _, corrected, text = (stop + coded).rpartition(stop + begin)
+        return [self._characters.written(text.removesuffix(end))] if corrected else []
 
     def read_observation(self, observation: str, count: int) -> list[str]:
-        begin, end = self.family.result
-        if not (observation.startswith(begin) and observation.endswith(end)):
-            return [observation]
-        inner = observation[len(begin) : len(observation) - len(end)]
-        found = inner.split(f"{end}\n{begin}")
-        found = found if len(found) == count else [inner]
+        found = split_results(observation, self.family.result, count)
+        if found is None or not self.family.quoted:
+            return found or [observation]
         try:
-            return [json.loads(f'"{text}"') for text in found] if self.family.quoted else found
+            return [json.loads(f'"{text}"') for text in found]
         except ValueError:  # not this dialect's quoting
             return [observation]
 
@@ -221,6 +223,7 @@ class LibraryRenderer(Renderer):
         return self._characters.written(coded[:position] + before), stopped
 
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
+        """See `Renderer.until_stop`. A family may have several stop tokens."""
         stops = set(self.stop)
         end = next((place for place, id_ in enumerate(ids) if id_ in stops), None)
         return list(ids[:end]), end is not None
@@ -263,13 +266,11 @@ class LibraryRenderer(Renderer):
             if begin and begin in self._characters.written(thought):
                 return rules.malformed("Your tool call was inside your thinking, where calls are not run.")
             return rules.silent(thought=bool(thought.strip()))
-        if TOOL_NAME in parsed.content and self._looks_like_call(self._characters.written(parsed.content)):
+        text = self._characters.written(parsed.content)
+        marks = filter(None, map(str.strip, (*self.family.call, self.family.argument[0])))
+        if spells_call(text) or (TOOL_NAME in text and any(mark in text for mark in marks)):
             return rules.malformed("Your reply has a tool call that is not in the right form.")
         return Action("final")
-
-    def _looks_like_call(self, text: str) -> bool:
-        marks = [mark.strip() for mark in (*self.family.call, self.family.argument[0], "<function=") if mark.strip()]
-        return any(mark in text for mark in marks) or bool(re.match(r'\s*\{\s*"name"', text))
 
     def _read_call(self, coded: str, call: ParsedToolCall) -> Call:
         """A call that the library found, if its whole text was understood."""
@@ -320,7 +321,7 @@ class LibraryRenderer(Renderer):
     def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
         kinds = [phrase.kind for phrase in phrases]
         thinking = [n for n, kind in enumerate(kinds) if kind == "thinking" and self.thinks][:1]
-        calls = [n for n, kind in enumerate(kinds) if kind == "call"][: self.family.calls]
+        calls = [n for n, kind in enumerate(kinds) if kind == "call"][: 1 if self.one_call else None]
         texts = [n for n, kind in enumerate(kinds) if kind == "text" and not (calls and n > calls[0])]
         slots = [*filter(None, [thinking, texts]), *([n] for n in calls)]
         shape = self._coded.shape(thinking=bool(thinking), text=bool(texts), calls=len(calls))
@@ -388,13 +389,9 @@ class LibraryRenderer(Renderer):
         command = arguments.get(TOOL_ARGUMENT) if isinstance(arguments, dict) else None
         return command if isinstance(command, str) else phrase.text
 
-    def turn_ids(self, turn: ModelTurn) -> list[int]:
-        """See `Renderer.turn_ids`. In a dialect with one call a turn, several commands become the lines of one."""
-        return super().turn_ids(with_one_call(turn) if self.family.calls == 1 else turn)
-
     def turn_text(self, turn: ModelTurn) -> str:
         """See `Renderer.turn_text`. What would end the thinking gets a space, so that it ends nothing."""
-        turn, close = with_one_call(turn) if self.family.calls == 1 else turn, self.family.think[1]
+        close = self.family.think[1]
         thinking = turn.thinking.replace(close, close[:1] + " " + close[1:]) if close else turn.thinking
         text = super().turn_text(replace(turn, thinking=thinking))
         return next((text.removesuffix(stop) for stop in set(self.family.stops) if text.endswith(stop)), text)
@@ -432,19 +429,10 @@ class LibraryRenderer(Renderer):
             explicit = bool(think_open) and turn.startswith(think_open, blank)
             begin = blank + len(think_open) if explicit else 0
             close = turn.find(think_close, begin) if think_close else -1
-            if close < 0 and spans:
-                end = position = spans[0][0]
-                yield Part("thinking", turn[begin:end], begin, (blank, begin) if explicit else None, None)
-            else:
-                end = close if close >= 0 else len(turn)
-                position = close + len(think_close) if close >= 0 else len(turn)
-                yield Part(
-                    "thinking",
-                    turn[begin:end],
-                    begin,
-                    (blank, begin) if explicit else None,
-                    position if close >= 0 else None,
-                )
+            end = close if close >= 0 else spans[0][0] if spans else len(turn)
+            position = end + len(think_close) if close >= 0 else end
+            opens, ends = (blank, begin) if explicit else None, position if close >= 0 else None
+            yield Part("thinking", turn[begin:end], begin, opens, ends)
         begin_tag, end_tag = map(self._characters.coded, self.family.call)
         for call, (begin, end) in zip(parsed.tool_calls, spans, strict=True):
             texts = list(self._texts(turn, position, begin))

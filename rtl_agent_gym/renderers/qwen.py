@@ -29,7 +29,7 @@ from .actions import (
     with_text,
 )
 from .protocol import MAX_CALLS_READ, TOOL, TOOL_NAME, Action, Frame, Kind, Message, ModelTurn, Part, Phrase, between
-from .renderer import Renderer
+from .renderer import Renderer, split_results
 from .vocabularies import Control, Piece, written_out
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
@@ -149,12 +149,7 @@ class QwenRenderer(Renderer):
         return [text.removeprefix("\n").removesuffix("\n") for text in found]
 
     def read_observation(self, observation: str, count: int) -> list[str]:
-        first, last = f"{RESPONSE_OPEN}\n", f"\n{RESPONSE_CLOSE}"
-        if not (observation.startswith(first) and observation.endswith(last)):
-            return [observation]
-        inner = observation[len(first) : len(observation) - len(last)]
-        found = inner.split(f"{last}\n{first}")
-        return found if len(found) == count else [inner]
+        return split_results(observation, (f"{RESPONSE_OPEN}\n", f"\n{RESPONSE_CLOSE}"), count) or [observation]
 
 
 def _system_content(system: str) -> list[Piece]:

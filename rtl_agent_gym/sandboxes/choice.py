@@ -102,7 +102,7 @@ def made_by() -> str:
     found = resolved_kind()
     if found in WITHOUT_DAEMON:
         return found
-    return podman_host() if found == "podman" else daemon_host()
+    return host_of(found) or daemon_host()
 
 
 _CHECKS: Mapping[str, Callable[[], object]] = {

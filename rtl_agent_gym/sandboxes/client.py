@@ -15,7 +15,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -61,7 +60,7 @@ PROCESSES = 16_384
 """Podman's own limit on a user's processes may be above the one that it runs under, which is an error."""
 
 REMOVAL = 30.0
-"""Seconds for which a removal may be in progress, and for which Podman is asked to remove what it says is in use."""
+"""Seconds for which a daemon is asked again to remove what it says is in use, or being removed."""
 
 T = TypeVar("T")
 
@@ -118,12 +117,8 @@ class DockerClient:
             with docker_errors():
                 return work()
 
-        future = asyncio.get_running_loop().run_in_executor(self._enders if ending else self._starters, translated)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])  # a thread cannot be cancelled, so wait for its result
-            raise
+        threads = self._enders if ending else self._starters
+        return await finished(asyncio.get_running_loop().run_in_executor(threads, translated))
 
     async def remove(self, name: str) -> None:
         """Remove a container, in whatever state it is. If the daemon fails, `remove_left` does it later."""
@@ -143,15 +138,11 @@ class DockerClient:
 
     def _remove(self, name: str) -> None:
         api: Any = self.docker().api
-        # Podman answers 500 while a container ends by itself ("could not be stopped"), so it is asked again.
-        removing = _repeating(lambda error: self.podman and getattr(error, "status_code", None) == 500)
-        try:
+        # While a container ends by itself, the answer is 409 (its removal is in progress), and also 500 of Podman.
+        busy = (409, 500) if self.podman else (409,)
+        removing = _repeating(lambda error: getattr(error, "status_code", None) in busy)
+        with contextlib.suppress(docker.errors.NotFound):
             removing(api.remove_container, name, force=True, v=True)
-        except docker.errors.APIError as error:
-            if error.status_code == 409:  # its removal is in progress, as its warden has ended
-                wait_until_gone(api, name, error)
-            elif error.status_code != 404:
-                raise
         if self.podman:
             remove_volumes(api, name)
 
@@ -162,6 +153,15 @@ class DockerClient:
             client.close()
         self._starters.shutdown(wait=False)
         self._enders.shutdown(wait=False)
+
+
+async def finished(work: asyncio.Future[T]) -> T:
+    """The result of work in a thread. A thread cannot be cancelled, so a cancellation is raised when it has ended."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
 
 
 def _threads(most: int) -> ThreadPoolExecutor:
@@ -326,18 +326,6 @@ def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapp
     return binds
 
 
-def wait_until_gone(api: Any, name: str, refusal: docker.errors.APIError) -> None:
-    """Wait until the daemon has removed a container. Raises `refusal` if it still has it after `REMOVAL` seconds."""
-    deadline = time.monotonic() + REMOVAL
-    while time.monotonic() < deadline:
-        try:
-            api.inspect_container(name)
-        except docker.errors.NotFound:
-            return
-        time.sleep(0.05)
-    raise refusal
-
-
 def remove_volumes(api: Any, container: str) -> None:
     """Remove the volumes of a container that has been removed, or whose removal is under way."""
     api_error, not_found = docker.errors.APIError, docker.errors.NotFound
@@ -350,4 +338,4 @@ def remove_volumes(api: Any, container: str) -> None:
 def _repeating(temporary: Callable[[BaseException], bool]) -> Retrying:
     """Calls a function again for `REMOVAL` seconds, while it raises what is temporary."""
     retry = retry_if_exception(temporary)
-    return Retrying(retry=retry, stop=stop_after_delay(REMOVAL), wait=wait_fixed(0.1), reraise=True)
+    return Retrying(retry=retry, stop=stop_after_delay(REMOVAL), wait=wait_fixed(0.05), reraise=True)

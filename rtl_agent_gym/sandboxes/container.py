@@ -30,6 +30,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import docker.errors
@@ -68,22 +69,16 @@ class DockerSandbox(WardenSandbox):
 
     Args:
         client: The provider's client of the daemon.
-        image: Name or id; None for the package's own simulation image.
-        spec: Limits and files.
+        spec: Image, limits and files.
         budget: Of the daemon's machine, with its control groups.
         on_close: Called with it when it has ended.
     """
 
     def __init__(
-        self,
-        client: DockerClient,
-        image: str | None,
-        spec: SandboxSpec,
-        budget: Budget,
-        on_close: Callable[[DockerSandbox], None],
+        self, client: DockerClient, spec: SandboxSpec, budget: Budget, on_close: Callable[[DockerSandbox], None]
     ) -> None:
         super().__init__(spec, budget, on_close)
-        self._client, self._image = client, image
+        self._client = client
         self._container = ""
         self.image_id = ""
 
@@ -94,7 +89,7 @@ class DockerSandbox(WardenSandbox):
         """Create and start the container; return the stream to its process 1."""
         client, spec = self._client.docker(), self.spec
         api: Any = client.api
-        image = self._image or find_image(client)
+        image = spec.image or find_image(client)
         self.image_id = api.inspect_image(image)["Id"]
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
@@ -201,14 +196,11 @@ def _starving(api: Any, container: str, spec: SandboxSpec, before: CpuTime | Non
 
 
 def _read_cpu_time(found: Any, part: str, stamp: str) -> CpuTime:
-    return CpuTime(found.get(part, {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9, _seconds(found.get(stamp, "")))
-
-
-def _seconds(stamp: str) -> float:
+    seconds = found.get(part, {}).get("cpu_usage", {}).get("total_usage", 0) / 1e9
     try:
-        return datetime.datetime.fromisoformat(stamp).timestamp()
+        return CpuTime(seconds, datetime.datetime.fromisoformat(found.get(stamp, "")).timestamp())
     except (ValueError, OverflowError):
-        return 0.0
+        return CpuTime(seconds, 0.0)
 
 
 TIDY = 600.0
@@ -249,7 +241,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
             require_enforced(self._client.missing_limits)
 
     def _make(self, spec: SandboxSpec, budget: Budget) -> DockerSandbox:
-        return DockerSandbox(self._client, spec.image or self._image, spec, budget, self._ended)
+        return DockerSandbox(self._client, replace(spec, image=spec.image or self._image), budget, self._ended)
 
     async def _started(self) -> None:
         await self._client.remove_left()
@@ -274,7 +266,6 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         return await self._client.call(lambda: build_from(self._client.docker(), files, dockerfile))
 
     async def close(self) -> None:
-        """Close every sandbox that is still open. Idempotent."""
         await super().close()
         await self._client.remove_left()
         self._client.close()

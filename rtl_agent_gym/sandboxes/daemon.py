@@ -10,7 +10,6 @@ output in a file, and outlives the caller. Only a daemon that does not answer in
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import os
 import platform
@@ -21,10 +20,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import docker
@@ -33,10 +32,12 @@ from docker.errors import DockerException
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..errors import DaemonError, ImageError, SandboxError
+from ..files import exclusive
 
 Progress = Callable[[str], None]
 """Called with one line per step of long work."""
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+_LONGEST_RUN = 1800.0
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 """Where a daemon listens by default."""
 
@@ -152,8 +153,8 @@ def docker_errors() -> Iterator[None]:
         raise DaemonError(f"Docker refused: {error.explanation or error}") from error
     except (DockerException, OSError) as error:  # requests' exceptions are OSErrors
         raise DaemonError(
-            f"no Docker daemon answers ({error}); start one with ./scripts/setup --docker, then see: rtl-agent-gym "
-            f"doctor"
+            f"no Docker daemon answers ({error}); start one with `rtl-agent-gym image build --start-daemon`, then see: "
+            "rtl-agent-gym doctor"
         ) from error
 
 
@@ -376,7 +377,8 @@ def _how_to_get_one() -> str:
     if os.environ.get("DOCKER_HOST"):
         return "DOCKER_HOST names it: start it there, or unset DOCKER_HOST"
     install = (
-        "As root, ./scripts/setup --docker installs and starts one; or: apt-get install docker.io iptables"
+        "As root, `rtl-agent-gym image build --start-daemon` installs and starts one; or: apt-get install docker.io "
+        "iptables"
         if is_debian_like()
         else "Install and start Docker (Linux: your distribution's docker package; macOS: Docker Desktop or colima)"
     )
@@ -408,13 +410,13 @@ def tail(lines: Iterable[str], count: int = 30) -> str:
     return "\n".join([f"    {line.rstrip()}" for line in lines if line.strip()][-count:])
 
 
-def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: float = 1800.0) -> str:
+def run_program(argv: Sequence[str], *, error: type[SandboxError]) -> str:
     """Run a program of the machine and return its stdout and stderr.
 
     Args:
         argv: The program and its arguments.
-        error: Raised if it cannot be run, fails or takes longer than `timeout` seconds; the message ends with its last
-            lines of output.
+        error: Raised if it cannot be run, fails or takes more than half an hour; the message ends with its last lines
+            of output.
     """
     command = " ".join(argv)
     try:
@@ -426,12 +428,12 @@ def run_program(argv: Sequence[str], *, error: type[SandboxError], timeout: floa
             text=True,
             errors="replace",
             env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"},
-            timeout=timeout,
+            timeout=_LONGEST_RUN,
         )
     except OSError as cause:
         raise error(f"cannot run `{command}`: {cause.strerror}") from cause
     except subprocess.TimeoutExpired as cause:
-        raise error(f"`{command}` did not end within {timeout:.0f} s") from cause
+        raise error(f"`{command}` did not end within {_LONGEST_RUN:.0f} s") from cause
     if done.returncode != 0:
         raise error(f"`{command}` failed with exit code {done.returncode}:\n{tail(done.stdout.splitlines())}")
     return done.stdout
@@ -442,34 +444,3 @@ def apt_install(packages: Sequence[str], *, error: type[SandboxError], progress:
     progress(f"installing {' '.join(packages)} with apt-get")
     for words in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
         run_program(["apt-get", "-o", "DPkg::Lock::Timeout=120", *words], error=error)
-
-
-def open_lock(path: Path) -> IO[str]:
-    """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough, except on NFS."""
-    try:
-        return path.open("a+")  # NFS has no shared locks of what cannot be read
-    except PermissionError:
-        if not os.access(path, os.R_OK):
-            raise
-        return path.open()
-
-
-@contextmanager
-def exclusive(work: str, progress: Progress, path: Path | None = None) -> Iterator[None]:
-    """Let one process do `work` (a word) at a time; the others wait.
-
-    The lock ends with the process, and children do not inherit it.
-
-    Args:
-        work: What is done.
-        progress: Called with a line if another process does it.
-        path: The lock's file; None for one of this user on this machine.
-    """
-    path = path or Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
-    with open_lock(path) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"waiting for another process that prepares the {work}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

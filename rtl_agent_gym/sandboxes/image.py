@@ -19,7 +19,7 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -247,17 +247,26 @@ def save_image(path: Path) -> str:
     """
     with connected() as client:
         digest = checked_content(client, find_image(client)).digest
-        try:
-            with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-                packed = Path(folder, "packed")
-                with gzip.open(packed, "wb", compresslevel=1) as file:
-                    file.writelines(client.api.get_image(image_tag()))
-                packed.replace(path)
-        except requests.RequestException:  # also an OSError, but the daemon's
-            raise
-        except OSError as error:
-            raise cannot_write("the image", path, error) from error
+        with new_file(path) as packed, gzip.open(packed, "wb", compresslevel=1) as file:
+            file.writelines(client.api.get_image(image_tag()))
     return digest
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """A path in a folder of its own, whose file becomes `path` at the end of the context if there is no error.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+            yield (scratch := Path(folder, "new"))
+            scratch.replace(path)
+    except requests.RequestException:  # also an OSError, but the daemon's
+        raise
+    except OSError as error:
+        raise cannot_write("the image", path, error) from error
 
 
 def load_image(path: Path, digest: str | None = None) -> str:
@@ -291,11 +300,17 @@ def load_image(path: Path, digest: str | None = None) -> str:
             names = [tag for image in client.images.load(unpacked) for tag in image.tags]
         except (ImageLoadError, APIError) as error:
             raise ImageError(f"{path} holds no image: {error}") from error
-        # Podman gives a name without a registry the registry `localhost`.
-        if image_tag() not in [name.removeprefix("localhost/") for name in names]:
-            what = ", ".join(names) or "an image without a name"
-            raise ImageError(f"{path} holds {what}; this version needs {image_tag()}")
+        require_own(names, path)
         return _accept(client, find_image(client), before, digest, str(path))
+
+
+def require_own(names: Collection[str], source: Path) -> str:
+    """Of the images that a file holds, the name of this version's. Raises `ImageError` if it is not among them."""
+    for name in names:
+        if name.removeprefix("localhost/") == image_tag():  # Podman gives a name without a registry this one
+            return name
+    found = ", ".join(names) or "an image without a name"
+    raise ImageError(f"{source} holds {found}; this version needs {image_tag()}")
 
 
 def push_image(repository: str) -> tuple[str, str]:

@@ -22,7 +22,9 @@ import requests
 from docker.errors import APIError, DockerException
 
 from ..errors import ImageError
-from .daemon import Progress, apt_install, exclusive, find_program, is_debian_like, is_root, run_program, silent, tail
+from ..files import exclusive
+from ..visible import without_secrets
+from .daemon import Progress, apt_install, find_program, is_debian_like, is_root, run_program, silent, tail
 from .dockerfile import Stage, build_stages, file_mode, read_stages
 from .image import (
     CONTENT_LABEL,
@@ -131,13 +133,19 @@ def _build(
             for line in str(event.get("stream", "")).splitlines():
                 last.append(line)
                 if re.match(r"Step \d+/\d+ :", line):
-                    progress(line if len(line) <= 110 else f"{line[:109]}…")
+                    progress(shortened(line))
     except (DockerException, requests.RequestException) as error:
-        raise ImageError(f"the build of {what} broke off: {error}\n{tail(last)}") from error
+        why = getattr(error, "explanation", None) or without_secrets(str(error))  # the address has the proxies
+        raise ImageError(f"the build of {what} broke off: {why}\n{tail(last)}") from error
     found = image_id(client, tag) if tag else built
     if failure is not None or not found:
         raise ImageError(f"building {what} failed: {failure or 'it ended without an image'}\n{tail(last)}")
     return found
+
+
+def shortened(line: str) -> str:
+    """A line of progress, cut to 110 characters."""
+    return line if len(line) <= 110 else f"{line[:109]}…"
 
 
 def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfile: str) -> str:
@@ -237,13 +245,13 @@ def version_script() -> str:
         """
 
 
-def prune() -> list[str]:
+def prune(progress: Progress = silent) -> list[str]:
     """Remove earlier simulation images and what build stages have left; return what was removed, by name or id.
 
-    The current image, the base, and images that a container uses stay.
+    The current image, the base, and images that a container uses stay. Waits for a build that uses finished stages.
     """
     removed = []
-    with connected() as client:
+    with exclusive("image", progress), connected() as client:
         tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
         leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
         for name in [*tags, *leftovers]:

@@ -32,9 +32,9 @@ from typing import Any
 from ..errors import ImageError, SandboxError
 from .admission import Budget, budget_of
 from .budgeted import BudgetedSandboxes
-from .cgroups import SandboxGroup, machine_info
+from .cgroups import Groups, SandboxGroup, machine_info
 from .channel import Channel
-from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, folders, process_limits
+from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, finished, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
@@ -85,7 +85,7 @@ class NamespaceSandbox(WardenSandbox):
     @property
     def image_id(self) -> str:
         """What identifies its image."""
-        return self._host.root_of(self.spec).id
+        return self._host.root_of(self.spec).digest
 
     async def _connect(self) -> None:
         try:
@@ -94,15 +94,11 @@ class NamespaceSandbox(WardenSandbox):
             raise SandboxError(f"sandbox {self._name} cannot be started: {error}") from error
 
     async def _start_process(self) -> None:
-        groups = self._host.grouped and self.budget.groups is not None
-        self._zygote = zygote = self._host.zygote(self.spec, groups=groups)
+        groups = self.budget.groups if self._host.grouped else None
+        self._zygote = zygote = self._host.zygote(self.spec, groups=groups is not None)
         self.uid = self._host.uids.take()
-        making = asyncio.ensure_future(asyncio.to_thread(self._make_group))
-        try:
-            await asyncio.shield(making)
-        except asyncio.CancelledError:
-            await asyncio.wait([making])  # a thread cannot be cancelled, so `_remove` must find what it makes
-            raise
+        if groups is not None:
+            await finished(asyncio.ensure_future(asyncio.to_thread(self._make_group, groups)))
         near, far = socket.socketpair()
         self._socket = near
         with far:
@@ -130,10 +126,7 @@ class NamespaceSandbox(WardenSandbox):
         except OSError as error:
             raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
 
-    def _make_group(self) -> None:
-        groups = self.budget.groups
-        if groups is None or not self._host.grouped:
-            return
+    def _make_group(self, groups: Groups) -> None:
         spec, name, weight = self.spec, self._name, CPU_SHARES[self.spec.room]
         try:
             self._group = groups.add(spec.room, name, memory=spec.memory, cpus=spec.cpus, pids=spec.pids, weight=weight)
@@ -239,7 +232,7 @@ class NamespaceHost:
         self._users: UserNamespace | None = None
         self._root: Root | None = None
         self.built: dict[str, Root] = {}
-        """Roots of harnesses' own images, by id."""
+        """Roots of harnesses' own images, by digest."""
         self._lock = threading.Lock()
         self.uids = UserIds(UIDS)
         self._zygotes: dict[object, Zygote] = {}
@@ -278,7 +271,7 @@ class NamespaceHost:
         root = self.root_of(spec)
         missing = missing_folders(root.folder, folders(spec, 0))
         programs = programs_folder(spec.programs) if spec.programs else None
-        key = (root.id, missing, groups, programs)
+        key = (root.digest, missing, groups, programs)
         found = self._zygotes.get(key)
         if found is None or not found.works:
             if found is not None:
@@ -303,7 +296,7 @@ class NamespaceHost:
 
     def root_of(self, spec: SandboxSpec) -> Root:
         """The root of a sandbox. Raises `ImageError` if its image is neither the simulation image nor built here."""
-        if spec.image in (None, self.root.id):
+        if spec.image in (None, self.root.digest):
             return self.root
         if spec.image not in self.built:
             raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
@@ -376,15 +369,12 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         return NamespaceSandbox(self._host, spec, budget, self._ended)
 
     async def image(self) -> str:
-        return await asyncio.to_thread(lambda: self._host.root.id)
-
-    async def image_digest(self) -> str:
         return await asyncio.to_thread(lambda: self._host.root.digest)
 
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
         built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
-        self._host.built[built.id] = built
-        return built.id
+        self._host.built[built.digest] = built
+        return built.digest
 
     async def close(self) -> None:
         await super().close()

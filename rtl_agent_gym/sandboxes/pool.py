@@ -63,7 +63,6 @@ class WaitingSandboxes(SandboxProvider):
         self._served: deque[Sandbox] = deque()
         """Used sandboxes that are still open."""
         self._ending: set[asyncio.Task[None]] = set()
-        self._closed = False
         self._closing = asyncio.Event()
 
     async def image(self) -> str:
@@ -144,16 +143,17 @@ class WaitingSandboxes(SandboxProvider):
 
     def _refill(self, current: _Shelf) -> None:
         """Start what is missing; end the least recently used beyond twice `size` in all, and everything once closed."""
+        closing = self._closing.is_set()
         wanted = self._size if current.spec.role == "agent" else min(self._size, self._most_in_use)
         if self._in_use:
             wanted = min(wanted, max(1, len(self._in_use) // 2))
-        while not self._closed and len(current.waiting) < wanted:
+        while not closing and len(current.waiting) < wanted:
             task = asyncio.ensure_future(self._provider.create_ahead(current.spec))
             current.waiting.append(task)
             task.add_done_callback(lambda task: self._drop_failed(current, task))
-        surplus = sum(len(shelf.waiting) for shelf in self._shelves) - (0 if self._closed else 2 * self._size)
+        surplus = sum(len(shelf.waiting) for shelf in self._shelves) - (0 if closing else 2 * self._size)
         for shelf in self._shelves:
-            while surplus > 0 and shelf.waiting and (shelf is not current or self._closed):
+            while surplus > 0 and shelf.waiting and (shelf is not current or closing):
                 self._end(_close(shelf.waiting.popleft()))
                 surplus -= 1
 
@@ -163,7 +163,7 @@ class WaitingSandboxes(SandboxProvider):
             shelf.waiting.remove(task)
 
     def _end_served(self) -> None:
-        while len(self._served) > (self._size if self._in_use and not self._closed else 0):
+        while len(self._served) > (self._size if self._in_use and not self._closing.is_set() else 0):
             self._end(self._served.popleft().close())
 
     def _end(self, closing: Coroutine[Any, Any, None]) -> None:
@@ -178,7 +178,6 @@ class WaitingSandboxes(SandboxProvider):
 
     async def close(self) -> None:
         """End every sandbox. Idempotent."""
-        self._closed = True
         self._closing.set()
         self._served.extend(self._in_use)
         self._in_use.clear()

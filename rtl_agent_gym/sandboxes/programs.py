@@ -8,25 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import tempfile
 from importlib import resources
 from pathlib import Path
 
 from ..errors import ImageError
-from ..files import cache_folder
-from .daemon import Progress, exclusive, find_program, run_program
+from ..files import cache_folder, keep_folder
+from .daemon import Progress, find_program, run_program
 
 PLACE = "/mnt"
 """Where a sandbox has them."""
 PROGRAMS = ("opencode", "claude-code", "codex", "qwen-code", "pi")
 """The agents whose programs can be installed."""
 _FILES = ("package.json", "package-lock.json")
-
-
-def programs_dir() -> Path:
-    """Where they are: ``$XDG_CACHE_HOME/rtl-agent-gym/programs``."""
-    return cache_folder("programs")
 
 
 def programs_id(agent: str) -> str:
@@ -36,7 +29,7 @@ def programs_id(agent: str) -> str:
 
 
 def programs_folder(wanted: str) -> Path:
-    """The folder of installed programs.
+    """The folder of installed programs, below ``$XDG_CACHE_HOME/rtl-agent-gym/programs``.
 
     Args:
         wanted: As from `programs_id`.
@@ -44,7 +37,7 @@ def programs_folder(wanted: str) -> Path:
     Raises:
         ImageError: They are not installed on this machine.
     """
-    folder = programs_dir() / wanted
+    folder = cache_folder("programs") / wanted
     if not re.fullmatch(r"[a-z-]+-[0-9a-f]{12}", wanted) or not folder.is_dir():
         agent = wanted.rpartition("-")[0]
         raise ImageError(
@@ -64,30 +57,23 @@ def install_programs(agent: str, progress: Progress) -> Path:
     Raises:
         ImageError: npm is missing, or fails; the message ends with its last lines.
     """
-    folder = programs_dir() / programs_id(agent)
-    if folder.is_dir():
-        return folder
-    if (npm := find_program("npm")) is None:
-        raise ImageError("the programs of agents are packages of npm, which is not installed; install Node.js with npm")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive("programs", progress, folder.parent / f"{folder.name}.lock"):
-        if folder.is_dir():
-            return folder
+
+    def install(made: Path) -> None:
+        if (npm := find_program("npm")) is None:
+            raise ImageError(
+                "the programs of agents are packages of npm, which is not installed; install Node.js with npm"
+            )
         progress(f"installing the programs of {agent} with npm")
-        made = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
-        try:
-            for name, text in _list_of(agent).items():
-                (made / name).write_text(text, encoding="utf-8")
-            options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
-            run_program([npm, "install", "--prefix", str(made), *options], error=ImageError)
-            for path in (made, *made.rglob("*")):  # a sandbox is another user
-                if not path.is_symlink():
-                    runs = path.is_dir() or _is_program(path)  # a script of the package would have made it one
-                    path.chmod(path.stat().st_mode | (0o555 if runs else 0o444))
-            made.rename(folder)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    return folder
+        for name, text in _list_of(agent).items():
+            (made / name).write_text(text, encoding="utf-8")
+        options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
+        run_program([npm, "install", "--prefix", str(made), *options], error=ImageError)
+        for path in (made, *made.rglob("*")):  # a sandbox is another user
+            if not path.is_symlink():
+                runs = path.is_dir() or _is_program(path)  # a script of the package would have made it one
+                path.chmod(path.stat().st_mode | (0o555 if runs else 0o444))
+
+    return keep_folder(cache_folder("programs") / programs_id(agent), install, progress)
 
 
 def _is_program(path: Path) -> bool:

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ImageError, SandboxError, UsageError
-from .daemon import silent, tail
+from .daemon import run_program, silent, tail
 from .dockerfile import Instruction, file_mode, read_stages, split_words, variables
 from .results import WORK_DIR
 from .root_folder import RECORD, Root, find_built, held, in_scratch, locked, require_unchanged, roots_folder
 from .userns import UserNamespace, as_builder, bubblewrap
+from .zygote import memory_file
 
 _VERSION = 3
 """Part of the key of every built root: changes when the same steps make another one."""
@@ -62,7 +63,7 @@ def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
 
 def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path, digest: str) -> Root:
     stages = read_stages(files[dockerfile].decode(errors="replace"))
-    if len(stages) != 1 or stages[0].base != base.id:
+    if len(stages) != 1 or stages[0].base != base.digest:
         found = ", ".join(stage.base for stage in stages) or "none"
         raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {found}")
     if any(step.keyword in ("RUN", "WORKDIR") for step in stages[0].steps):
@@ -73,11 +74,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
     require_unchanged(base)
     with in_scratch(".building-", place) as scratch:
         steps = RootSteps(scratch / "root", dict(base.environment), folder=WORK_DIR)
-        copy = ["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)]
-        try:
-            subprocess.run(copy, check=True, capture_output=True)
-        except subprocess.CalledProcessError as error:
-            raise ImageError(f"copying the root failed: {error.stderr.decode(errors='replace').strip()}") from error
+        run_program(["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)], error=ImageError)
         for step in stages[0].steps:
             steps.take(step, files)
         made = base.model_copy(update={"digest": digest, "environment": steps.environment})
@@ -169,9 +166,16 @@ class StepRunner:
             words += ["--perms", "1777", "--tmpfs", "/tmp"]
             if os.path.exists(_RESOLVER):
                 words += ["--ro-bind", _RESOLVER, _RESOLVER]
-        for name, value in environment.items():
-            words += ["--setenv", name, value]
-        self._finish([*words, "--chdir", folder, "--", "/bin/sh", "-c", command], f"RUN {command}")
+        variables = [word for name, value in environment.items() for word in ("--setenv", name, value)]
+        if "\0" in "".join(variables):
+            raise ValueError("a variable contains a NUL character")
+        # Every user of this machine can read a command, and a proxy's address may have a password.
+        arguments = memory_file(b"".join(os.fsencode(word) + b"\0" for word in variables))
+        try:
+            words += ["--args", str(arguments), "--chdir", folder, "--", "/bin/sh", "-c", command]
+            self._finish(words, f"RUN {command}", arguments)
+        finally:
+            os.close(arguments)
 
     def link(self, source_root: Path, source: str, root: Path, target: str) -> None:
         """Link what a finished root has at `source` into another one of the same folder, as root's files."""
@@ -195,9 +199,9 @@ class StepRunner:
         for process in list(self._running):
             process.kill()
 
-    def _finish(self, words: list[str], what: str) -> None:
+    def _finish(self, words: list[str], what: str, *shared: int) -> None:
         last: deque[str] = deque(maxlen=200)
-        shared = () if self.users is None else (self.users.descriptor,)
+        shared += () if self.users is None else (self.users.descriptor,)
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         begun = time.monotonic()
         with subprocess.Popen(words, pass_fds=shared, umask=0o022, **pipes) as process:
@@ -216,8 +220,7 @@ class StepRunner:
             finally:
                 self._running.discard(process)
                 process.kill()
-                if late.ident is not None:
-                    late.cancel()
+                late.cancel()
         if self.users is None and time.monotonic() - begun >= _STEP_SECONDS:
             raise ImageError(f"the step took more than {_STEP_SECONDS:g} s: {what}")
         if process.returncode:

@@ -12,8 +12,6 @@ left out; the record has the modes, which count for the digest.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import errno
 import fcntl
 import gzip
 import json
@@ -28,13 +26,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-import requests
 from pydantic import Field, ValidationError
 
 from ..errors import ImageError, SandboxError, UsageError, cannot_write
-from ..files import cache_folder
-from .daemon import Progress, exclusive, find_program, open_lock, silent, tail
-from .image import CONTENT_LABEL, Content, checked_content, connected, content_program, find_image, image_tag
+from ..files import cache_folder, exclusive, flush
+from .daemon import Progress, find_program, silent, tail
+from .image import (
+    CONTENT_LABEL,
+    Content,
+    checked_content,
+    connected,
+    content_program,
+    find_image,
+    image_tag,
+    new_file,
+    require_own,
+)
 from .root_run import UNCHANGED, run_in
 from .userns import as_builder, open_full, why_not_ranged
 
@@ -59,11 +66,6 @@ class Root(Content):
     """The modes of files whose set-user-id and set-group-id bits were left out, by path."""
     folder: Path = Field(default=Path(), exclude=True)
     """Where it is: the root of a sandbox. No part of the record."""
-
-    @property
-    def id(self) -> str:
-        """What identifies it, as the id of a Docker image does."""
-        return self.digest
 
 
 def roots_folder() -> Path:
@@ -209,8 +211,8 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
 
 
 @contextlib.contextmanager
-def locked(progress: Progress, folder: Path | None = None) -> Iterator[None]:
-    """Let one process at a time write into a folder of roots. What a killed one has left there is removed.
+def locked(progress: Progress, folder: Path | None = None) -> Iterator[list[str]]:
+    """Let one process at a time write into a folder of roots. Removes what a killed one has left there, and yields it.
 
     Args:
         progress: Called with a line if another process writes.
@@ -222,33 +224,11 @@ def locked(progress: Progress, folder: Path | None = None) -> Iterator[None]:
     folder = folder or roots_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / ".lock" if _has_locks(folder) else None
-        with exclusive("root", progress, lock):
-            if lock is not None:
-                remove_leftovers(folder)
-            yield
+        with exclusive("root", progress, folder / ".lock") as shared:  # if not, another machine may write there
+            left = [path for prefix in _SCRATCH for path in folder.glob(f"{prefix}*")] if shared else []
+            yield [str(path) for path in left if remove_unused(path)]
     except OSError as error:
         raise cannot_write("the root folder", folder, error) from error
-
-
-def _has_locks(folder: Path) -> bool:
-    """Whether a lock there counts for all machines that share the folder."""
-    try:
-        with open_lock(folder / ".lock") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EBADF):
-            return False
-        raise
-    return True
-
-
-def remove_leftovers(folder: Path) -> list[str]:
-    """Remove what killed processes have left in a folder of roots, which must be `locked`; return what it was."""
-    left = [path for prefix in _SCRATCH for path in folder.glob(f"{prefix}*")]
-    return [str(path) for path in left if remove_unused(path)]
 
 
 def remove_unused(folder: Path) -> bool:
@@ -278,7 +258,7 @@ def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
     try:
         yield scratch
         scratch.chmod(0o755)
-        _flush(scratch)  # else a loss of power could leave empty files below the new name
+        flush(scratch)  # else a loss of power could leave empty files below the new name
         if place.exists():
             place.rename(earlier)
         os.rename(scratch, place)
@@ -289,21 +269,11 @@ def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
         remove_unused(earlier)
 
 
-def _flush(folder: Path) -> None:
-    """Write the file system of a folder to its disk. `os.sync` would wait for all file systems of the machine."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        ctypes.CDLL(None).syncfs(opened)
-    finally:
-        os.close(opened)
-
-
 def prune() -> list[str]:
     """Remove the roots of other versions that no process uses, and leftovers. Returns what was removed."""
     if not roots_folder().is_dir():
         return []
-    with locked(silent):
-        removed = remove_leftovers(roots_folder())
+    with locked(silent) as removed:
         for path in sorted(roots_folder().glob(f"*/{RECORD}")):
             with contextlib.suppress(OSError, ValidationError):
                 if Root.model_validate_json(path.read_bytes()).tag != image_tag() and remove_unused(path.parent):
@@ -409,17 +379,14 @@ def _delete(path: Path) -> None:
 
 def _from_docker(tree: _Tree) -> dict[str, Any]:
     """Write the files of the daemon's image; return its configuration."""
-    with tempfile.NamedTemporaryFile(prefix="docker-", dir=tree.root.parent) as file:
-        with connected() as client:
-            checked_content(client, find_image(client))
-            try:
-                file.writelines(client.api.get_image(image_tag()))
-                file.flush()
-            except requests.RequestException:  # also an OSError, but the daemon's
-                raise
-            except OSError as error:
-                raise cannot_write("the image", file.name, error) from error
-        return _from_file(Path(file.name), tree)
+    archive = tree.root.with_name("image.tar")
+    with connected() as client:
+        checked_content(client, find_image(client))
+        with new_file(archive) as new, new.open("wb") as file:
+            file.writelines(client.api.get_image(image_tag()))
+    config = _from_file(archive, tree)
+    archive.unlink()
+    return config
 
 
 def _from_file(source: Path, tree: _Tree | None) -> dict[str, Any]:
@@ -439,11 +406,8 @@ def _from_file(source: Path, tree: _Tree | None) -> dict[str, Any]:
                 unpacked.seek(0)
             with tarfile.open(fileobj=unpacked if packed else file, mode="r:*") as archive:
                 manifest = json.load(cast(IO[bytes], archive.extractfile("manifest.json")))
-                names = {tag.removeprefix("localhost/"): one for one in manifest for tag in one.get("RepoTags") or []}
-                if image_tag() not in names:
-                    found = ", ".join(names) or "an image without a name"
-                    raise ImageError(f"{source} holds {found}; this version needs {image_tag()}")
-                image = names[image_tag()]
+                names = {tag: one for one in manifest for tag in one.get("RepoTags") or []}
+                image = names[require_own(names, source)]
                 if tree is not None:
                     for layer in image["Layers"]:
                         with tarfile.open(fileobj=archive.extractfile(layer), mode="r:*") as one:

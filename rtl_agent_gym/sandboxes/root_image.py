@@ -21,16 +21,15 @@ import platform
 import stat
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import SandboxError, UsageError, cannot_write
-from .daemon import Progress, find_program, silent, tail
+from ..errors import SandboxError, UsageError
+from .daemon import Progress, find_program, run_program, silent
 from .dockerfile import Stage, build_stages, read_stages
-from .image import CONTENT_LABEL, context_files, image_tag
+from .image import CONTENT_LABEL, context_files, image_tag, new_file
 from .image_build import (
     IMAGE_LABEL,
     KEYRING,
@@ -39,8 +38,10 @@ from .image_build import (
     checked_versions,
     debian_mirror,
     proxies,
+    shortened,
     version_script,
 )
+from .results import WORK_DIR
 from .root_build import RootSteps, StepRunner
 from .root_folder import SPECIAL_BITS, Root, find_built, find_root, in_scratch, locked, record, remove_tree, root_place
 from .root_run import run_in
@@ -49,7 +50,6 @@ from .userns import bubblewrap, open_full, why_not_ranged
 SQUASHFS = (".sqsh", ".squashfs", ".sfs")
 """What the names of squashfs files end with."""
 _BASE = "debian-base"
-_WORK_DIR = "/code"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -104,7 +104,7 @@ def _build(scratch: Path, progress: Progress) -> None:
                 environment |= before.environment
             steps = RootSteps(root, environment, runner, built, before.folder if before is not None else "/")
             for number, step in enumerate(stage.steps, 1):
-                progress(_short(f"{stage.name}: step {number}/{len(stage.steps)}: {step}"))
+                progress(shortened(f"{stage.name}: step {number}/{len(stage.steps)}: {step}"))
                 steps.take(step, files)
             done[stage.name] = steps
             progress(f"{stage.name}: built in {time.monotonic() - begun:.0f} s")
@@ -121,18 +121,13 @@ def _build(scratch: Path, progress: Progress) -> None:
     progress(found.remark)
 
 
-def _short(line: str) -> str:
-    return line if len(line) <= 110 else f"{line[:109]}…"
-
-
 def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
     begun = time.monotonic()
     progress(f"making a Debian {RELEASE} with mmdebstrap")
     # Without the right to make device files, packages' scripts write to these.
     devices = 'mkdir -p "$1/dev" && cd "$1/dev" && touch null zero random urandom && chmod 666 *'
-    command = ["env", *(f"{name}={value}" for name, value in proxies().items()), "mmdebstrap", "--mode=root"]
-    command += ["--variant=minbase", "--include=ca-certificates", "--dpkgopt=force-unsafe-io"]
-    command += [f"--setup-hook={devices}"]
+    command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--include=ca-certificates"]
+    command += ["--dpkgopt=force-unsafe-io", f"--setup-hook={devices}"]
     command += [RELEASE, str(root), f"deb [signed-by={KEYRING}] {debian_mirror()} {RELEASE} main"]
     runner.on_host(root.parent, command)
     progress(f"base: built in {time.monotonic() - begun:.0f} s")
@@ -165,17 +160,12 @@ def save_root(path: Path) -> str:
         UsageError: The file cannot be written.
     """
     root = find_root()
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
-            layer = Path(folder, "layer.tar")
-            with tarfile.open(layer, "w") as archive:
-                archive.add(root.folder, ".", filter=lambda entry: _as_root(entry, root.modes))
-            packed = Path(folder, "packed")
-            with gzip.open(packed, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w") as archive:
-                _add_image(archive, layer, root)
-            packed.replace(path)
-    except OSError as error:
-        raise cannot_write("the image", path, error) from error
+    with new_file(path) as packed:
+        layer = packed.with_name("layer.tar")
+        with tarfile.open(layer, "w") as archive:
+            archive.add(root.folder, ".", filter=lambda entry: _as_root(entry, root.modes))
+        with gzip.open(packed, "wb", compresslevel=1) as file, tarfile.open(fileobj=file, mode="w") as archive:
+            _add_image(archive, layer, root)
     return root.digest
 
 
@@ -197,7 +187,7 @@ def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
         "created": datetime.datetime.fromtimestamp(0, datetime.UTC).isoformat(),
         "config": {
             "Env": [f"{name}={value}" for name, value in root.environment.items()],
-            "WorkingDir": _WORK_DIR,
+            "WorkingDir": WORK_DIR,
             "Labels": {IMAGE_LABEL: "sim", CONTENT_LABEL: root.digest},
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
@@ -246,32 +236,25 @@ def export_root(target: Path) -> Root:
         UsageError: The target cannot be written, or has this version.
     """
     root = find_root()
-    name = root.folder.parent.name
-    try:
-        if target.suffix in SQUASHFS:
-            _squash(root.folder.parent, target)
-            return root
-        place = target / name
-        with locked(silent, target):
-            if place.exists():
-                raise UsageError(f"{place} exists already")
-            with in_scratch(".unpacking-", place) as scratch:
-                copy = ["cp", "--archive", "--reflink=auto", f"{root.folder.parent}/.", str(scratch)]
-                done = subprocess.run(copy, capture_output=True, text=True)
-                if done.returncode:
-                    raise UsageError(f"{target} cannot be written: {done.stderr.strip()}")
-    except OSError as error:
-        raise cannot_write("the image", target, error) from error
+    if target.suffix in SQUASHFS:
+        _squash(root.folder.parent, target)
+        return root
+    place = target / root.folder.parent.name
+    with locked(silent, target):
+        if place.exists():
+            raise UsageError(f"{place} exists already")
+        with in_scratch(".unpacking-", place) as scratch:
+            copy = ["cp", "--archive", "--reflink=auto", f"{root.folder.parent}/.", str(scratch)]
+            done = subprocess.run(copy, capture_output=True, text=True)
+            if done.returncode:
+                raise UsageError(f"{target} cannot be written: {done.stderr.strip()}")
     return root.model_copy(update={"folder": place / "root"})
 
 
 def _squash(folder: Path, target: Path) -> None:
     if (program := find_program("mksquashfs")) is None:
         raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
-        words = [program, str(folder), f"{temporary}/new", "-noappend", "-no-progress", "-quiet", "-all-root"]
+    with new_file(target) as packed:
+        words = [program, str(folder), str(packed), "-noappend", "-no-progress", "-quiet", "-all-root"]
         words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            raise SandboxError(f"mksquashfs failed:\n{tail((done.stdout + done.stderr).splitlines())}")
-        os.replace(f"{temporary}/new", target)
+        run_program(words, error=SandboxError)

@@ -48,7 +48,8 @@ def _checked(result: int) -> int:
     return result
 
 
-def _memory_file(content: bytes = b"") -> int:
+def memory_file(content: bytes = b"") -> int:
+    """A descriptor of a file without a name, at its beginning. The caller closes it."""
     descriptor = _checked(_LIBC.memfd_create(b"", 1))
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -111,7 +112,7 @@ class Zygote:
         self._errors = self._descriptor = -1
         words = [f"zygote={'single' if launch.single else 'ranged'}", f"filter={compile_filter().hex()}"]
         try:
-            self._errors = _memory_file()
+            self._errors = memory_file()
             # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
             self._process = subprocess.Popen(
                 [*launch.command, "/usr/bin/python3", "-ISBc", program(), *words],
@@ -154,7 +155,7 @@ class Zygote:
             SandboxLost: The process has ended, or stands still and is ended.
         """
         number = next(self._numbers)
-        request = _memory_file(json.dumps(wanted).encode())
+        request = memory_file(json.dumps(wanted).encode())
         try:
             socket.send_fds(self._control, [b"%d" % number], [line.fileno(), errors, request])
         except OSError as error:
@@ -293,7 +294,7 @@ def by_bubblewrap(
         programs: A folder that they have at `PLACE`; None for none.
     """
     options = _options(root, missing, ranged=users.ranged, groups=groups, programs=programs)
-    arguments = _memory_file(b"".join(word.encode() + b"\0" for word in options))  # the command line has a limit
+    arguments = memory_file(b"".join(word.encode() + b"\0" for word in options))  # the command line has a limit
     try:
         command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
         yield Launch(command, not users.ranged, (users.descriptor, arguments))

@@ -141,10 +141,15 @@ def _words(value: Any, name: str, key: str) -> list[str]:
 
 
 def _check_volumes(name: str, volumes: Any) -> None:
-    """Check that a service mounts only ``src``, at /src, and folders of the work folder, at /code."""
+    """Check that a service mounts only ``src``, at /src, and folders of the work folder, at /code.
+
+    Those with /code in the short form are ignored, as in the official runner, which mounts the work folder itself.
+    """
     for volume in volumes or []:
         if isinstance(volume, dict):
             source, target = str(volume.get("source") or ""), str(volume.get("target") or "")
+        elif "/code" in str(volume):
+            continue
         else:
             source, _, rest = str(volume).partition(":")
             target = rest.partition(":")[0]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ..errors import ProblemError, UsageError
@@ -294,12 +295,19 @@ def score_files(
     cache: ScoreCache | str | os.PathLike[str] | None = None,
     timeout: float = TIME_LIMIT,
 ) -> Score:
-    """Grade files, for scripts: `Scorer.score` with a new scorer. See there for arguments and errors."""
+    """Grade files, for scripts and notebooks: `Scorer.score` with a new scorer. See there for arguments and errors."""
 
     async def once() -> Score:
         async with Scorer(weights=weights, cache=cache) as scorer:
             return await scorer.score(problem, files, timeout)
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:  # as in a notebook
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, once()).result()
     return asyncio.run(once())
 
 

@@ -66,6 +66,11 @@ class Device:
         """The outputs."""
         return tuple(port for port in self.ports if port.direction == "output")
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the programs of a harness call its parts."""
+        return {"top": self.name, "clock": self.clock, "reset": self.reset, "level": self.reset_level}
+
     def text(self, files: Mapping[str, str]) -> str:
         """The design as one file."""
         return "\n".join(files[path] for path in self.sources)

@@ -39,7 +39,6 @@ from rtl_agent_gym.sources.optimization.derived import (
     Measured,
     OptimizeOptions,
     WastefulCase,
-    designs_of,
     template,
 )
 from rtl_agent_gym.sources.verification import derived as verification
@@ -186,14 +185,9 @@ class OptimizationMaker(Maker[WastefulCase, OptimizeOptions, Measured]):
     @staticmethod
     async def examine(case: WastefulCase, options: OptimizeOptions, sandbox: Sandbox) -> Measured:
         """What a wasteful design and its reference cost, and whether they behave alike."""
-        device, (reference, original) = case.device, designs_of(case)
-        wanted = {
-            "top": device.name,
-            "clock": device.clock,
-            "reset": device.reset,
-            "level": device.reset_level,
-            "designs": [reference, original, renamed_inside(original, device)],
-        }
+        device, files = case.device, right_files(case.problem)
+        reference, original = device.text(files), device.text({**files, case.path: case.text})
+        wanted = {**device.settings, "designs": [reference, original, renamed_inside(original, device)]}
         await sandbox.write_files({**{name: template(name) for name in PROGRAMS}, "designs.json": json.dumps(wanted)})
         done = await sandbox.exec(["python3", "synthesis.py"], timeout=PATIENCE)
         if done.timed_out:
@@ -253,20 +247,18 @@ class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
         drawn = drawn_mutants(case, options.seed)
         digests = list(drawn)[: TRIED * options.mutants]
         others = [*variants, *(drawn[digest] for digest in digests)]
-        simulated = set[int]()
-        differ = await differing(device, right, others, sandbox, length, options.seed + 1, simulated)
-        same = simulated - differ
-        found = [digest for at, digest in enumerate(digests, len(variants)) if at in differ][: options.mutants]
+        differs = await differing(device, right, others, sandbox, length, options.seed + 1)
+        found = [digest for at, digest in enumerate(digests, len(variants)) if differs.get(at)][: options.mutants]
         fault = "" if len(found) >= FEWEST else f"{len(found)} of its mutants differ in simulation, {FEWEST} are needed"
-        if not simulated:
+        if not differs:
             error = await _first_error(comparison(device, right, others[:1], cycles=1, seed=0), sandbox)
             fault = f"its comparison with mutants does not compile: {error}" if error else fault
         return Findings(
             key=case.key,
             problem_id=problem.id,
             mutants=tuple(found),
-            renamed=0 in same,
-            netlist=variants[1] if 1 in same else "",
+            renamed=differs.get(0) is False,
+            netlist=variants[1] if differs.get(1) is False else "",
             fault=fault,
         )
 
@@ -302,28 +294,21 @@ async def _first_error(text: str, sandbox: Sandbox) -> str:
 
 
 async def differing(
-    device: Device,
-    right: str,
-    others: Sequence[str],
-    sandbox: Sandbox,
-    length: int,
-    seed: int,
-    simulated: set[int] | None = None,
-) -> set[int]:
-    """The numbers of the designs whose outputs differ from the right one's where those are known.
+    device: Device, right: str, others: Sequence[str], sandbox: Sandbox, length: int, seed: int
+) -> dict[int, bool]:
+    """By the numbers of the designs, whether their outputs differ from the right one's where those are known.
 
-    A design that does not compile, or never ends, is not among them. Those of the others are added to `simulated`.
+    A design that does not compile, or never ends, is not among them.
     """
-    found, groups = set[int](), [[at for at, text in enumerate(others) if text]]
+    found, groups = dict[int, bool](), [[at for at, text in enumerate(others) if text]]
     while groups:
         group = groups.pop()
         text = comparison(device, right, [others[at] for at in group], cycles=length, seed=seed)
         await sandbox.write_files({"compare.sv": text})
         output = await _output(f"{_BUILD} 2>/dev/null && vvp -n compare.vvp", sandbox)
         if output is not None:
-            found |= {group[int(number)] for number in _DIFFERS.findall(output)}
-            if simulated is not None:
-                simulated.update(group)
+            different = {group[int(number)] for number in _DIFFERS.findall(output)}
+            found |= {at: at in different for at in group}
         elif len(group) > 1:
             middle = len(group) // 2
             groups += [group[:middle], group[middle:]]

@@ -191,7 +191,7 @@ def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) ->
 
 
 def token_advantages(
-    centred: float | Sequence[float],
+    centred_T: Sequence[float],
     kl_T: Sequence[float] | None,
     mask_T: Sequence[float],
     options: TrainOptions,
@@ -200,14 +200,13 @@ def token_advantages(
     """The advantage of each token of one episode.
 
     Args:
-        centred: The episode's reward minus its baseline; or a number for each token.
+        centred_T: The reward minus its baseline, for each token.
         kl_T: ``log p_student − log p_teacher`` of each token; where it is not finite, it is unknown and counts as 0.
             None without a teacher.
         mask_T: 1 for tokens that the student sampled, 0 for the others.
         options: The coefficients.
         weights_T: Factor for each token's KL; None for 1. The KL budget is counted without it.
     """
-    centred_T = [centred] * len(mask_T) if isinstance(centred, (int, float)) else centred
     rewards_T = [centred * options.reward_coef for centred in centred_T]
     advantages_T = [reward if sampled else 0.0 for reward, sampled in zip(rewards_T, mask_T, strict=True)]
     if kl_T is None:

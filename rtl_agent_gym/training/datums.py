@@ -20,15 +20,7 @@ from ..errors import RequestRefused, ServiceDown, ServiceError, TranscriptError,
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..transcripts import TokenRecord, add_tokens
-from .advantages import (
-    RunningMeans,
-    centred_rewards,
-    centred_turns,
-    permuted,
-    shuffled,
-    token_advantages,
-    token_targets,
-)
+from .advantages import RunningMeans, centred_turns, permuted, shuffled, token_advantages, token_targets
 from .options import TrainOptions
 from .rollouts import PlayedGroup, Rollout, mean
 from .teacher_context import teacher_feedback
@@ -174,12 +166,11 @@ def make_examples(
     problems_P, rewards_P = [group.problem.id for group in groups], [group.rewards for group in groups]
     if options.control == "permuted_rewards":
         rewards_P = permuted(rewards_P, problems_P)
-    if options.turn_rewards == "none":
-        whole_P = centred_rewards(rewards_P, problems_P, options.baseline, running)
-        centred_P = [[[centred] for centred in centred_G] for centred_G in whole_P]
-    else:
+    # Without rewards of turns, the whole reward is that of one turn.
+    turns_P: list[list[Sequence[float]]] = [[[reward] for reward in rewards_G] for rewards_G in rewards_P]
+    if options.turn_rewards != "none":
         turns_P = [[_turn_rewards(rollout, options) for rollout in group.rollouts] for group in groups]
-        centred_P = centred_turns(turns_P, problems_P, options.baseline, running)
+    centred_P = centred_turns(turns_P, problems_P, options.baseline, running)
     weights = weights or {}
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
     return [

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.threads import end_process
-from ..errors import RTLGymError, ServiceError, UsageError, exit_code, leaves, most_telling
+from ..errors import RTLGymError, ServiceError, TranscriptError, UsageError, exit_code, leaves, most_telling
 from ..logs import showing
 from ..metrics import serving
 from .options import TrainOptions, describe_options, split_arguments
@@ -60,7 +60,6 @@ def train(
     *,
     rl: bool = False,
     recipes: Sequence[ModelRecipe] = (),
-    progress: Progress | None = None,
     clusters: Clusters | None = None,
 ) -> Outcome:
     """Start or resume a run, and return when it is complete.
@@ -69,7 +68,6 @@ def train(
         given: Options by name; see `TrainOptions`.
         rl: Reinforcement learning, without a teacher.
         recipes: Models that can be built on this machine; without a service, the first is the default.
-        progress: Where to show progress; on stderr if not given.
         clusters: Makes what `ray_address` needs; this package's is `cluster.runtime_at`.
 
     Raises:
@@ -77,16 +75,16 @@ def train(
         SandboxError: The machine failed repeatedly; the same call resumes the run.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
-    return launch(plan_run(given, rl=rl, recipes=recipes), progress, clusters)
+    return launch(plan_run(given, rl=rl, recipes=recipes), clusters)
 
 
-def launch(plan: Plan, progress: Progress | None = None, clusters: Clusters | None = None) -> Outcome:
+def launch(plan: Plan, clusters: Clusters | None = None) -> Outcome:
     """Start or resume a planned run, and return when it is complete. Arguments and exceptions are those of `train`."""
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
         with contextlib.ExitStack() as stack:
-            shown = stack.enter_context(progress or Progress(plan.options.num_steps))
+            shown = stack.enter_context(Progress(plan.options.num_steps))
             stack.enter_context(showing(shown.print, *MACHINES))
             stack.enter_context(_machines(plan.options, clusters))
             if port := stack.enter_context(serving(plan.options.metrics_port)):
@@ -120,11 +118,13 @@ def main(
     rl: bool = False,
     recipes: Sequence[ModelRecipe] = (),
     defaults: Callable[[Mapping[str, str]], Mapping[str, Any]] = lambda given: given,
+    closing: Callable[[Path], Sequence[str]] = lambda run: (),
     clusters: Clusters | None = None,
 ) -> int:
     """Run the command line ``key=value …``; `defaults` adds options to those given, ``--dry-run`` only prints the plan.
 
-    Returns the exit code (see ``rtl-agent-gym --help``).
+    Returns the exit code (see ``rtl-agent-gym --help``). Once all steps are done, it prints the lines that `closing`
+    makes of the run's folder.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if any(argument in ("-h", "--help") for argument in arguments):
@@ -150,6 +150,12 @@ def main(
         print("stopped; the same command resumes the run", file=sys.stderr)
         return end_process(130)
     print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
+    try:
+        lines = closing(outcome.folder)
+    except TranscriptError as error:  # the run itself is complete
+        lines = [f"warning: {error}"]
+    for line in lines:
+        print(line, file=sys.stderr)
     return 0
 
 
@@ -363,9 +369,7 @@ def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | N
     from tinker_cookbook.utils.ml_log import WandbLogger
 
     try:
-        wandb = WandbLogger(
-            plan.options.wandb_project, plan.options.model_dump(mode="json"), folder.path, plan.options.wandb_name
-        )
+        wandb = WandbLogger(plan.options.wandb_project, plan.record(), folder.path, plan.options.wandb_name)
     except (ImportError, ConfigurationError) as error:
         raise UsageError(f"wandb_project: {error}") from error
     try:

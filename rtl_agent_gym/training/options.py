@@ -5,7 +5,6 @@ Nothing heavy is imported here, so that a wrong option is reported at once.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shutil
@@ -18,7 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 
 from ..engines.catalogue import DEFAULT_STUDENT, DEFAULT_TEACHER
 from ..engines.config import LocalEngineConfig
-from ..errors import UsageError
+from ..errors import UsageError, near_matches
 from ..options import (
     ClusterOptions,
     EpisodeOptions,
@@ -308,9 +307,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         if unknown := next((name for name in given if name not in names), None):
             if unknown in TrainOptions.names():
                 raise UsageError(f"{unknown}: does not apply to this recipe; leave it out")
-            near = difflib.get_close_matches(unknown, names, n=3)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"{unknown}: unknown option{hint}")
+            command = "rtl-agent-gym train sft --options" if cls is SftOptions else "rtl-agent-gym train --options"
+            raise UsageError(f"{unknown}: unknown option; {near_matches(unknown, names, f'`{command}` lists them')}")
         return cls(**{**(defaults or {}), **given})
 
     @property
@@ -321,7 +319,12 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     @property
     def distils(self) -> bool:
         """Whether there is a teacher."""
-        return self.kl_penalty_coef > 0 and (self.teacher_model is not None or bool(self.teachers))
+        return self.kl_penalty_coef > 0 and bool(self.named_teachers())
+
+    def named_teachers(self) -> list[tuple[str, str]]:
+        """The teachers, each with the option that names it."""
+        default = [] if self.teacher_model is None else [("teacher_model", self.teacher_model)]
+        return default + [("teachers", model) for model in self.teachers.values()]
 
     def evaluates_after(self, step: int) -> bool:
         """Whether the weights after a step, counted from 0, are evaluated."""
@@ -438,9 +441,9 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
     return defaults | given
 
 
-def describe_options(width: int | None = None, kind: type[TrainOptions] = TrainOptions) -> str:
-    """All options with their defaults and descriptions. `width` is in columns; by default that of the terminal."""
-    columns = max(40, min(width or shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
+def describe_options(kind: type[TrainOptions] = TrainOptions) -> str:
+    """All options with their defaults and descriptions, as wide as the terminal."""
+    columns = max(40, min(shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
     lines = ["Options, as name=value, with their defaults:", ""]
     fields = {field.alias or name: field for name, field in kind.model_fields.items()}
     for name in kind.names():

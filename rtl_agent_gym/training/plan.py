@@ -7,7 +7,6 @@ import importlib.util
 import itertools
 import json
 import shlex
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,15 +21,17 @@ from ..episodes.rules import EpisodeConfig
 from ..errors import ImageError, UsageError
 from ..options import EpisodeOptions, EvaluationOptions, PolicyOptions
 from ..policies.harness import check_agent
+from ..policies.judge import judge_name
 from ..problems import Problem, category_name, load_problems, split_problems
 from ..problems.notes import Rows
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import scorable
+from ..visible import without_secrets
 from .advantages import has_weak_tests
 from .options import SftOptions, TrainOptions, with_older_names
 from .run_folder import ENGINE
-from .sft.data import Prompts, SupervisedData, read_demonstrations
+from .sft.data import Prompts, SupervisedData
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
@@ -86,6 +87,17 @@ class Plan:
     supervised: SupervisedData | None = None
     """The episodes to imitate; None for a run that plays its own."""
 
+    def with_models(self, name: str, student: Path, teacher: Path, system_prompt: str) -> Plan:
+        """The plan with the folders of a recipe's models instead of its name.
+
+        In a shell the student gets their system prompt, unless the options have another; user prompts stay.
+        """
+        made = self if self.teacher != name else replace(self, teacher=str(teacher))
+        if self.student != name:
+            return made
+        short = self.options.env == "agentic" and self.system_prompt is None
+        return replace(made, student=str(student), system_prompt=system_prompt if short else self.system_prompt)
+
     def evaluated(self) -> dict[str, list[Problem]]:
         """The problems of the evaluations by the name of their metrics: ``test`` and ``test/…`` are held out."""
         return {
@@ -130,19 +142,20 @@ class Plan:
     def evaluation_command(self, weights: str) -> str:
         """The command that evaluates weights of the run with its prompts, limits and temperature.
 
-        Its problems are those that the run holds out, or all of them if it holds out none.
+        Its problems are those that the run holds out, or if it holds out none, those that it chose of its source.
         """
         o = self.options
         system_prompt = self.system_prompt if o.system_prompt is None else o.system_prompt
         model = f"{'local' if self.engine == 'local' else 'tinker'}:{weights}"
-        ids = [problem.id for problem in self.held_out]
+        ids = [problem.id for problem in self.held_out or self.problems]
         given = o.held_out or ""
-        own = _is_share(given) or not {name.strip() for name in given.split(",")}.isdisjoint(ids)
-        named = own or bool(o.categories or o.difficulties)  # which the command does not have
+        own = not given or _is_share(given) or not {name.strip() for name in given.split(",")}.isdisjoint(ids)
+        chosen = own and (given or o.ids or o.rows != "all")
+        named = chosen or o.categories or o.difficulties  # which the command does not have
         values = {
             "policy": model if o.agent == "none" else f"harness:{o.agent} {model}",
             "renderer": self.renderer,
-            "problems": o.problems if own or not ids else o.held_out,
+            "problems": o.problems if own else given,
             "env": o.env.replace("_", "-"),
             "system-prompt": system_prompt if o.agent == "none" else None,
             "user-prompt": o.user_prompt,
@@ -162,7 +175,12 @@ class Plan:
         return shlex.join(["rtl-agent-gym", "eval", *itertools.chain(*words)])
 
     def record(self) -> dict[str, Any]:
-        """The options as plain data. A run is resumed only with equal options, apart from `run_folder.CHANGEABLE`."""
+        """The options as plain data, without the passwords in addresses.
+
+        A run is resumed only with equal options, apart from `run_folder.CHANGEABLE`.
+        """
+        o = self.options
+        public = {"judge": o.judge and judge_name(o.judge), "base_url": o.base_url and without_secrets(o.base_url)}
         data = {} if self.supervised is None else {"episodes_digest": self.supervised.digest}
         texts = {
             name: self.options.text_of(name)
@@ -181,7 +199,7 @@ class Plan:
                 digests["student_model_digest"] = recipe.digest("student")
             if self.options.distils and self.options.teacher_model == recipe.name:
                 digests["teacher_model_digest"] = recipe.digest("teacher")
-        return self.options.model_dump(mode="json") | {ENGINE: self.engine} | data | digests
+        return o.model_dump(mode="json") | public | {ENGINE: self.engine} | data | digests
 
 
 def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[ModelRecipe] = ()) -> Plan:
@@ -214,17 +232,16 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
     """Plan a run with these options, of which some were given. Raises like `plan_run`."""
     engine = _check_engine(o, given, recipes)
     problems, held_out, extra = _choose_problems(o)
-    made = {recipe.name for recipe in recipes}
-    chosen = next((recipe for recipe in recipes if recipe.name == o.student_model), None)
-    if o.distils and (shipped := made.intersection(o.teachers.values())):
+    made = {recipe.name: recipe for recipe in recipes}
+    chosen = made.get(o.student_model)
+    if o.distils and (shipped := made.keys() & o.teachers.values()):
         raise UsageError(
             f"teachers: {min(shipped)!r} is a name for student_model and teacher_model alone; give a folder or a "
             "published model"
         )
-    teachers = [("teacher_model", o.teacher_model), *(("teachers", model) for model in o.teachers.values())]
-    used = [("student_model", o.student_model), *(teachers if o.distils else ())]
-    published = [(option, model) for option, model in used if model is not None and model not in {*made, SELF}]
-    teacher = next((recipe for recipe in recipes if recipe.name == o.teacher_model and o.distils), None)
+    used = [("student_model", o.student_model), *(o.named_teachers() if o.distils else ())]
+    published = [(option, model) for option, model in used if model not in {*made, SELF}]
+    teacher = made.get(o.teacher_model or "") if o.distils else None
     renderer = _check_models(o, engine, chosen, teacher, published)
     if o.agent != "none":
         try:
@@ -237,7 +254,8 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
         if not Path(model).is_dir():
             check_hub(model, option)
     models = o.student_model, o.teacher_model, renderer
-    built = tuple(recipe for recipe in recipes if recipe.name in (model for _, model in used))
+    names = {model for _, model in used}
+    built = tuple(recipe for recipe in recipes if recipe.name in names)
     return Plan(o, engine, problems, held_out, *models, *prompts, recipes=built, extra_held_out=extra)
 
 
@@ -264,7 +282,7 @@ def _check_engine(
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
         return "local"
     if not has_key():
-        what = f"base_url={o.base_url}" if o.base_url else "engine=tinker"
+        what = f"base_url={without_secrets(o.base_url)}" if o.base_url else "engine=tinker"
         raise UsageError(
             f"TINKER_API_KEY: {what} needs a key, and there is none; export one, store one with `tinker auth login`, "
             "or choose engine=local"
@@ -529,14 +547,7 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
 def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
     """The episodes of a run in the student's tokens. Raises like `plan_sft`."""
     dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
-    single_turn = o.env == "single_turn"
-    left_out = Counter[str]()
-    return SupervisedData.collect(
-        read_demonstrations(o, left_out),
-        episode_renderer(EpisodeConfig(workspace="answer" if single_turn else "shell"), dialect),
-        prompts=Prompts(plan.system_prompt, plan.user_prompt),
-        held_out={problem.id for problem in itertools.chain(plan.held_out, *plan.extra_held_out.values())},
-        single_turn=single_turn,
-        max_tokens=o.max_trajectory_tokens,
-        left_out=left_out,
-    )
+    rules = EpisodeConfig(workspace="answer" if o.env == "single_turn" else "shell")
+    held_out = {problem.id for problem in itertools.chain(plan.held_out, *plan.extra_held_out.values())}
+    prompts = Prompts(plan.system_prompt, plan.user_prompt)
+    return SupervisedData.read(o, episode_renderer(rules, dialect), prompts, held_out)

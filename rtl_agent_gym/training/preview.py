@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field, TypeAdapter, ValidationE
 
 from ..errors import UsageError
 from ..problems.paths import expand_home
-from ..visible import plural
+from ..visible import plural, without_secrets
 from .plan import Plan, dialect_for
 from .teacher_context import SELF
 
@@ -55,23 +54,10 @@ class Price(BaseModel):
     train: Dollars
 
 
-@dataclass(frozen=True)
-class EpisodeSize:
-    """The size of one episode in tokens."""
-
-    cached: int
-    """Read by the student again in a later turn."""
-    prefill: int
-    """Read by the student for the first time."""
-    sampled: int
-    length: int
-    """Prompt, turns and outputs together."""
-
-
 def describe_run(plan: Plan) -> list[str]:
     """What a run will do: models, problems, prompts, limits, steps; on a service also its tokens and their price."""
     o = plan.options
-    where = "this machine" if plan.engine == "local" else o.base_url or "Tinker's service"
+    where = "this machine" if plan.engine == "local" else without_secrets(o.base_url or "Tinker's service")
     rank = f"LoRA of rank {o.lora_rank}" if o.lora_rank else "all weights"
     lines = [f"student: {plan.student} on {where}, dialect {plan.renderer}, {rank}"]
     if o.distils:
@@ -105,20 +91,16 @@ def usage(plan: Plan, *, at_most: bool) -> Usage:
     o = plan.options
     size = _episode(plan, at_most=at_most)
     played = 0 if plan.supervised is not None else o.num_steps * o.batch_size * o.group_size
-    episodes = played + _evaluated(plan)
     found: Usage = Counter()
-    found[plan.student, "cached_prefill"] = episodes * size.cached
-    found[plan.student, "prefill"] = episodes * size.prefill
-    found[plan.student, "sample"] = episodes * size.sampled
-    found[plan.student, "train"] = played * size.length
+    for kind, tokens in size.items():
+        found[plan.student, kind] = tokens * (played if kind == "train" else played + _evaluated(plan))
     if plan.supervised is not None:
         demonstrations = plan.supervised.train
         mean = sum(len(episode.tokens) for episode in demonstrations) / max(1, len(demonstrations))
         found[plan.student, "train"] = round(o.num_steps * o.batch_size * mean)
     elif o.distils:  # each of `teachers` costs about the same as another one
-        teacher = plan.teacher or next(iter(o.teachers.values()), None)
-        if teacher is not None:
-            found[plan.student if teacher == SELF else teacher, "prefill"] += played * size.length
+        _, teacher = o.named_teachers()[0]
+        found[plan.student if teacher == SELF else teacher, "prefill"] += played * size["train"]
     return +found
 
 
@@ -184,10 +166,9 @@ def _price(entry: dict[str, object]) -> Price | None:
 
 def _teachers(plan: Plan) -> list[str]:
     o, found = plan.options, []
-    models = [("teacher_model", plan.teacher), *(("teachers", model) for model in o.teachers.values())]
-    for option, model in dict.fromkeys(models):
-        if model is None or any(model == recipe.name for recipe in plan.recipes):
-            found += [] if model is None else [model]
+    for option, model in dict.fromkeys(o.named_teachers()):
+        if any(model == recipe.name for recipe in plan.recipes):
+            found.append(model)
         elif model == SELF:
             found.append(f"the student's own weights (context {o.teacher_context})")
         elif model.startswith("tinker://"):
@@ -202,12 +183,13 @@ def _prompt(option: str | None) -> str:
     return "of the environment" if option is None else option if option.startswith("@") else "of the options"
 
 
-def _episode(plan: Plan, *, at_most: bool) -> EpisodeSize:
+def _episode(plan: Plan, *, at_most: bool) -> dict[str, int]:
+    """The tokens of one episode by kind; those to train on are prompt, turns and outputs together."""
     o = plan.options
     turns = o.max_turns if o.env == "agentic" else 1
     if at_most:
         length = o.max_trajectory_tokens
-        return EpisodeSize(0, turns * length, min(turns * o.max_tokens, length), length)
+        return {"prefill": turns * length, "sample": min(turns * o.max_tokens, length), "train": length}
     problems = [*plan.problems, *plan.held_out, *chain(*plan.extra_held_out.values())]
     characters = sum(len(problem.prompt) for problem in problems)
     if o.env == "single_turn":
@@ -216,7 +198,7 @@ def _episode(plan: Plan, *, at_most: bool) -> EpisodeSize:
     turns, sampled = min(TURNS, turns), min(SAMPLED, o.max_tokens)
     starts = [min(SYSTEM + prompt + turn * (sampled + READ), o.max_trajectory_tokens) for turn in range(turns)]
     length = min(starts[-1] + sampled, o.max_trajectory_tokens)
-    return EpisodeSize(sum(starts[:-1]), starts[-1], turns * sampled, length)
+    return {"cached_prefill": sum(starts[:-1]), "prefill": starts[-1], "sample": turns * sampled, "train": length}
 
 
 def _evaluated(plan: Plan) -> int:

@@ -16,15 +16,14 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """Prints the steps of a run. A context manager: leaving it ends the live line.
+    """Prints the steps of a run to stderr. A context manager: leaving it ends the live line.
 
     Args:
         total: Number of steps of the run.
-        console: Where to print; by default stderr, so that stdout is free for machine-readable output.
     """
 
-    def __init__(self, total: int, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
+    def __init__(self, total: int) -> None:
+        self.console = Console(stderr=True)
         self._total = total
         self._status = Status("", console=self.console)
         self._played, self._episodes, self._step = 0, 0, 0

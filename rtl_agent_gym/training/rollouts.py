@@ -33,7 +33,6 @@ from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
 
 from ..engines.protocol import Sampler
-from ..engines.requests import context_length
 from ..envs.problem_order import Batches
 from ..envs.tinker_config import TinkerEnvConfig
 from ..episodes.episode import Episode
@@ -218,13 +217,8 @@ def student_policy(
     sampler: Sampler, o: TrainOptions, *, temperature: float, turn_seed: Callable[[int], int] | None = None
 ) -> TokenSamplerPolicy:
     """The student as a policy, within the limits of a run."""
-    limits = ModelOptions(temperature=temperature, max_tokens=o.max_tokens, max_context=token_limit(sampler, o))
+    limits = ModelOptions(temperature=temperature, max_tokens=o.max_tokens, max_context=o.max_trajectory_tokens)
     return TokenSamplerPolicy(sampler, name="student", in_run=True, options=limits, turn_seed=turn_seed)
-
-
-def token_limit(sampler: Sampler, options: TrainOptions) -> int:
-    """Maximum number of tokens of an episode: the option's, or the model's context length if that is smaller."""
-    return min(options.max_trajectory_tokens, context_length(sampler) or options.max_trajectory_tokens)
 
 
 def turn_seed(seed: int, name: str, turn: int) -> int:

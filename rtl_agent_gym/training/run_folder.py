@@ -6,7 +6,7 @@
     metrics.jsonl        one line per step; a metric that is NaN or infinite is left out
     checkpoints.jsonl    one line per checkpoint, written after its weights are saved
     logs.log             the log
-    code.diff            the code's commit, and the uncommitted changes
+    code.diff            the code's commit, and the package's uncommitted changes
     transcripts/         one file per episode
     episodes/            graded episodes of steps that are in no checkpoint yet
     report.html          the curves
@@ -34,6 +34,7 @@ from typing import Any
 from ..errors import UsageError
 from ..files import replace_file
 from ..logs import LOGS, logging_to
+from ..policies.judge import judge_name
 from ..problems.paths import expand_home
 from .options import LogDirBehavior, TrainOptions
 
@@ -132,7 +133,7 @@ class RunFolder:
 
     def _write_config(self) -> None:
         if begun := self._has_begun():
-            self._check_same_run(self._config)
+            self._check_same_run()
         text = json.dumps(self._config, indent=2, sort_keys=True, default=str) + "\n"
         replace_file(self.path / CONFIG, text, durable=True)
         if not begun or not (self.path / DIFF).exists():
@@ -277,16 +278,18 @@ class RunFolder:
         except OSError as error:  # such as of Lustre without its option flock
             raise self._unusable("locked", error) from error
 
-    def _check_same_run(self, config: Mapping[str, Any]) -> None:
+    def _check_same_run(self) -> None:
         """Raise `UsageError` if options other than `CHANGEABLE` differ from those of the run to resume."""
         try:
             before = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return
-        now = json.loads(json.dumps(config, default=str))
+        now = json.loads(json.dumps(self._config, default=str))
         # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
+        if "://" in (before.get("judge") or ""):  # it began when the whole address was recorded
+            before["judge"] = judge_name(before["judge"])
         if ENGINE in before:  # which says more than the option
             before["engine"] = now.get("engine")
         # A run that began before the digests of files and its engine were recorded is not compared by them.
@@ -310,15 +313,17 @@ class RunFolder:
 
 
 def code_state() -> str:
-    """The commit of this package's checkout and the uncommitted changes; a note if it is not a checkout."""
-    root = Path(__file__).resolve().parent
-    found = ""
-    for command in (["git", "rev-parse", "HEAD"], ["git", "diff", "--no-color", "HEAD"]):
-        try:
-            found += subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=20, check=True).stdout
-        except (OSError, subprocess.SubprocessError):
-            return found or "installed from a package, so there is no commit\n"
-    return found
+    """The commit of this package's checkout and the package's uncommitted changes; a note if it is not a checkout."""
+    here, found = Path(__file__).resolve(), list[str]()
+    # An installed package may lie in a repository of the user's, which does not track it.
+    tracked, commit = ["ls-files", "--error-unmatch", "--", str(here)], ["rev-parse", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        for words in (tracked, commit, ["diff", "--no-color", "HEAD", "--", "."]):
+            done = subprocess.run(
+                ["git", *words], cwd=here.parents[1], capture_output=True, text=True, timeout=20, check=True
+            )
+            found.append(done.stdout)
+    return "".join(found[1:]) or "installed from a package, so there is no commit\n"
 
 
 def _is_inside(value: object, folder: Path) -> bool:

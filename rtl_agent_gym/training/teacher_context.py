@@ -58,12 +58,8 @@ class TeacherContext:
         """The teacher's user message for a problem that `covers`, from the student's. Feedback is added later."""
         if self.kind == "reference":
             return with_reference(user, problem.golden or {})
-        return with_hint(user, self.hints.get(problem.id, ""))
-
-
-def with_hint(user: str, hint: str) -> str:
-    """A user message with a hint at its end, separated by exactly one empty line."""
-    return f"{user.strip()}\n\n{hint.lstrip()}" if hint.strip() else user
+        hint = self.hints.get(problem.id, "")  # separated by exactly one empty line
+        return f"{user.strip()}\n\n{hint.lstrip()}" if hint.strip() else user
 
 
 def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list[str]:
@@ -91,17 +87,17 @@ def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
     Raises:
         UsageError: An option is wrong or has no effect, or no problem has the context.
     """
-    names = {o.teacher_model, *o.teachers.values()}
+    names = {model for _, model in o.named_teachers()}
     if o.teacher_lag is not None and SELF not in names:
         raise UsageError(f"teacher_lag: {o.teacher_lag} needs teacher_model={SELF}; other teachers do not change")
     context = TeacherContext.of(o)
     if not o.distils:
         without = context.kind != "none"
         return ["teacher_context: has no effect without a teacher; name one with teacher_model"] if without else []
-    if names <= {SELF, None} and o.teacher_renderer_name is not None:
+    if names == {SELF} and o.teacher_renderer_name is not None:
         raise UsageError(f"teacher_renderer_name: teacher_model={SELF} has the student's dialect; leave it out")
     alike = context.kind == "none" and o.teacher_system_prompt is None
-    if alike and o.reward_coef == 0 and names <= {SELF, None}:
+    if alike and o.reward_coef == 0 and names == {SELF}:
         raise UsageError(
             f"teacher_context: teacher_model={SELF} without a context or a teacher_system_prompt agrees with the "
             "student, and reward_coef=0; nothing would be learned: choose teacher_context=reference"

@@ -17,12 +17,12 @@ import pytest
 
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
+from tests.arbiter import ARBITER
 
 pytest.importorskip("ray")
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 SLOTS = 3
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_cluster_command import ARBITER, Node, machine_owners
+from tests.arbiter import ARBITER
+from tests.cli.test_cluster_command import Node, machine_owners
 from tests.waiting import until
 
 pytest.importorskip("ray")

@@ -79,12 +79,6 @@ class TestDoctor:
         assert found.found == "not limited together: the daemon's cgroup driver is systemd, not cgroupfs"
         assert "SandboxSpec.memory" in found.todo
 
-    def test_every_extra_is_listed(self, no_daemon: dict[str, str]) -> None:
-        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        parts = by_part(command("doctor", "--json", **no_daemon).stdout)
-        assert {part for part in parts if part.startswith("extra ")} == {f"extra [{name}]" for name in extras}
-        assert parts["extra [dev]"]["state"] == "ok"
-
     def test_without_a_daemon_it_says_what_to_do_and_exits_with_3(self, no_daemon: dict[str, str]) -> None:
         done = command("doctor", "--json", **no_daemon)
         assert done.returncode == 3
@@ -92,7 +86,9 @@ class TestDoctor:
         parts = by_part(done.stdout)
         assert parts["Docker daemon"]["state"] == parts["simulation image"]["state"] == "missing"
         assert "DOCKER_HOST" in parts["Docker daemon"]["todo"]
-        assert parts["Python"]["state"] == "ok"
+        assert parts["Python"]["state"] == parts["extra [dev]"]["state"] == "ok"
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert {part for part in parts if part.startswith("extra ")} == {f"extra [{name}]" for name in extras}
 
     @pytest.mark.docker
     def test_a_machine_with_namespaces_needs_no_daemon(self, no_daemon: dict[str, str], root_folder: Path) -> None:
@@ -204,19 +200,18 @@ class TestDoctor:
         assert done.stdout.rstrip().endswith("required and missing: Docker daemon, simulation image")
         assert max(len(line) for line in done.stdout.splitlines()) <= 100
 
-    def test_tinker_credentials_that_the_sdk_finds_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TINKER_API_KEY", "")
-        monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-secret")
-        found = next(check for check in doctor.run_checks() if check.part == "Tinker credentials")
-        assert (found.state, found.found) == ("ok", "found in TINKER_CREDENTIAL_CMD")
-
-    def test_vocabularies_where_the_variables_say(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("TIKTOKEN_ENCODINGS_BASE", str(tmp_path))
-        states = {check.part: check for check in doctor.run_checks() if check.group == "vocabularies"}
-        assert states["Harmony vocabulary"].state == "optional"
+    def test_credentials_and_vocabularies_where_the_variables_say(
+        self, no_daemon: dict[str, str], tmp_path: Path
+    ) -> None:
+        variables = {"TINKER_API_KEY": "", "TINKER_CREDENTIAL_CMD": "echo tml-secret"}
+        variables |= no_daemon | {"TIKTOKEN_ENCODINGS_BASE": str(tmp_path)}
+        parts = by_part(command("doctor", "--json", **variables).stdout)
+        credentials = parts["Tinker credentials"]
+        assert (credentials["state"], credentials["found"]) == ("ok", "found in TINKER_CREDENTIAL_CMD")
+        assert parts["Harmony vocabulary"]["state"] == "optional"
         (tmp_path / "o200k_base.tiktoken").touch()
-        states = {check.part: check for check in doctor.run_checks() if check.group == "vocabularies"}
-        assert states["Harmony vocabulary"].found == "offline, from $TIKTOKEN_ENCODINGS_BASE"
+        parts = by_part(command("doctor", "--json", **variables).stdout)
+        assert parts["Harmony vocabulary"]["found"] == "offline, from $TIKTOKEN_ENCODINGS_BASE"
 
     @pytest.mark.docker
     @pytest.mark.daemon
@@ -237,17 +232,12 @@ class TestDoctor:
 class TestImage:
     @pytest.mark.docker
     @pytest.mark.daemon
-    def test_build_is_done_at_once_when_the_image_is_there(self) -> None:
-        ensure_image()
+    def test_an_image_that_is_there_is_not_built_again_and_is_described_in_json(self) -> None:
+        built = ensure_image()
         done = command("image", "build", "--start-daemon")
         assert done.returncode == 0, done.stderr
         assert f"image {image_tag()} is ready" in done.stdout
         assert "Step" not in done.stdout
-
-    @pytest.mark.docker
-    @pytest.mark.daemon
-    def test_show_and_verify_speak_json(self) -> None:
-        built = ensure_image()
         shown = json.loads(command("image", "show", "--json").stdout)
         assert shown["id"] == built
         assert shown["size"] > 100e6

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,10 +29,11 @@ from rtl_agent_gym.errors import (
 )
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.starting import is_command_line
+from tests.arbiter import ARBITER
+from tests.conftest import ROOT
 
 from ..evaluation.recording import final_turn, record, score
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rtl_agent_gym"]
 
 
@@ -53,11 +55,6 @@ def run(tmp_path: Path) -> Path:
     folder = tmp_path / "run"
     record(folder / "transcripts", [final_turn(1, "done")], graded=score(True))
     return folder
-
-
-def test_the_version() -> None:
-    done = call("--version")
-    assert (done.returncode, done.stdout) == (0, f"rtl-agent-gym {__version__}\n")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +129,11 @@ sys.addaudithook(interrupt)
 
 
 @pytest.mark.parametrize(
-    "program", [COMMAND, [str(Path(sys.executable).with_name("rtl-agent-gym"))]], ids=["-m", "script"]
+    "program",
+    [
+        pytest.param(COMMAND, id="-m"),
+        pytest.param([str(Path(sys.executable).with_name("rtl-agent-gym"))], id="script", marks=pytest.mark.slow),
+    ],
 )
 def test_ctrl_c_at_any_import_is_quiet(tmp_path: Path, program: list[str]) -> None:
     (tmp_path / "sitecustomize.py").write_text(AT_AN_IMPORT)
@@ -148,19 +149,16 @@ def test_ctrl_c_at_any_import_is_quiet(tmp_path: Path, program: list[str]) -> No
 
 
 def test_only_the_command_asked_for_is_imported() -> None:
-    program = (
-        "import sys; from rtl_agent_gym.cli import commands; commands.make_app(['--version']); print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    text = "import sys; from rtl_agent_gym.cli import commands; commands.make_app(['--version']); print(*sys.modules)"
+    done = call(text, program=[sys.executable, "-c"])
     assert done.returncode == 0, done.stderr
     assert not {"docker", "rtl_agent_gym.sandboxes", "rtl_agent_gym.training"} & set(done.stdout.split())
     assert commands.needed(["view", "x"]) == ["view"]
 
 
-def test_a_mistyped_command_is_corrected() -> None:
-    done = call("exprt")
-    assert done.returncode == 2
-    assert "export" in done.stderr
+def test_a_mistyped_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("exprt") == 2
+    assert "export" in capsys.readouterr().err
 
 
 def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,16 +193,16 @@ def test_a_reader_that_has_read_enough(run: Path) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("command", [["view"], ["export"], ["report"]])
+@pytest.mark.parametrize("command", ["view", "export", "report"])
 @pytest.mark.parametrize("place", ["/proc/nobody/x", "FILE/x", "FOLDER", "/dev/full"])
 def test_places_that_cannot_be_written(
-    run: Path, tmp_path: Path, command: list[str], place: str, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, command: str, place: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("here already")
     (tmp_path / "folder.html").mkdir()
     out = place.replace("FILE", str(tmp_path / "file")).replace("FOLDER", str(tmp_path / "folder.html"))
-    full = place == "/dev/full" and command != ["report"]
-    assert ended(*command, run, "--out", out) == (3 if full else 2)
+    full = place == "/dev/full" and command != "report"
+    assert ended(command, run, "--out", out) == (3 if full else 2)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ")
     assert "cannot be written: " in last
@@ -223,13 +221,13 @@ def test_an_output_may_begin_with_the_home_folder(
     assert not list((tmp_path / "here").iterdir())
 
 
-@pytest.mark.parametrize("command", [["view", "--out"], ["export", "--out"]])
+@pytest.mark.parametrize("command", ["view", "export"])
 def test_an_output_never_takes_the_place_of_a_transcript(
-    run: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+    run: Path, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path,) = (run / "transcripts").iterdir()
     before = path.read_bytes()
-    assert ended(command[0], run, command[1], path) == 2
+    assert ended(command, run, "--out", path) == 2
     assert "is one of the transcripts" in capsys.readouterr().err
     assert path.read_bytes() == before
 
@@ -288,7 +286,6 @@ def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 LONG = "x" * 300
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
 @pytest.mark.parametrize(
@@ -409,26 +406,18 @@ LOST, GONE = SandboxLost("the container is gone"), DaemonError("no daemon answer
 def test_the_most_telling_error_of_a_group(
     error: Exception, expected: RTLGymError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def app(arguments: object) -> None:
-        raise error
-
     assert most_telling(error) is expected
-    assert commands.run_to_exit_code(app, []) == code
+    assert commands.run_to_exit_code(Mock(side_effect=error), []) == code
     assert capsys.readouterr().err == f"error: {expected}\n"
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), ExceptionGroup("a", [UsageError("u"), KeyError("x")])])
 def test_what_is_unknown_keeps_its_traceback(error: Exception) -> None:
-    def app(arguments: object) -> None:
-        raise error
-
     with pytest.raises(type(error)) as raised:
-        commands.run_to_exit_code(app, [])
+        commands.run_to_exit_code(Mock(side_effect=error), [])
     assert raised.value is error
 
 
 def test_ctrl_c_in_a_group_is_ctrl_c() -> None:
-    def app(arguments: object) -> None:
-        raise BaseExceptionGroup("a", [LOST, KeyboardInterrupt()])
-
-    assert commands.run_to_exit_code(app, []) == 130
+    group = BaseExceptionGroup("a", [LOST, KeyboardInterrupt()])
+    assert commands.run_to_exit_code(Mock(side_effect=group), []) == 130

@@ -11,11 +11,10 @@ from rtl_agent_gym.cli.problems_derived import check_out
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.rows import problem_row
+from tests.arbiter import ARBITER
 from tests.cli.in_process import call
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
-
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
 def test_mutate_writes_rows_with_their_proof(tmp_path: Path) -> None:
@@ -54,13 +53,17 @@ def test_mutate_grades_what_is_not_known(tmp_path: Path) -> None:
     assert problem.id in again.stdout
 
 
-def test_mutate_of_too_few(tmp_path: Path) -> None:
+def test_what_takes_a_design_is_refused_without_one(tmp_path: Path) -> None:
     rows = tmp_path / "withheld.jsonl"
-    source = json.loads(Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()[0])
-    rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
-    done = call("problems", "mutate", str(rows), "--out", str(tmp_path / "out.jsonl"), XDG_CACHE_HOME=str(tmp_path))
-    assert done.returncode == 2
-    assert "no problem of it has a reference solution" in done.stderr
+    rows.write_text(json.dumps(problem_row(load_problems("bundled")[0]) | {"patch": {"rtl/x.sv": ""}}) + "\n")
+    out = str(tmp_path / "out.jsonl")
+    for arguments, words in (
+        (["mutate", str(rows), "--out", out], "no problem of it has a reference solution"),
+        (["strength", "--problems", str(rows)], "give designs with --designs DIR"),
+    ):
+        done = call("problems", *arguments, XDG_CACHE_HOME=str(tmp_path))
+        assert done.returncode == 2
+        assert words in done.stderr
     assert not (tmp_path / "out.jsonl").exists()
 
 
@@ -123,21 +126,11 @@ def test_strength_shows_rates_and_survivors(tmp_path: Path) -> None:
     assert "together" in done.stderr
 
 
-def test_strength_without_a_design(tmp_path: Path) -> None:
-    rows = tmp_path / "withheld.jsonl"
-    source = json.loads(Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()[0])
-    rows.write_text(json.dumps(source | {"patch": {"rtl/x.sv": ""}}) + "\n")
-    done = call("problems", "strength", "--problems", str(rows))
-    assert done.returncode == 2
-    assert "give designs with --designs DIR" in done.stderr
-
-
 @pytest.mark.slow
 def test_strength_goes_on_behind_a_row_without_a_design(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    bundled = [json.loads(line) for line in Path("rtl_agent_gym/problems/problems.jsonl").read_text().splitlines()]
-    [arbiter] = [row for row in bundled if row["id"] == ARBITER]
-    withheld = {**bundled[0], "id": "cvdp_agentic_withheld_0001", "patch": dict.fromkeys(bundled[0]["patch"], "")}
+    [arbiter] = map(problem_row, load_problems("bundled", ids=ARBITER))
+    withheld = arbiter | {"id": "cvdp_agentic_withheld_0001", "patch": dict.fromkeys(arbiter["patch"], "")}
     rows.write_text("".join(json.dumps(row) + "\n" for row in (withheld, arbiter)))
     argv = ("problems", "strength", "--problems", str(rows), "--limit", "1", "--json")
     done = call(*argv, XDG_CACHE_HOME=str(tmp_path))

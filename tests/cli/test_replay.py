@@ -9,10 +9,9 @@ import pytest
 
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
+from tests.arbiter import ARBITER
 from tests.cli.in_process import call as run
 from tests.cli.terminal import terminal
-
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
 @pytest.fixture(scope="module")
@@ -76,28 +75,21 @@ def test_submissions_before_the_shell_are_graded_by_the_recorded_weights(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "words"),
+    ("content", "options", "words"),
     [
-        ("", 2, "no complete line"),
-        ('{"event": "header", "schema_version": 999}\n', 2, "Update rtl-agent-gym"),
-        ("not json\n{}\n", 2, "not a transcript"),
-        ('{"id": "mine", "prompt": "x"}\n', 2, "is it a file of problems?"),
+        ("", [], "no complete line"),
+        ('{"event": "header", "schema_version": 999}\n', [], "Update rtl-agent-gym"),
         (
             '{"event": "header", "problem_id": "elsewhere", "problem_digest": "", "renderer": "qwen3"}\n',
-            2,
+            [],
             "choose another source with --problems",
         ),
+        ("", ["--shell"], "need each other"),
     ],
 )
-def test_files_that_cannot_be_replayed_are_said(tmp_path: Path, content: str, code: int, words: str) -> None:
+def test_what_cannot_be_replayed_is_said(tmp_path: Path, content: str, options: list[str], words: str) -> None:
     path = tmp_path / "file.jsonl"
     path.write_text(content)
-    done = run("replay", str(path))
-    assert done.returncode == code, done.stderr
+    done = run("replay", str(path), *options)
+    assert done.returncode == 2, done.stderr
     assert words in done.stderr
-
-
-def test_to_turn_and_shell_go_together(tmp_path: Path) -> None:
-    done = run("replay", str(tmp_path / "x"), "--shell")
-    assert done.returncode == 2
-    assert "need each other" in done.stderr

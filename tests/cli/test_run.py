@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from data.bundled import wrong_designs
 from rtl_agent_gym.cli.options import writable_folder
 from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.transcripts import read_transcript
+from tests.arbiter import ARBITER, write, wrong
+from tests.cli.in_process import ROOT
 from tests.cli.in_process import call as run
 from tests.policies.stub_server import ChatServer, call
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_golden_is_shown_live_and_scored(tmp_path: Path) -> None:
@@ -42,17 +41,27 @@ def test_a_script_that_fails_and_repairs(tmp_path: Path) -> None:
     assert "PASS" in turns[3].observation
 
 
-def test_a_wrong_design_exits_with_1(tmp_path: Path) -> None:
-    design = wrong_designs(ARBITER)["rst_n_for_reset"]["rtl/fixed_priority_arbiter.sv"]
-    turns = [{"say": "", "run": f"cat > rtl/fixed_priority_arbiter.sv <<'EOF'\n{design}\nEOF"}]
-    script = tmp_path / "wrong.yaml"
-    script.write_text(json.dumps(turns))
-    where = ["--transcript-dir", str(tmp_path), "--json"]
-    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", *where)
+def test_a_wrong_design_with_prompts_of_the_callers_own(tmp_path: Path) -> None:
+    """The prompts are as those of a training run, so that its student reads here what it was trained on."""
+    script, text, where = tmp_path / "wrong.yaml", tmp_path / "system.txt", tmp_path / "t"
+    script.write_text(json.dumps([{"say": "", "run": f"echo x > rtl/conftest.py\n{write(wrong('rst_n_for_reset'))}"}]))
+    text.write_text("You design hardware.\n")
+    prompts = ["--system-prompt", f"@{text}", "--user-prompt", "Write it."]
+    options = ["--policy", f"scripted {script}", "--transcript-dir", str(where), "--json", *prompts]
+    done = run("run", "--problem", ARBITER, *options)
     assert done.returncode == 1, done.stderr
     assert json.loads(done.stdout.splitlines()[-1])["score"]["reward"] < 1.0
+    assert "not counted: " in done.stderr
+    (path,) = where.iterdir()
+    header = read_transcript(path).header
+    assert header.system.startswith("You design hardware.\n")
+    assert header.user == "Write it."
+    missing = run("run", "--problem", ARBITER, "--system-prompt", f"@{tmp_path}/none")
+    assert missing.returncode == 2
+    assert f"system_prompt: {tmp_path}/none cannot be read" in missing.stderr
 
 
+@pytest.mark.slow  # gradings of it have tests of their own
 def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
     source = cvdp_data / "cvdp_v1.1.0_example_agentic_code_generation_no_commercial_with_solutions.jsonl"
     arguments = ["--problems", str(source), "--problem", "cvdp_agentic_fixed_arbiter_0001"]
@@ -64,25 +73,21 @@ def test_the_real_cvdp_row(cvdp_data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "message"),
+    ("arguments", "message"),
     [
-        (["run", "--problem", "nosuch"], 2, "nosuch"),
-        (["run"], 2, "choose one with --problem"),
-        (["run", "--problem", ARBITER, "--policy", "wizard"], 2, "no policy 'wizard'"),
-        (["run", "--problem", ARBITER, "--renderer", "llama"], 2, "llama"),
-        (["run", "--no-such-option"], 2, "No such option"),
-        (["run", "--problems", "/no/such.jsonl"], 2, "/no/such.jsonl"),
-        (
-            ["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"],
-            2,
-            "--transcript-dir /proc/x: cannot be created",
-        ),
-        (["nonsense"], 2, "nonsense"),
+        (["run", "--problem", "nosuch"], "nosuch"),
+        (["run"], "choose one with --problem"),
+        (["run", "--problem", ARBITER, "--policy", "wizard"], "no policy 'wizard'"),
+        (["run", "--problem", ARBITER, "--renderer", "llama"], "llama"),
+        (["run", "--no-such-option"], "No such option"),
+        (["run", "--problems", "/no/such.jsonl"], "/no/such.jsonl"),
+        (["run", "--problem", ARBITER, "--transcript-dir", "/proc/x"], "--transcript-dir /proc/x: cannot be created"),
+        (["nonsense"], "nonsense"),
     ],
 )
-def test_wrong_usage_is_one_clear_message(arguments: list[str], code: int, message: str) -> None:
+def test_wrong_usage_is_one_clear_message(arguments: list[str], message: str) -> None:
     done = run(*arguments)
-    assert done.returncode == code
+    assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -146,23 +151,6 @@ def test_submissions_are_shown_live(tmp_path: Path) -> None:
     assert run("run", "--harness-feedback", "-1").returncode == 2
 
 
-def test_prompts_of_the_callers_own(tmp_path: Path) -> None:
-    """As those of a training run, so that its student reads here what it was trained on."""
-    script, text, where = tmp_path / "ends.yaml", tmp_path / "system.txt", tmp_path / "t"
-    script.write_text("- {say: Done.}\n")
-    text.write_text("You design hardware.\n")
-    prompts = ["--system-prompt", f"@{text}", "--user-prompt", "Write it."]
-    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(where), *prompts)
-    assert done.returncode == 1, done.stderr
-    (path,) = where.iterdir()
-    header = read_transcript(path).header
-    assert header.system.startswith("You design hardware.\n")
-    assert header.user == "Write it."
-    missing = run("run", "--problem", ARBITER, "--system-prompt", f"@{tmp_path}/none")
-    assert missing.returncode == 2
-    assert f"system_prompt: {tmp_path}/none cannot be read" in missing.stderr
-
-
 def test_what_cannot_be_scored_is_not_played(tmp_path: Path) -> None:
     bundled = ROOT / "rtl_agent_gym" / "problems" / "problems.jsonl"
     row = json.loads(next(line for line in bundled.read_text().splitlines() if ARBITER in line))
@@ -184,11 +172,3 @@ def test_a_single_turn_episode(tmp_path: Path) -> None:
     refused = run("run", "--problem", ARBITER, "--env", "single-turn", "--harness-feedback", "1")
     assert refused.returncode == 2
     assert "harness_feedback must be 0" in refused.stderr
-
-
-def test_what_was_left_out_is_said(tmp_path: Path) -> None:
-    script = tmp_path / "links.yaml"
-    script.write_text("- {run: 'echo x > rtl/conftest.py; ls rtl'}\n")
-    done = run("run", "--problem", ARBITER, "--policy", f"scripted {script}", "--transcript-dir", str(tmp_path / "t"))
-    assert done.returncode == 1, done.stderr
-    assert "not counted: " in done.stdout

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.cli import main
 from rtl_agent_gym.cli.score import read_candidates
 from rtl_agent_gym.problems import Problem
 from tests.arbiter import ARBITER as ID
+from tests.cli import in_process
 
 
 @pytest.fixture
@@ -22,45 +23,36 @@ def work(tmp_path: Path, arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> P
     return folder
 
 
-def call(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["score", *arguments])
-    assert isinstance(ended.value.code, int)
-    return ended.value.code
+def call(*arguments: str, code: int) -> subprocess.CompletedProcess[str]:
+    """What ``score`` prints, which ends with this code."""
+    done = in_process.call("score", *arguments)
+    assert done.returncode == code, done.stderr
+    return done
 
 
 @pytest.mark.docker
-def test_a_folder_is_graded(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--problem", ID, "--files", str(work), "--json") == 0
-    row = json.loads(capsys.readouterr().out)
+def test_a_folder_is_graded_without_following_links(work: Path, tmp_path: Path) -> None:
+    graded = ("--problem", ID, "--files", str(work))
+    row = json.loads(call(*graded, "--json", code=0).stdout)
     assert row["problem_id"] == ID
     assert row["score"]["passed"]
     assert row["score"]["reward"] == pytest.approx(1.4)
-    assert call("--problem", ID, "--files", str(work), "--json") == 0
-    assert json.loads(capsys.readouterr().out)["score"]["cached"]
-    next((work / "rtl").iterdir()).unlink()
-    assert call("--problem", ID, "--files", str(work)) == 1
-    assert "missing: rtl/fixed_priority_arbiter.sv" in " ".join(capsys.readouterr().out.split())
-
-
-@pytest.mark.docker
-def test_links_are_not_followed(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(call(*graded, "--json", code=0).stdout)["score"]["cached"]
     (path,) = (work / "rtl").iterdir()
     path.rename(tmp_path / "elsewhere.sv")
     path.symlink_to(tmp_path / "elsewhere.sv")
-    assert call("--problem", ID, "--files", str(work), "--json") == 1
-    assert json.loads(capsys.readouterr().out)["score"]["format"] == 0.0
+    assert json.loads(call(*graded, "--json", code=1).stdout)["score"]["format"] == 0.0
+    path.unlink()
+    assert "missing: rtl/fixed_priority_arbiter.sv" in " ".join(call(*graded, code=1).stdout.split())
 
 
 @pytest.mark.docker
-def test_many_candidates_keep_their_order(
-    work: Path, tmp_path: Path, arbiter: Problem, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_candidates_keep_their_order(work: Path, tmp_path: Path, arbiter: Problem) -> None:
     rows = [{"id": ID, "files": files} for files in ({}, arbiter.golden, {"src/conftest.py": ""})]
     path = tmp_path / "candidates.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert call("--candidates", str(path), "--json", "--no-cache") == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    done = call("--candidates", str(path), "--json", "--no-cache", code=0)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["candidate"], row["score"]["passed"]) for row in found] == [(0, False), (1, True), (2, False)]
     assert found[2]["score"]["violations"]
 
@@ -74,27 +66,21 @@ def test_many_candidates_keep_their_order(
         (f'\n{{"id": "{ID[:-1]}9", "files": {{}}}}', ":2: "),
     ],
 )
-def test_a_bad_candidate_is_named_by_its_line(
-    tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_candidate_is_named_by_its_line(tmp_path: Path, content: str, said: str) -> None:
     path = tmp_path / "candidates.jsonl"
     path.write_text(content)
-    assert call("--candidates", str(path)) == 2
-    assert said in capsys.readouterr().err
+    assert said in call("--candidates", str(path), code=2).stderr
 
 
-def test_a_candidate_is_of_the_only_problem(
-    tmp_path: Path, arbiter: Problem, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_candidate_is_of_the_only_problem(tmp_path: Path, arbiter: Problem) -> None:
     path = tmp_path / "candidates.jsonl"
     path.write_text('{"files": {}}\n{"id": "other", "files": {}}')
     assert next(read_candidates(path, [arbiter], None)) == (arbiter, {})
-    assert call("--candidates", str(path), "--problem", ID) == 2
-    assert f":2: the id is 'other', not that of --problem {ID}" in capsys.readouterr().err
+    done = call("--candidates", str(path), "--problem", ID, code=2)
+    assert f":2: the id is 'other', not that of --problem {ID}" in done.stderr
 
 
-def test_what_to_grade_must_be_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--problem", ID) == 2
-    assert call("--problem", ID, "--files", str(tmp_path / "none")) == 2
-    assert "no such folder" in capsys.readouterr().err
-    assert call("--problem", ID, "--files", str(tmp_path), "--weights", "best") == 2
+def test_what_to_grade_must_be_named(tmp_path: Path) -> None:
+    call("--problem", ID, code=2)
+    assert "no such folder" in call("--problem", ID, "--files", str(tmp_path / "none"), code=2).stderr
+    call("--problem", ID, "--files", str(tmp_path), "--weights", "best", code=2)

@@ -13,11 +13,11 @@ from rtl_agent_gym.errors import DaemonError, UsageError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import Sandbox
 from rtl_agent_gym.scoring import Scorer
+from tests.arbiter import ARBITER
 from tests.cli.in_process import ROOT
 from tests.cli.terminal import COMMAND, terminal
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 
 @pytest.mark.parametrize("kind", ["docker", "namespaces"])
@@ -41,13 +41,8 @@ def test_a_person_at_the_terminal(kind: str, root_folder: Path) -> None:
 
 
 def test_without_a_terminal_it_says_what_to_do() -> None:
-    done = subprocess.run(
-        [*COMMAND, "shell", "--problem", ARBITER],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    command = [*COMMAND, "shell", "--problem", ARBITER]
+    done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == 2
     assert "needs a terminal" in done.stderr
 

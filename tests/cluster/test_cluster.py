@@ -21,10 +21,8 @@ from rtl_agent_gym import evaluate
 from rtl_agent_gym.cluster import Cluster, RemoteGrader, RemoteSandboxes, node_client, runtime_at
 from rtl_agent_gym.cluster import machines as machines_module
 from rtl_agent_gym.cluster.canaries import known
-from rtl_agent_gym.cluster.executor import RayExecutor
 from rtl_agent_gym.cluster.ray_cluster import SLOTS
 from rtl_agent_gym.episodes.runtime import using
-from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.retries import NODE
@@ -274,18 +272,3 @@ async def test_a_node_whose_daemon_comes_back_is_used(
         await cluster.close()
         shutil.rmtree(late.parent)
     assert nodes.no_container_left()
-
-
-async def test_without_any_machine_there_is_an_error_that_says_why(nodes: TwoNodes) -> None:
-    cluster = Cluster()
-    for node in nodes.nodes:
-        nodes.local.remove_node(node)
-    with pytest.raises(SandboxError, match="rtl-agent-gym cluster up"):
-        await cluster.open()
-
-
-def test_calls_of_the_executor_run_beside_a_daemon(nodes: TwoNodes) -> None:
-    with RayExecutor(slots=4) as pool:
-        hosts = set(pool.map(os.getenv, ["DOCKER_HOST"] * 8))
-    assert hosts <= set(nodes.hosts)
-    assert hosts

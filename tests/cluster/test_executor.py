@@ -23,7 +23,7 @@ from rtl_agent_gym.cluster.executor import RayExecutor
 from rtl_agent_gym.envs import EpisodeConfig
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.envs.tinker_env import CVDPEnvGroupBuilder
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cluster.test_cluster import TwoNodes, ray_nodes
@@ -31,7 +31,6 @@ from tests.envs.scripted_tinker import END, Sampling, call, solution
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 GROUPS, SIZE = 4, 2
 
 
@@ -56,9 +55,8 @@ def raylet(node: Any) -> int:
 
 
 async def test_groups_of_the_cookbook_are_played_again_when_their_node_is_lost_and_count_once(
-    nodes: TwoNodes, tmp_path: Path
+    nodes: TwoNodes, tmp_path: Path, arbiter: Problem
 ) -> None:
-    [arbiter] = load_problems("bundled", ids=[ARBITER])
     config = TinkerEnvConfig(
         model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(transcript_dir=tmp_path, command_timeout=60.0)
     )

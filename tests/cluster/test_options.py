@@ -16,6 +16,7 @@ from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.training import launch
 from rtl_agent_gym.training.options import TrainOptions
+from tests.arbiter import ARBITER
 from tests.cli import in_process
 from tests.cluster.actors import Actor, cluster_of
 
@@ -102,7 +103,7 @@ async def test_an_agent_inside_its_sandbox_is_refused_before_any_episode() -> No
     sampler: Any = None
     agent = HarnessPolicy({"name": "mine", "argv": ["true"]}, TokenSamplerPolicy(sampler, name="m"))
     cluster = cluster_of(Actor(Full()))
-    config = EvaluationConfig(ids=("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001",), keep=False)
+    config = EvaluationConfig(ids=(ARBITER,), keep=False)
     begun: list[str] = []
     observer = Observer(begun=lambda problem, sample: begun.append(problem.id))
     with pytest.raises(UsageError, match=r"^harness:mine m works inside the sandbox, which .* of a cluster"):

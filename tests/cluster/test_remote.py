@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -26,6 +26,7 @@ from rtl_agent_gym.logs import logging_as
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import ReadRequest, SandboxSpec, admission
 from rtl_agent_gym.sandboxes.admission import Permits, queueing_as, usage
+from tests.arbiter import ARBITER
 from tests.cluster.actors import FACTS, Actor, Grades, Stub, cluster_of, exceptions
 from tests.waiting import soon
 
@@ -41,6 +42,13 @@ def node_of(node: str, slots: int) -> dict[str, Any]:
     """A node as Ray describes it."""
     where = {"NodeManagerHostname": "b", "NodeManagerAddress": "127.0.0.1"}
     return {"NodeID": node, "Alive": True, "Resources": {SLOTS: slots}, **where}
+
+
+def listing(monkeypatch: pytest.MonkeyPatch, nodes: Callable[[], Any], free: Callable[[], Any] = dict) -> None:
+    """Ray is connected, and lists these nodes and their free slots."""
+    monkeypatch.setattr(machines, "connect", lambda address: None)
+    monkeypatch.setattr(machines, "nodes_with_slots", nodes)
+    monkeypatch.setattr(machines, "free_slots", free)
 
 
 def reservations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
@@ -116,9 +124,7 @@ async def test_a_node_that_never_answers_holds_up_no_other(monkeypatch: pytest.M
     killed, reserved = starting(monkeypatch, ill, well, well), reservations(monkeypatch)
     first, second, third = (digit * 56 for digit in "123")
     nodes = {node: node_of(node, 2) for node in (first, second)}
-    monkeypatch.setattr(machines, "connect", lambda address: None)
-    monkeypatch.setattr(machines, "nodes_with_slots", lambda: dict(nodes))
-    monkeypatch.setattr(machines, "free_slots", dict)
+    listing(monkeypatch, lambda: dict(nodes))
     monkeypatch.setattr(machines, "REFRESH", 1.0)
     cluster = Cluster()
     await asyncio.wait_for(cluster.open(), 60)
@@ -148,12 +154,13 @@ async def test_a_cluster_without_a_usable_node_says_why(error: Exception, monkey
     else:
         monkeypatch.setattr(machines, "reserve", AsyncMock(side_effect=error))
     starting(monkeypatch, SimpleNamespace(facts=AsyncMock(side_effect=error)))
-    monkeypatch.setattr(machines, "connect", lambda address: None)
-    monkeypatch.setattr(machines, "nodes_with_slots", lambda: {"1" * 56: node_of("1" * 56, 2)})
-    monkeypatch.setattr(machines, "free_slots", dict)
+    listing(monkeypatch, lambda: {"1" * 56: node_of("1" * 56, 2)})
     with pytest.raises(type(expected)) as raised:
         await asyncio.wait_for(Cluster().open(), 60)
     assert str(raised.value) == str(expected)
+    listing(monkeypatch, dict)
+    with pytest.raises(SandboxError, match=r"none reports the resource .*`rtl-agent-gym cluster up`"):
+        await asyncio.wait_for(Cluster().open(), 60)
 
 
 @pytest.mark.parametrize(
@@ -211,13 +218,7 @@ async def test_an_evaluation_goes_on_when_a_machine_is_lost(actor: Actor, monkey
     monkeypatch.setattr("ray.put", lambda problem: problem)
     other = Actor(Machine(waiting=0))
     cluster = cluster_of(actor, other)
-    config = EvaluationConfig(
-        ids=("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001",),
-        samples=3,
-        concurrency=3,
-        keep=False,
-        longest_pause=0.1,
-    )
+    config = EvaluationConfig(ids=(ARBITER,), samples=3, concurrency=3, keep=False, longest_pause=0.1)
     playing = asyncio.ensure_future(
         evaluate(config, provider=RemoteSandboxes(cluster), grader=RemoteGrader(cluster, cached=True))
     )
@@ -277,16 +278,19 @@ async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() ->
     assert cluster._refused["node"].until == float("inf")
 
 
+async def place(cluster: Cluster) -> None:
+    async with cluster.grading():
+        pass
+
+
 async def test_without_any_machine_work_is_refused_for_the_moment_or_for_good() -> None:
     cluster = Cluster()
     cluster._refuse("node", "no daemon")
     with pytest.raises(DaemonError, match="for the moment: no daemon"):
-        async with cluster.grading():
-            pass
+        await place(cluster)
     cluster._refuse("node", "it lies", forever=True)
     with pytest.raises(SandboxLost, match="any more: it lies"):
-        async with cluster.grading():
-            pass
+        await place(cluster)
 
 
 async def test_a_cluster_whose_last_machine_is_lost_can_be_used_again() -> None:
@@ -294,12 +298,10 @@ async def test_a_cluster_whose_last_machine_is_lost_can_be_used_again() -> None:
     machine = cluster.machines["0"]
     machine.lose("its actor died")  # until the next refresh: then its node is tried again
     with pytest.raises(DaemonError, match="for the moment: its actor died"):
-        async with cluster.grading():
-            pass
+        await place(cluster)
     machine.wrong = True
     with pytest.raises(SandboxLost, match="any more: its actor died"):
-        async with cluster.grading():
-            pass
+        await place(cluster)
 
 
 async def test_a_machine_that_gets_no_more_work_is_ended_once_it_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,8 +325,7 @@ async def test_a_machine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPat
     """A run of a month loses many: none stays in memory, and no verdict waits for its canaries."""
     killed: list[Any] = []
     monkeypatch.setattr("ray.kill", killed.append)
-    monkeypatch.setattr(machines, "nodes_with_slots", dict)
-    monkeypatch.setattr(machines, "free_slots", dict)
+    listing(monkeypatch, dict)
     actor = Actor(Grades())
     cluster = cluster_of(actor)
     machine = cluster.machines["0"]
@@ -341,8 +342,7 @@ async def test_a_machine_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPat
 async def test_slots_that_others_give_back_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     reserved = reservations(monkeypatch)
     free = {"0": 0}
-    monkeypatch.setattr(machines, "nodes_with_slots", lambda: {"0": node_of("0", 8)})
-    monkeypatch.setattr(machines, "free_slots", lambda: dict(free))
+    listing(monkeypatch, lambda: {"0": node_of("0", 8)}, lambda: dict(free))
     cluster = cluster_of(Actor(None), slots=1)
     cluster._most = 4
     cluster.machines["0"].capacity = 8
@@ -411,6 +411,20 @@ async def test_a_problem_is_sent_once_and_read_once_and_its_size_counts(monkeypa
     assert [*cluster.sent._references] == ["digest of other"], "there is no room for both"
 
 
+async def test_a_full_object_store_here_is_no_nodes_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = exceptions.OutOfDiskError("Local disk is full")
+    monkeypatch.setattr("ray.put", Mock(side_effect=[full, "reference"]))
+    problem, right, _ = known()
+    cluster = cluster_of(Actor(Grades()))
+    score = await RemoteGrader(cluster).score(problem, right)
+    assert (score.passed, score.retries) == (True, 1)
+    machine = cluster.machines["0"]
+    machine.actor = SimpleNamespace(score=SimpleNamespace(remote=Mock(side_effect=full)))
+    with pytest.raises(SandboxError, match=r"object store on this machine .*: OutOfDiskError: Local disk is full; "):
+        await machine.call("score")
+    assert not machine.lost
+
+
 async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_client, "ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(node_client, "SILENCE_SECONDS", 0.05)
@@ -473,9 +487,8 @@ async def test_a_machine_keeps_sandboxes_ready_where_the_limits_say_so(monkeypat
 
 async def test_errors_of_a_machine_are_its_own() -> None:
     problem, right, _ = known()
-    machine = cluster_of(Actor(Stub(SandboxBroken("by itself"), ProblemError("no tests"), KeyError("a bug")))).machines[
-        "0"
-    ]
+    cluster = cluster_of(Actor(Stub(SandboxBroken("by itself"), ProblemError("no tests"), KeyError("a bug"))))
+    machine = cluster.machines["0"]
     with pytest.raises(SandboxBroken, match="by itself"):
         await machine.call("score", problem, right)
     with pytest.raises(ProblemError, match="no tests"):
@@ -488,7 +501,7 @@ async def test_errors_of_a_machine_are_its_own() -> None:
 async def test_work_goes_where_the_most_room_is_and_waits_where_there_is_none() -> None:
     cluster = cluster_of(Actor(None), Actor(None))
     first, second, third, fourth = [cluster.placed() for _ in range(4)]
-    names = [(await place.__aenter__()).name for place in (first, second, third)]
+    names = [(await each.__aenter__()).name for each in (first, second, third)]
     assert sorted(names[:2]) == ["machine 0", "machine 1"]
     await fourth.__aenter__()
     waiting = asyncio.ensure_future(cluster.placed().__aenter__())
@@ -499,5 +512,4 @@ async def test_work_goes_where_the_most_room_is_and_waits_where_there_is_none() 
     for machine in cluster.machines.values():
         machine.lost = "gone"
     with pytest.raises(SandboxError, match="gone"):
-        async with cluster.grading():
-            pass
+        await place(cluster)

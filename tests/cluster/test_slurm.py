@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -161,7 +163,7 @@ def test_what_the_nodes_lack_is_reported_at_once(job: Path, monkeypatch: pytest.
 def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     assert ray_cluster.job_head() == ""
-    ray_cluster.node_file().with_suffix(".head").write_text("127.0.0.1:1")
+    ray_cluster.node_files()[0].with_suffix(".head").write_text("127.0.0.1:1")
     with pytest.raises(UsageError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'"):
         ray_cluster.connect("auto")
     job.chmod(0o755)
@@ -172,9 +174,42 @@ def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_runtime_folder_that_is_not_there_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert ray_cluster.node_file().parent == tmp_path
+    assert ray_cluster.node_files()[0].parent == tmp_path
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "gone"))
-    assert ray_cluster.node_file().parent.is_dir()
+    assert ray_cluster.node_files()[0].parent.is_dir()
+
+
+def test_a_node_that_another_shell_has_started_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """After `su`, XDG_RUNTIME_DIR is not set, and the file is in the temporary folder."""
+    alive, folders = {4711}, (tmp_path / "run", tmp_path / "tmp")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folders[0]))
+    monkeypatch.setattr(tempfile, "tempdir", str(folders[1]))
+    for folder in folders:
+        folder.mkdir()
+    files = [file for file in ray_cluster.node_files() if file.parent in folders]  # none of this machine's own
+    for file, process in zip(files, ("4712", "4711"), strict=True):  # the first has ended
+        file.write_text(process)
+    monkeypatch.setattr(node_module, "node_files", lambda: files)
+    monkeypatch.setattr(node_module, "_is_ours", alive.__contains__)
+    monkeypatch.setattr(os, "kill", lambda pid, _: alive.remove(pid))
+    with pytest.raises(UsageError, match=r"is a node already \(process 4711\)"):
+        start_apart([], {})
+    assert stop_node()
+    assert not alive
+    assert not list(tmp_path.rglob("*.pid"))
+    assert not stop_node()
+
+
+@pytest.mark.parametrize("grpc", [True, False])
+def test_a_heads_port_for_rays_client_is_a_free_one(grpc: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without grpc Ray has no such client, and refuses the option."""
+    monkeypatch.setattr(node_module, "_ray", lambda: "ray")
+    monkeypatch.setattr(node_module, "free_port", lambda: 4711)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if grpc else None)
+    head, other = (" ".join(node_module.ray_start([word], 1)) for word in ("--head", "--address"))
+    assert ("--ray-client-server-port 4711" in head) == ("client" in head) == grpc
+    assert "client" not in other
 
 
 def test_rays_files_are_this_users_on_every_node(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rtl_agent_gym import retries
 from rtl_agent_gym.cluster.canaries import ORIGIN, canary, known
 from rtl_agent_gym.cluster.machine import Machine, Origin
-from rtl_agent_gym.cluster.remote import ClusterRuntime, RemoteGrader, RemoteSandboxes
+from rtl_agent_gym.cluster.remote import RemoteGrader, RemoteSandboxes, runtime_at
 from rtl_agent_gym.errors import SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.admission import queueing_as
@@ -88,7 +88,7 @@ async def test_a_machine_that_cannot_grade_its_canary_confirms_nothing() -> None
 
 async def test_the_first_grading_opens_the_cluster_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of one turn have no sandbox, which would open it otherwise."""
-    runtime = ClusterRuntime("here")
+    runtime = runtime_at("here")()
     good = cluster_of(Actor(Grades()))
 
     async def opened() -> None:
@@ -116,7 +116,7 @@ async def test_a_permanent_fault_is_graded_as_often_as_without_a_cluster(monkeyp
     with pytest.raises(SandboxError, match="the container is silent") as raised:
         await RemoteGrader(cluster_of(*actors)).score(problem, right)
     assert len(graded) == retries.GRADING.attempts
-    assert set(graded) == {actor.machine._provider for actor in actors}
+    assert set(graded) == {actor.machine._local.provider for actor in actors}
     assert raised.value.retries == retries.GRADING.attempts - 1
     for actor in actors:
         await actor.machine.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,29 +70,20 @@ def test_each_habit_is_counted_before_and_after(
     ]
     assert compare_habits(run)[1:] == expected
 
-    def finished(arguments: Sequence[str], **options: object) -> int:  # as a run whose steps are done
-        given = dict(argument.split("=") for argument in arguments)
-        assert callable(options["defaults"])
-        return 0 if options["defaults"](given)["log_path"] == given["log_path"] else 1
-
-    monkeypatch.setattr(launch, "main", finished)
+    train = Mock(return_value=launch.Outcome(run, 16, []))  # as a run whose steps are done
+    monkeypatch.setattr(launch, "train", train)
     assert jobs.main(["1problem", f"log_path={run}"]) == 0
-    assert capsys.readouterr().err.splitlines()[1:] == expected
+    assert train.call_args.args[0]["log_path"] == str(run)
+    said, _, *lines = capsys.readouterr().err.splitlines()
+    assert (said, lines) == (f"16 steps; report: {run / 'report.html'}", expected)
     assert jobs.main(["family", f"log_path={run}"]) == 0
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err.splitlines() == [said]
+    train.side_effect = KeyboardInterrupt  # it ends early
+    assert jobs.main(["1problem", f"log_path={run}"]) == 130
+    assert capsys.readouterr().err == "stopped; the same command resumes the run\n"
 
 
 def test_designs_of_other_models_have_no_habits_to_count(tmp_path: Path) -> None:
     for name in ("000000-train", "000016-train"):
         evaluation(tmp_path / "evaluations" / name, [OTHER, OTHER])
     assert compare_habits(tmp_path) == []
-
-
-def test_a_run_that_ends_early_says_nothing_of_habits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("000000-train", "000016-train"):
-        evaluation(tmp_path / "evaluations" / name, [design("width")])
-    monkeypatch.setattr(launch, "main", lambda arguments, **options: options["defaults"]({}) and 130)
-    assert jobs.main(["1problem"]) == 130
-    assert capsys.readouterr().err == ""

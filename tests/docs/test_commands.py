@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import typer
 
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.training.options import SftOptions, TrainOptions, split_arguments
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -29,9 +30,17 @@ def commands(page: Path) -> list[list[str]]:
     return found
 
 
+def options_of(words: list[str]) -> type[TrainOptions] | None:
+    """The options of a training command; None for another command."""
+    if words[0] == "rtl-agent-gym" and words[1] != "train":
+        return None
+    return SftOptions if words[1:3] == ["train", "sft"] else TrainOptions
+
+
 def unknown(words: list[str]) -> list[str]:
     """The options that a command does not have."""
-    if words[0] == "rtl-agent-gym" and words[1] != "train":
+    options = options_of(words)
+    if options is None:
         command = typer.main.get_command(app)
         names = words[1:]
         while hasattr(command, "commands"):
@@ -39,25 +48,30 @@ def unknown(words: list[str]) -> list[str]:
         known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         given = [word.partition("=")[0] for word in names if re.match(r"--?[a-z]", word)]
     else:
-        options = SftOptions if words[1:3] == ["train", "sft"] else TrainOptions
         known = {*options.names(), "name", "--help", "--options"}
         given = [word.partition("=")[0] for word in words if "=" in word or word.startswith("--")]
     return [option for option in given if option not in known]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_options_of_commands_are_there(page: Path) -> None:
-    wrong = [f"{' '.join(words)}: {option}" for words in commands(page) for option in unknown(words)]
-    assert wrong == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_values_of_a_trainings_options_are_accepted(page: Path) -> None:
+def test_the_options_of_commands_are_there_and_the_values_of_trainings_accepted(page: Path) -> None:
     for words in commands(page):
+        assert (words, unknown(words)) == (words, [])
         given = [word for word in words if re.fullmatch(r"[a-z_]+=[^…]+", word) and not word.startswith("name=")]
-        if words[0] != "rtl-agent-gym" or words[1] == "train":
-            options = SftOptions if words[1:3] == ["train", "sft"] else TrainOptions
+        if (options := options_of(words)) is not None:
             options.build(split_arguments(given))
+
+
+def test_a_run_folder_belongs_to_one_set_of_options() -> None:
+    """With other options in the same folder, a command is refused, or adds its episodes to those of another one."""
+    users = defaultdict[str, set[frozenset[str]]](set)
+    for page in [*PAGES, *(ROOT / "examples" / "runs").glob("*.sh")]:
+        for line in page.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+            words = re.split(r" +#", line)[0].removeprefix("$ ").split()
+            for folder in re.findall(r"(?:--out[ =]|log_path\??=)(runs/\S+)", line):
+                users[folder].add(frozenset(words))
+    assert len(users) > 20
+    assert {folder for folder, commands in users.items() if len(commands) > 1} == set()
 
 
 def test_commands_are_found() -> None:

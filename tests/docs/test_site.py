@@ -1,16 +1,18 @@
-"""The documentation's site: it builds without a warning, its links lead somewhere, and it shows every public name."""
+"""The documentation's site: it builds without a warning, its links lead somewhere, and it shows every public name.
+
+What can be read from its text is checked by default; the slow suite builds it.
+"""
 
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 import re
 import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,8 +20,9 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import rtl_agent_gym
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 pytestmark = pytest.mark.timeout(900)  # a build takes 17 seconds of a processor, and much longer on a busy machine
 
 
@@ -61,13 +64,25 @@ def pages(built: tuple[Path, str]) -> dict[Path, Page]:
     return {path: Page(path) for path in built[0].rglob("*.html")}
 
 
+def test_links_between_pages_name_files() -> None:
+    broken = [
+        f"{page.relative_to(DOCS)}: {link}"
+        for page in DOCS.rglob("*.md")
+        for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
+        if not urlsplit(link).scheme and not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+@pytest.mark.slow
 def test_the_build_says_nothing_that_is_a_warning(built: tuple[Path, str]) -> None:
     assert not re.search(r"warning|error", built[1], re.IGNORECASE), built[1]
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_navigation(built: tuple[Path, str], pages: dict[Path, Page]) -> None:
     site = built[0]
-    written = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    written = {path.relative_to(DOCS).with_suffix(".html") for path in DOCS.rglob("*.md")}
     reached = {
         (site / unquote(urlsplit(link).path)).resolve().relative_to(site.resolve())
         for link in pages[site / "index.html"].links
@@ -76,6 +91,7 @@ def test_every_page_is_in_the_navigation(built: tuple[Path, str], pages: dict[Pa
     assert written - {Path("index.html")} <= reached
 
 
+@pytest.mark.slow
 def test_links_within_the_site_lead_somewhere(built: tuple[Path, str], pages: dict[Path, Page]) -> None:
     broken = [
         f"{path.relative_to(built[0])}: {link}"
@@ -98,6 +114,7 @@ def leads_somewhere(path: Path, link: str, pages: dict[Path, Page]) -> bool:
     return not url.fragment or url.fragment == "__codelineno" or unquote(url.fragment) in pages[target].ids
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(pages: dict[Path, Page]) -> None:
     assert {url for page in pages.values() for url in page.fetched if urlsplit(url).netloc} == set()
 
@@ -123,14 +140,26 @@ def public_names() -> list[tuple[str, str]]:
     return names
 
 
-def test_the_reference_shows_every_public_name(pages: dict[Path, Page]) -> None:
+def not_shown(is_shown: Callable[[str], bool]) -> list[str]:
+    """The public names without a path that is shown."""
     names = public_names()
     assert len(names) > 90
-    shown = set().union(*(page.ids for path, page in pages.items() if path.parent.name == "reference"))
     paths: dict[str, set[str]] = defaultdict(set)  # a name may be exported by several packages, and shown at one
     for name, home in names:
         paths[home] |= {name, home}
-    assert [name for name, home in names if not paths[home] & shown] == []
+    return [name for name, home in names if not any(map(is_shown, paths[home]))]
+
+
+def test_the_reference_names_every_public_name_or_what_holds_it() -> None:
+    pages = [path.read_text(encoding="utf-8") for path in (DOCS / "reference").glob("*.md")]
+    named = {name for text in pages for name in re.findall(r"^::: (\S+)$", text, re.MULTILINE)}
+    assert not_shown(lambda path: not named.isdisjoint({path, path.rpartition(".")[0]})) == []
+
+
+@pytest.mark.slow
+def test_the_reference_shows_every_public_name(pages: dict[Path, Page]) -> None:
+    shown = set().union(*(page.ids for path, page in pages.items() if path.parent.name == "reference"))
+    assert not_shown(shown.__contains__) == []
 
 
 BROKEN = {
@@ -150,7 +179,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedPro
         (folder / name).symlink_to(ROOT / name)
     lines = "\n\n".join(BROKEN)
     (folder / "docs" / "index.md").write_text(f"# Home\n\n{lines}\n")
-    shutil.copy(ROOT / "docs" / "training.md", folder / "docs")
+    shutil.copy(DOCS / "training.md", folder / "docs")
     return build(folder / "site", folder)
 
 
@@ -162,18 +191,17 @@ def test_a_broken_link_fails_the_build(refused: subprocess.CompletedProcess[str]
     assert any(complaint in row for row in warnings), refused.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (ROOT / ".venv/setup-stamp").exists() or (ROOT / ".venv").is_symlink(),
+    reason="this checkout was not set up by scripts/setup",
+)
 def test_the_script_builds_it(tmp_path: Path) -> None:
     """With a site of one page: that the project's own builds is shown above."""
-    script = ROOT / "scripts" / "docs"
-    assert os.access(script, os.X_OK)
-    text = script.read_text()
-    assert text.startswith("#!/usr/bin/env bash\n#")
-    assert "\nset -euo pipefail\n" in text
-    if (ROOT / ".venv/setup-stamp").exists() and not (ROOT / ".venv").is_symlink():  # scripts/setup made it here
-        (tmp_path / "docs").mkdir()
-        (tmp_path / "docs" / "index.md").write_text("# Home\n")
-        (tmp_path / "mkdocs.yml").write_text("site_name: small\n")
-        command = [str(script), "--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=800)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert (tmp_path / "site" / "index.html").is_file()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Home\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: small\n")
+    options = ["--config-file", str(tmp_path / "mkdocs.yml"), "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run([str(ROOT / "scripts/docs"), *options], capture_output=True, text=True, timeout=800)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "index.html").is_file()

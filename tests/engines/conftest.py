@@ -11,7 +11,7 @@ import pytest
 import tinker
 
 from rtl_agent_gym.engines.config import LocalEngineConfig
-from rtl_agent_gym.engines.local import LocalServiceClient
+from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 
 
 def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
@@ -60,6 +60,12 @@ async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
         yield made
 
 
+@pytest.fixture
+async def sampler(service: LocalServiceClient, model_path: Path) -> LocalSamplingClient:
+    """Samples from the random model."""
+    return await service.create_sampling_client(base_model=str(model_path))
+
+
 def save_beside_tokenizer(model: Any, folder: Path, tokenizer: Path) -> Path:
     """Save a model with the tokenizer of another folder."""
     import transformers
@@ -76,10 +82,14 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
     return [rng.randrange(256) for _ in range(length)]
 
 
-def datum(ids: list[int], **inputs: list[float]) -> tinker.Datum:
+def inputs(ids: list[int]) -> tinker.ModelInput:
+    return tinker.ModelInput.from_ints(ids)
+
+
+def datum(ids: list[int], **given: list[float]) -> tinker.Datum:
     """All ids but the first as targets, of equal weight if no inputs are given."""
-    data: Any = {"target_tokens": ids[1:], **(inputs or {"weights": [1.0] * (len(ids) - 1)})}
-    return tinker.Datum(model_input=tinker.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=data)
+    data: Any = {"target_tokens": ids[1:], **(given or {"weights": [1.0] * (len(ids) - 1)})}
+    return tinker.Datum(model_input=inputs(ids[:-1]), loss_fn_inputs=data)
 
 
 async def step(trainer: Any, data: list[tinker.Datum], learning_rate: float = 1e-2) -> float:
@@ -95,5 +105,5 @@ async def check_scores(
     """The log-probabilities that were sampled are those that scoring gives."""
     assert logprobs is not None
     assert len(logprobs) == len(tokens)
-    scored = await sampler.compute_logprobs(tinker.ModelInput.from_ints([*prompt, *tokens]))
+    scored = await sampler.compute_logprobs(inputs([*prompt, *tokens]))
     assert scored[len(prompt) :] == pytest.approx(logprobs, abs=near)

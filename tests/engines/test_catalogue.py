@@ -8,6 +8,7 @@ import pytest
 
 from rtl_agent_gym.engines.catalogue import dialects_of, renderer_for
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.renderers.families import ALIASES, VARIANTS
 
 
 @pytest.mark.parametrize("cookbook", [True, False], ids=["with the cookbook", "without it"])
@@ -21,6 +22,9 @@ from rtl_agent_gym.errors import UsageError
         ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3_instruct"),
         ("openai/gpt-oss-20b", "gpt_oss_medium_reasoning"),
         ("openai/gpt-oss-120b:peft:131072", "gpt_oss_medium_reasoning"),
+        ("deepseek-ai/DeepSeek-V3.1", "deepseekv3"),
+        ("deepseek-ai/DeepSeek-V4-Flash-0731", "deepseekv4"),
+        ("deepseek-ai/DeepSeek-V4.1-Flash", "deepseekv4_1"),
     ],
 )
 def test_a_models_dialect_follows_from_its_name(
@@ -58,7 +62,30 @@ def test_a_dialect_must_be_of_the_models_family() -> None:
         renderer_for("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3")
 
 
-@pytest.mark.parametrize("model", ["somebody/some-model", "tinker://run/weights", "folder", "Qwen/Qwen2-7B"])
+MODELS = {
+    "qwen3_5": "Qwen/Qwen3.5-9B", "qwen3_6": "Qwen/Qwen3.6-27B", "qwen3_8": "Qwen/Qwen3.8-27B",
+    "qwen3_coder": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "glm5_3": "zai-org/GLM-5.3",
+    "kimi_k2": "moonshotai/Kimi-K2-Thinking", "kimi_k25": "moonshotai/Kimi-K2.5",
+    "nemotron3": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "nemotron3_ultra": "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16",
+    "nemotron3_5": "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16",
+    "deepseekv4": "deepseek-ai/DeepSeek-V4-Flash-0731", "llama3": "meta-llama/Llama-3.3-70B-Instruct",
+    "gpt_oss": "openai/gpt-oss-20b",
+}  # fmt: skip
+"""A model of each family."""
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_the_librarys_name_of_a_dialect_fits_its_models(alias: str) -> None:
+    name = ALIASES[alias]
+    assert renderer_for(MODELS[VARIANTS[name].family if name in VARIANTS else name], alias) == name
+    assert renderer_for("folder", alias) == name
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["somebody/some-model", "tinker://run/weights", "folder", "Qwen/Qwen2-7B", "deepseek-ai/DeepSeek-V3.2"],
+)
 def test_an_unknown_model_says_which_dialects_there_are(model: str) -> None:
     with pytest.raises(UsageError, match=rf"^its_dialect: the dialect of '{model}' is unknown; name one of qwen3, "):
         renderer_for(model, None, option="its_dialect")

@@ -22,7 +22,7 @@ from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.local import LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
 
-from .conftest import check_scores, datum, step
+from .conftest import check_scores, datum, inputs, step
 
 pytestmark = pytest.mark.filterwarnings("default::FutureWarning", "default::DeprecationWarning")
 
@@ -96,7 +96,7 @@ class Guarded:
         return self._engine.published("student_model", str(base_model))
 
 
-@pytest.fixture(params=["local", "specified", "tinker"])
+@pytest.fixture(params=[pytest.param("local", marks=pytest.mark.slow), "specified", "tinker"])
 async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Path) -> AsyncIterator[Engine]:
     if request.param != "tinker":
         with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path)) as service:
@@ -117,10 +117,6 @@ async def engine(request: pytest.FixtureRequest, model_path: Path, tmp_path: Pat
 @pytest.fixture
 async def trainer(engine: Engine) -> Trainer:
     return await engine.service.create_lora_training_client(engine.model, rank=4, seed=1)
-
-
-def inputs(ids: list[int]) -> tinker.ModelInput:
-    return tinker.ModelInput.from_ints(ids)
 
 
 async def test_sampled_logprobs_are_those_that_scoring_gives(engine: Engine) -> None:

@@ -6,14 +6,16 @@ import json
 import shutil
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import tinker
 import torch
 import transformers
 
+from rtl_agent_gym.cli.export import export_model_command
 from rtl_agent_gym.engines.config import LocalEngineConfig
-from rtl_agent_gym.engines.export import export_checkpoint, portable_config
+from rtl_agent_gym.engines.export import export_checkpoint
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.errors import SandboxError, UsageError
 
@@ -39,6 +41,18 @@ def trained(folder: Path, model: Path, rank: int) -> tuple[str, list[float]]:
     return path, found
 
 
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> tuple[str, list[float]]:
+    """A trained adapter and its log-probabilities."""
+    return trained(tmp_path_factory.mktemp("adapter"), model_path, rank=4)
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> tuple[str, list[float]]:
+    """A model of which all weights were trained."""
+    return trained(tmp_path_factory.mktemp("full"), model_path, rank=0)
+
+
 def scored(sampler: LocalSamplingClient) -> list[float]:
     _, *rest = sampler.compute_logprobs(tinker.ModelInput.from_ints(IDS)).result()
     found = [value for value in rest if value is not None]
@@ -57,10 +71,10 @@ def load(folder: Path) -> Any:
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def test_an_adapter_in_peft(tmp_path: Path, model_path: Path) -> None:
+def test_an_adapter_in_peft(tmp_path: Path, model_path: Path, adapter: tuple[str, list[float]]) -> None:
     from peft import PeftConfig, PeftModel
 
-    path, expected = trained(tmp_path, model_path, rank=4)
+    path, expected = adapter
     assert export_checkpoint(path, tmp_path / "out") == "adapter"
     config = PeftConfig.from_pretrained(str(tmp_path / "out"))
     assert config.base_model_name_or_path == str(model_path)
@@ -68,17 +82,12 @@ def test_an_adapter_in_peft(tmp_path: Path, model_path: Path) -> None:
     assert logprobs(base) != pytest.approx(expected, abs=0.1)
     assert logprobs(PeftModel.from_pretrained(base, tmp_path / "out")) == pytest.approx(expected, abs=1e-4)
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").encode("ab")
-
-
-def test_the_fields_that_vllm_requires(tmp_path: Path, model_path: Path) -> None:
-    path, _ = trained(tmp_path, model_path, rank=4)
-    export_checkpoint(path, tmp_path / "out")
-    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert (config["r"], config["lora_alpha"], config["bias"]) == (4, 32, "none")
-    assert not any(config[name] for name in ("modules_to_save", "use_dora", "use_rslora"))
+    fields = json.loads((tmp_path / "out" / "adapter_config.json").read_text())  # those that vLLM requires
+    assert (fields["r"], fields["lora_alpha"], fields["bias"]) == (4, 32, "none")
+    assert not any(fields[name] for name in ("modules_to_save", "use_dora", "use_rslora"))
     layers = ["down_proj", "gate_proj", "k_proj", "lm_head", "o_proj", "q_proj", "up_proj", "v_proj"]
-    assert config["target_modules"] == layers
-    assert isinstance(portable_config(config, "x")["lora_alpha"], int)
+    assert fields["target_modules"] == layers
+    assert isinstance(fields["lora_alpha"], int)
 
 
 @pytest.mark.parametrize(("tied", "settings"), [(True, {}), (False, {}), (True, {"temperature": 0.6})])
@@ -106,30 +115,31 @@ def test_a_merged_model_has_the_type_of_its_base(tmp_path: Path) -> None:
     assert logprobs(merged.float()) == pytest.approx(expected, abs=0.3)
 
 
-def test_all_weights(tmp_path: Path, model_path: Path) -> None:
-    path, expected = trained(tmp_path, model_path, rank=0)
+def test_all_weights(tmp_path: Path, full: tuple[str, list[float]]) -> None:
+    path, expected = full
     assert export_checkpoint(path, tmp_path / "out") == "model"
     assert logprobs(load(tmp_path / "out")) == pytest.approx(expected, abs=1e-4)
     assert {"engine.json", "optimizer.pt"}.isdisjoint(file.name for file in (tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize("merge", [False, True])
-def test_an_adapter_without_its_base_model_says_so(tmp_path: Path, merge: bool) -> None:
+def test_an_adapter_without_its_base_model_says_so(tmp_path: Path) -> None:
     base = make_model(tmp_path / "base")
     path, _ = trained(tmp_path, base, rank=4)
     shutil.rmtree(base)
-    with pytest.raises(UsageError, match=f"the model that was trained, {base}, is needed and cannot be loaded"):
-        export_checkpoint(path, tmp_path / "out", merge=merge)
+    for merge in (False, True):
+        with pytest.raises(UsageError, match=f"the model that was trained, {base}, is needed and cannot be loaded"):
+            export_checkpoint(path, tmp_path / "out", merge=merge)
 
 
-def test_what_cannot_be_exported(tmp_path: Path, model_path: Path) -> None:
+def test_what_cannot_be_exported(tmp_path: Path, model_path: Path, full: tuple[str, list[float]]) -> None:
     with pytest.raises(UsageError, match="not a checkpoint of the local engine"):
         export_checkpoint(str(model_path), tmp_path / "out")
-    path, _ = trained(tmp_path, model_path, rank=0)
+    with pytest.raises(UsageError, match="nope: no such folder; give a run or a checkpoint of one"):
+        export_model_command(str(tmp_path / "nope"), tmp_path / "out")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(UsageError, match="exists and is not an empty folder"):
-        export_checkpoint(path, tmp_path / "full")
+        export_checkpoint(full[0], tmp_path / "full")
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -141,22 +151,11 @@ def test_what_cannot_be_exported(tmp_path: Path, model_path: Path) -> None:
     ],
 )
 def test_a_full_disk_is_no_traceback(
-    tmp_path: Path,
-    model_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    merge: bool,
-    message: str,
-    raised: type[Exception],
-    says: str,
+    tmp_path: Path, adapter: tuple[str, list[float]], merge: bool, message: str, raised: type[Exception], says: str
 ) -> None:
     """What writes the tokenizer and the weights raises exceptions of its own."""
-    path, _ = trained(tmp_path, model_path, rank=4)
-
-    def full(*_: Any, **__: Any) -> None:
-        raise ValueError(message)
-
     library: Any = transformers
     written = library.PreTrainedModel if merge else library.PreTrainedTokenizerBase
-    monkeypatch.setattr(written, "save_pretrained", full)
-    with pytest.raises(raised, match=says):
-        export_checkpoint(path, tmp_path / "out", merge=merge)
+    fails = patch.object(written, "save_pretrained", side_effect=ValueError(message))
+    with fails, pytest.raises(raised, match=says):
+        export_checkpoint(adapter[0], tmp_path / "out", merge=merge)

@@ -14,7 +14,8 @@ import httpx
 import pytest
 import tinker
 
-from rtl_agent_gym.engines.json_service import JsonService
+from rtl_agent_gym.engines import json_service
+from rtl_agent_gym.engines.json_service import JsonService, sample
 from rtl_agent_gym.errors import UsageError
 from tests.training.tinker_stub import Stub, serving
 
@@ -168,6 +169,7 @@ class TestSdk:
         ("create_model", {"optimizer_config": {"type": "dimuon"}}, "optimizer_config.type=dimuon"),
         ("create_model", {"base_model": MODEL}, None),
         ("asample", {"topk_sample_logprobs": 4}, "topk_sample_logprobs=4"),
+        ("forward_backward", {}, "the request is not one of the SDK's"),  # which sends protobuf
     ],
 )
 async def test_what_the_server_would_ignore_is_refused(
@@ -185,22 +187,14 @@ async def test_what_the_server_would_ignore_is_refused(
         assert path not in stub.paths()
 
 
-async def test_training_data_that_cannot_be_read_are_refused(pair: tuple[Stub, JsonService]) -> None:
-    stub, proxy = pair
-    async with httpx.AsyncClient() as client:
-        answer = await client.post(f"{proxy.url}/api/v1/forward_backward", content=b"{}")
-    assert answer.status_code == 422
-    assert "forward_backward" not in stub.paths()
-
-
-async def test_a_result_that_is_late_is_asked_for_again() -> None:
-    with serving({"retrieve_future": None}) as stub:
-        async with JsonService(stub.url, patience=0.2) as proxy, httpx.AsyncClient() as client:
-            answer = await client.post(f"{proxy.url}/api/v1/retrieve_future", json={"request_id": "7"})
-            assert answer.json()["type"] == "try_again"
-            stub.answers["retrieve_future"] = (408, {"detail": "Timeout waiting for result"})
-            answer = await client.post(f"{proxy.url}/api/v1/retrieve_future", json={"request_id": "7"})
-            assert answer.json()["type"] == "try_again"
+async def test_a_result_that_is_late_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_service, "PATIENCE", 0.2)
+    late: list[tuple[int, Any] | None] = [None, (408, {"detail": "Timeout waiting for result"})]
+    with serving({}) as stub:
+        async with JsonService(stub.url) as proxy, httpx.AsyncClient() as client:
+            for stub.answers["retrieve_future"] in late:
+                answer = await client.post(f"{proxy.url}/api/v1/retrieve_future", json={"request_id": "7"})
+                assert answer.json()["type"] == "try_again"
 
 
 async def test_a_server_that_is_down_is_no_result() -> None:
@@ -209,15 +203,14 @@ async def test_a_server_that_is_down_is_no_result() -> None:
         with pytest.raises(UsageError, match=f"cannot listen at 127.0.0.1:{port}"):
             async with JsonService("http://127.0.0.1:1", port=port):
                 pass
-    async with JsonService(f"http://127.0.0.1:{port}") as proxy, httpx.AsyncClient() as client:
+    async with JsonService(f"http://alice:secret@127.0.0.1:{port}") as proxy, httpx.AsyncClient() as client:
         for path in ("asample", "retrieve_future", "healthz"):
             answer = await client.post(f"{proxy.url}/api/v1/{path}", json={"request_id": "7"})
             assert answer.status_code == 503
+            assert answer.json()["detail"].startswith(f"http://127.0.0.1:{port}: ")
 
 
 def test_a_value_that_is_not_finite_is_kept() -> None:
-    from rtl_agent_gym.engines.json_service import sample
-
     found = sample({"sequences": [{"stop_reason": "stop", "tokens": [1], "logprobs": [math.nan]}]})
     assert found.sequences[0].logprobs == b"\x00\x00\xc0\x7f"
     with pytest.raises(KeyError):

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -121,8 +122,9 @@ async def test_with_all_tokens_as_targets_the_gradient_is_that_of_the_kl(
         torch.testing.assert_close(gradients[name].double(), weight.grad, atol=1e-5, rtol=1e-4)
 
 
-async def test_the_most_likely_tokens_of_a_prompt_are_the_models(service: LocalServiceClient, model_path: Path) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_the_most_likely_tokens_of_a_prompt_are_the_models(
+    sampler: LocalSamplingClient, service: LocalServiceClient, model_path: Path
+) -> None:
     ids = prompt_of(12, seed=3)
     once = tinker.SamplingParams(max_tokens=1)
     found = await sampler.sample(tinker.ModelInput.from_ints(ids), 1, once, True, topk_prompt_logprobs=3)
@@ -185,6 +187,7 @@ def model_of(kind: str, folder: Path, qwen3: Path) -> Path:
 KINDS = ["qwen3", "gpt2", "sliding", "mixed", "images"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_long_prompt_is_scored_in_pieces(
     service: LocalServiceClient, model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -211,6 +214,7 @@ async def test_a_long_prompt_is_scored_in_pieces(
             assert [value for _, value in found or ()] == pytest.approx([value for _, value in wanted or ()], abs=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "rank"), [*((kind, 4) for kind in KINDS), ("qwen3", 0)])
 async def test_a_common_beginning_is_computed_once_and_changes_no_gradient(
     model_path: Path, tmp_path: Path, kind: str, rank: int
@@ -293,16 +297,14 @@ async def test_what_is_cached_changes_no_bit(model_path: Path) -> None:
         assert answer == again == wanted, len(ids)
 
 
-async def test_a_conversation_that_goes_on_scores_as_its_whole(service: LocalServiceClient, model_path: Path) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_a_conversation_that_goes_on_scores_as_its_whole(sampler: LocalSamplingClient) -> None:
     ids = prompt_of(20, seed=7)
     for turn, (tokens, logprobs) in enumerate(await converse(sampler, 3, [0.0, 0.0, 0.0])):
         await check_scores(sampler, ids, tokens, logprobs)
         ids = ids + tokens + prompt_of(9, seed=turn)
 
 
-async def test_more_requests_than_slots_are_all_served(service: LocalServiceClient, model_path: Path) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_more_requests_than_slots_are_all_served(sampler: LocalSamplingClient) -> None:
     params = [tinker.SamplingParams(max_tokens=3 + number % 5, seed=number, stop=[]) for number in range(20)]
     prompts = [prompt_of(5 + number, number) for number in range(20)]
     waiting = [
@@ -314,8 +316,7 @@ async def test_more_requests_than_slots_are_all_served(service: LocalServiceClie
             await check_scores(sampler, prompts[number], sequence.tokens, sequence.logprobs)
 
 
-async def test_samples_follow_the_models_distribution(service: LocalServiceClient, model_path: Path) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_samples_follow_the_models_distribution(sampler: LocalSamplingClient) -> None:
     prompt = tinker.ModelInput.from_ints(prompt_of(6))
     drawn = (await sampler.sample(prompt, 1500, tinker.SamplingParams(max_tokens=1, seed=1, stop=[]))).sequences
     counts: dict[int, int] = {}
@@ -328,8 +329,7 @@ async def test_samples_follow_the_models_distribution(service: LocalServiceClien
         assert abs(counts[token] - 1500 * chance) < 5 * (1500 * chance) ** 0.5 + 3
 
 
-async def test_top_k_and_top_p_leave_out_the_unlikely(service: LocalServiceClient, model_path: Path) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_top_k_and_top_p_leave_out_the_unlikely(sampler: LocalSamplingClient) -> None:
     prompt = tinker.ModelInput.from_ints(prompt_of(6))
 
     async def tokens(**options: Any) -> set[int]:
@@ -381,7 +381,7 @@ async def test_the_event_loop_is_never_blocked(service: LocalServiceClient, mode
 
 
 async def test_a_request_that_is_given_up_frees_its_slot(
-    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+    sampler: LocalSamplingClient, service: LocalServiceClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps, step = list[int](), SlotTable.step
 
@@ -390,7 +390,6 @@ async def test_a_request_that_is_given_up_frees_its_slot(
         return step(*given)
 
     monkeypatch.setattr(SlotTable, "step", counted)
-    sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt = tinker.ModelInput.from_ints(prompt_of(5))
     endless = tinker.SamplingParams(max_tokens=1000, stop=[])
     tasks = [asyncio.ensure_future(sampler.sample(prompt, 8, endless).coroutine()) for _ in range(2)]
@@ -403,9 +402,9 @@ async def test_a_request_that_is_given_up_frees_its_slot(
     assert not any(slot.busy for table in scheduler._tables.values() for slot in table._slots)
 
 
-async def test_closing_fails_what_is_not_answered_and_can_be_done_twice(model_path: Path) -> None:
-    service = LocalServiceClient()
-    sampler = await service.create_sampling_client(base_model=str(model_path))
+async def test_closing_fails_what_is_not_answered_and_can_be_done_twice(
+    sampler: LocalSamplingClient, service: LocalServiceClient
+) -> None:
     prompt = tinker.ModelInput.from_ints(prompt_of(5))
     pending = sampler.sample(prompt, 20, tinker.SamplingParams(max_tokens=1000, stop=[]))
     scoring = sampler.compute_logprobs(prompt)
@@ -495,6 +494,7 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings", [{"temperature": 0.6, "top_p": 0.9}, {"pad_token_id": -1}, {"length_penalty": 2.0}]
 )
@@ -538,6 +538,7 @@ async def test_saved_adapters_are_read_to_the_device_of_the_model(
     assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2]))) == 2
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steady", [True, False])
 async def test_every_architecture_samples_as_it_scores(
@@ -565,9 +566,8 @@ def test_the_package_and_the_protocol_import_neither_torch_nor_tinker() -> None:
 
 
 async def test_logprobs_are_those_of_the_distribution_that_was_drawn_from(
-    service: LocalServiceClient, model_path: Path
+    sampler: LocalSamplingClient, model_path: Path
 ) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt = prompt_of(12)
     logits = (
         transformers.AutoModelForCausalLM.from_pretrained(model_path)(input_ids=torch.tensor([prompt]))
@@ -639,7 +639,7 @@ async def test_a_run_in_half_precision_goes_on_from_a_checkpoint_as_if_it_had_no
     assert not (Path(sampler) / "masters.safetensors").exists()
 
 
-async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
+async def test_a_run_goes_on_in_the_other_precision_with_its_weights_in_full(
     half: LocalServiceClient, service: LocalServiceClient, model_path: Path
 ) -> None:
     begun = await half.create_lora_training_client(str(model_path), rank=0)
@@ -648,14 +648,8 @@ async def test_a_run_that_goes_on_in_full_precision_has_the_master_copies(
     again = await service.create_training_client_from_state_with_optimizer(path)
     for name, master in begun._training._masters.items():
         assert torch.equal(again._training._named[name], master), name
-
-
-async def test_a_run_that_goes_on_in_half_precision_has_the_weights_in_full(
-    half: LocalServiceClient, service: LocalServiceClient, model_path: Path
-) -> None:
-    begun = await service.create_lora_training_client(str(model_path), rank=0)
-    await step(begun, [datum(prompt_of(20))], 2e-5)
-    path = (await begun.save_state("full")).path
+    path = (await again.save_state("full")).path
+    begun = again
     for restore in (half.create_training_client_from_state_with_optimizer, half.create_training_client_from_state):
         again = await restore(path)
         for name, weight in begun._training._named.items():
@@ -716,16 +710,15 @@ async def test_gradient_checkpointing_changes_no_gradient_and_computes_twice(
         assert torch.equal(found[1][name], gradient), name
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_grouped_attention_is_that_of_transformers(dtype: torch.dtype) -> None:
-    from types import SimpleNamespace
-
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 8), (torch.bfloat16, 8), (torch.float32, 6)])
+def test_grouped_attention_is_that_of_transformers(dtype: torch.dtype, size: int) -> None:
+    """With values of another size than the keys, too, as in multi-head latent attention."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     torch.manual_seed(0)
     layer: Any = SimpleNamespace(num_key_value_groups=3, is_causal=True)
     query, key = torch.randn(5, 6, 1, 8, dtype=dtype), torch.randn(5, 2, 12, 8, dtype=dtype)
-    value, lengths = torch.randn(5, 2, 12, 8, dtype=dtype), torch.tensor([1, 12, 4, 7, 2])
+    value, lengths = torch.randn(5, 2, 12, size, dtype=dtype), torch.tensor([1, 12, 4, 7, 2])
     hidden = torch.arange(12) >= lengths.view(5, 1, 1, 1)
     mask = torch.zeros(5, 1, 1, 12, dtype=dtype).masked_fill(hidden, torch.finfo(dtype).min)
     wanted, _ = sdpa_attention_forward(layer, query, key, value, mask, scaling=0.3)
@@ -737,7 +730,7 @@ def test_grouped_attention_is_that_of_transformers(dtype: torch.dtype) -> None:
         # Its sums are in float32, so in bfloat16 the results differ by the rounding of transformers' scores.
         torch.testing.assert_close(found, wanted, atol=1e-5 if dtype == torch.float32 else 1e-2, rtol=1.6e-2)
         many = torch.randn(5, 6, 4, 8, dtype=dtype)
-        assert grouped_attention(layer, many, key, value, None)[0].shape == (5, 4, 6, 8)  # a prompt, as ever
+        assert grouped_attention(layer, many, key, value, None)[0].shape == (5, 4, 6, size)  # a prompt, as ever
 
 
 async def test_small_models_are_steady_and_others_use_all_cores(
@@ -763,9 +756,8 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 async def test_an_error_of_a_models_code_reaches_the_caller_and_the_engine_works_on(
-    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+    sampler: LocalSamplingClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
     with monkeypatch.context() as patch:
         patch.setattr(SlotTable, "step", lambda *_: dict[str, int]()["no such layer"])
@@ -774,9 +766,8 @@ async def test_an_error_of_a_models_code_reaches_the_caller_and_the_engine_works
     assert (await sampler.sample(prompt, 1, params)).sequences
 
 
-async def test_a_request_cancelled_with_its_answer_is_no_error(service: LocalServiceClient, model_path: Path) -> None:
+async def test_a_request_cancelled_with_its_answer_is_no_error(sampler: LocalSamplingClient) -> None:
     """The future may be cancelled between the check and its result."""
-    sampler = await service.create_sampling_client(base_model=str(model_path))
     prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
     response = tinker.SampleResponse
 
@@ -801,6 +792,56 @@ def test_a_model_whose_attention_is_another_is_refused(tmp_path: Path, model_pat
     save_beside_tokenizer(model, tmp_path / "model", model_path)
     with LocalServiceClient() as made, pytest.raises(UsageError, match="GptOss"):
         made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
+
+
+async def test_a_model_of_experts_is_trained_as_a_whole_or_not_at_all(
+    service: LocalServiceClient, model_path: Path, tmp_path: Path
+) -> None:
+    """With version 5 of transformers, LoRA would train its attention alone."""
+    library: Any = transformers
+    sizes = {"hidden_size": 32, "moe_intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 16, "vocab_size": 257}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "num_experts": 2, "num_experts_per_tok": 1}
+    model = library.Qwen3MoeForCausalLM(library.Qwen3MoeConfig(**sizes, **heads))
+    path = str(save_beside_tokenizer(model, tmp_path / "model", model_path))
+    with pytest.raises(UsageError, match="experts"):
+        await service.create_lora_training_client(path, rank=4)
+    await step(await service.create_lora_training_client(path, rank=0), [datum(prompt_of(5))])
+
+
+async def test_quantised_weights_are_sampled_and_not_trained(
+    sampler: LocalSamplingClient, service: LocalServiceClient, model_path: Path
+) -> None:
+    """The backward pass of some, such as FP8, ends at their layers."""
+    sampler._weights.base.module.hf_quantizer = SimpleNamespace(is_trainable=False)
+    with pytest.raises(UsageError, match="quantised"):
+        await service.create_lora_training_client(str(model_path), rank=4)
+    prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
+    assert (await sampler.sample(prompt, 1, params)).sequences
+
+
+def test_a_package_that_a_model_needs_is_named(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: Any, **__: Any) -> None:
+        raise ImportError("Loading an FP8 quantized model requires accelerate")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", without)
+    with pytest.raises(UsageError, match="requires accelerate"):
+        models.ModelStore(models.Device("cpu", torch.float32)).load(str(model_path))
+
+
+async def test_float16_is_for_sampling_alone(service: LocalServiceClient, model_path: Path, tmp_path: Path) -> None:
+    """Without a scaled loss, small gradients become 0 in it."""
+    begun = await service.create_lora_training_client(str(model_path), rank=0)
+    state = (await begun.save_state("start")).path
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, dtype="float16")) as made:
+        sampler = await made.create_sampling_client(model_path=state)
+        prompt, params = tinker.ModelInput.from_ints(prompt_of(5)), tinker.SamplingParams(max_tokens=3)
+        assert (await sampler.sample(prompt, 1, params)).sequences
+        for trainer in (
+            made.create_lora_training_client(str(model_path), rank=4),
+            made.create_training_client_from_state(state),
+        ):
+            with pytest.raises(UsageError, match="float16"):
+                await trainer
 
 
 @pytest.mark.parametrize("kind", ["qwen3", "images"])
@@ -883,7 +924,7 @@ worker = Worker(lambda: None, lambda: False)
 worker.submit(compute)
 while not worker.computing:
     time.sleep(0.01)
-time.sleep(1)
+time.sleep(0.3)
 print("stopped")
 """
 A_RUN_FAILS = """
@@ -895,6 +936,7 @@ sys.exit(launch.main([]))
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("end", "code", "says"),
     [

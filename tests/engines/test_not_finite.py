@@ -76,14 +76,13 @@ def test_an_impossible_token_without_weight_has_no_loss() -> None:
     assert logprobs.grad.tolist() == [0.0, -1.0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 async def test_no_weights_that_are_not_finite_leave_the_trainer(tmp_path: Path, model_path: Path, dtype: str) -> None:
     with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path, dtype=dtype)) as service:
         trainer = await service.create_lora_training_client(str(model_path), rank=0)
         good = (await trainer.save_state("good")).path
         await trainer.forward_backward([episode(-3.0)], "importance_sampling")
-        rate = math.inf if dtype == "float32" else 1e6  # which float32 holds, and float16 does not
-        await trainer.optim_step(tinker.AdamParams(learning_rate=rate))
+        await trainer.optim_step(tinker.AdamParams(learning_rate=math.inf))
         for leave in (
             lambda: trainer.save_state("spoiled"),
             lambda: trainer.save_weights_for_sampler("spoiled"),

@@ -11,31 +11,17 @@ import tinker
 from rtl_agent_gym.engines import requests
 from rtl_agent_gym.engines.requests import GuardedSampler, GuardedTrainer, Purpose, Requests, context_length, translate
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
-from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.retries import REQUEST
-from rtl_agent_gym.training.teachers import Judgement, Sampled
-from rtl_agent_gym.training.teachers.cross import CrossTokens
+from tests.training.common import Certain
 from tests.training.faulty_service import status_error
-
-
-class Scores:
-    """A sampler that records what it scores."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[int]] = []
-
-    async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:
-        self.asked.append(prompt.to_ints())
-        return [None, *[-1.0] * (prompt.length - 1)]
 
 
 async def test_the_teacher_reads_what_its_context_holds_less_one() -> None:
     """The service samples one token after the prompt."""
-    below: Any = Scores()
+    below: Any = Certain(-1.0)
     sampler = GuardedSampler(below, Requests(), context=5)
     found = await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4, 5, 6]))
-    assert below.asked == [[1, 2, 3, 4]]
+    assert below.read == [[1, 2, 3, 4]]
     assert found == [None, -1.0, -1.0, -1.0, None, None]
     assert len(await sampler.compute_logprobs(tinker.ModelInput.from_ints([1, 2, 3, 4]))) == 4
 
@@ -93,7 +79,7 @@ async def test_the_log_has_no_more_lines_of_a_topic_than_the_user_sees(
 
 
 def test_a_guarded_trainer_knows_its_context_length() -> None:
-    below: Any = Scores()
+    below: Any = Certain()
     assert context_length(GuardedTrainer(below, Requests(), 32)) == 32
 
 
@@ -126,26 +112,3 @@ async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatc
 
     await asyncio.gather(slow(), slow())  # so that the watch goes on from one request to the next
     assert any("blip" in line for line in shown)
-
-
-async def test_a_translation_longer_than_the_teachers_context_is_judged_as_far_as_it_goes() -> None:
-    qwen, harmony = get_renderer("qwen3", qwen3_tokenizer()), get_renderer("gpt_oss")
-    prompt = qwen.initial_ids("Be careful.", "Write it.")
-    answer = (
-        qwen3_tokenizer().encode("module top; wire a; endmodule " * 12 + "<|im_end|>", add_special_tokens=False).ids
-    )
-    size = len(prompt) + len(answer)
-    sampled = Sampled("p", [*prompt, *answer], [0.0] * len(prompt) + [1.0] * len(answer), [-3.0] * size)
-    opening = harmony.initial_ids("Be careful.", "Write it.")
-
-    async def judged(context: int | None) -> Judgement:
-        below: Any = Scores()
-        teacher = CrossTokens(GuardedSampler(below, Requests(), context), qwen, harmony, {"p": lambda _: opening})
-        return await teacher.judge(sampled)
-
-    whole, cut = await judged(None), await judged(len(opening) + 20)
-    judged_in_full = sum(whole.covered)
-    assert 0 < sum(cut.covered) < judged_in_full
-    reached = [place for place, covered in enumerate(cut.covered) if covered]
-    assert all(cut.kl[place] == whole.kl[place] for place in reached)
-    assert not any(cut.kl[reached[-1] + 1 :])  # a token that the teacher has not read costs nothing

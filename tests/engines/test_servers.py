@@ -15,7 +15,10 @@ pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 
 from rtl_agent_gym.engines.requests import GuardedSampler, Requests
 from rtl_agent_gym.engines.servers import SERVERS, TokenServer, connect_server
-from rtl_agent_gym.errors import RequestRefused, ServiceError, UsageError
+from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
+from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.renderers.transcript import TokenTranscript
 
 from . import test_contract
 from .conftest import prompt_of
@@ -168,24 +171,47 @@ def guarded(service: TokenService) -> GuardedSampler:
     return GuardedSampler(server, Requests(), server.context)
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("fault", [status(503), status(500), status(429), killed, text("<html>Bad Gateway</html>")])
-async def test_what_may_pass_is_tried_again(service: TokenService, fault: Fault) -> None:
-    service.faults = {0: fault, 1: fault}
-    same(await one(guarded(service)), await one(service.sampler))
-    assert len(service.requests) == 3
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("code", [400, 404, 422])
-async def test_a_refused_request_costs_one_episode_and_is_not_sent_again(service: TokenService, code: int) -> None:
-    service.faults = {0: status(code, "bad things")}
+async def test_what_may_pass_is_tried_again(service: TokenService) -> None:
     sampler = guarded(service)
-    with pytest.raises(RequestRefused, match=f"status {code}.*bad things"):
-        await one(sampler)
-    assert len(service.requests) == 1
+    passing: list[list[Fault]] = [[status(503), status(500)], [status(429), killed], [text("<html>Bad Gateway</html>")]]
+    for faults in passing:
+        service.requests.clear()
+        service.faults = dict(enumerate(faults))
+        same(await one(sampler), await one(service.sampler))
+        assert len(service.requests) == len(faults) + 1
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_refused_request_costs_one_episode_and_is_not_sent_again(service: TokenService) -> None:
+    codes, sampler = (400, 404, 422), guarded(service)
+    service.faults = {number: status(code, "bad things") for number, code in enumerate(codes)}
+    for number, code in enumerate(codes, 1):
+        with pytest.raises(RequestRefused, match=f"status {code}.*bad things"):
+            await one(sampler)
+        assert len(service.requests) == number
     same(await one(sampler), await one(service.sampler))
+
+
+async def test_a_key_that_is_revoked_later_costs_no_episode(service: TokenService) -> None:
+    sampler = guarded(service)
+    policy = TokenSamplerPolicy(sampler, name="m", options=ModelOptions(temperature=1.0))
+    service.faults = {number: status(401 + 2 * number, "expired") for number in range(2)}
+    with pytest.raises(ServiceDown, match=r"--api-key.*status 401.*expired"):
+        await one(sampler)
+    with pytest.raises(UsageError, match=r"--api-key.*status 403.*expired"):
+        await policy.request(TokenTranscript(PROMPT), [], 4, None)
+    assert len(service.requests) == 2
+
+
+async def test_a_password_in_the_address_is_sent_and_in_no_error(service: TokenService) -> None:
+    server = connect_server(service.kind, service.url.replace("://", "://alice:secret@"), "org/model")
+    assert server.connection["auth"] == ("alice", "secret")
+    service.faults = {0: status(503), 1: status(401)}
+    for code in (503, 401):
+        with pytest.raises(ServiceError, match=f"//127.0.0.1:.*status {code}") as caught:
+            await one(server)
+        assert "secret" not in str(caught.value)
 
 
 async def test_a_prompt_that_fills_the_context_is_refused_as_by_the_local_engine(service: TokenService) -> None:
@@ -237,65 +263,66 @@ stopped_for_a_fault = at(
 )
 
 
-@pytest.mark.sampled(12)
+ANSWERS: list[tuple[Change, str]] = [
+    (with_logprob(float("nan")), "nan for a log-probability"),
+    (with_logprob(None), "None for a log-probability"),
+    (with_logprob(-9999.0), "-9999.0 for a log-probability"),
+    (with_logprob(3.5), "3.5 for a log-probability"),
+    (with_logprob("x"), "x for a log-probability"),
+    (with_logprob(float("-inf")), "-inf for a log-probability"),
+    (at({f"{VLLM}/-1": GONE}, {f"{SGLANG}/-1": GONE}), "was expected"),
+    (at({"logprobs": None}, {SGLANG: GONE}), "did not answer as"),
+    (at({"token_ids": None}, {"output_ids": GONE}), "did not answer as"),
+    (
+        at({"token_ids": [], "logprobs/tokens": [], VLLM: []}, {"output_ids": [], SGLANG: []}),
+        "0 token ids where at most 24",
+    ),
+    (
+        at(
+            {
+                "token_ids": lambda ids: [*ids, 1],
+                "logprobs/tokens": lambda tokens: [*tokens, "token_id:1"],
+                VLLM: lambda values: [*values, -0.5],
+            },
+            {"output_ids": lambda ids: [*ids, 1], SGLANG: lambda values: [*values, [-0.5, 1, None]]},
+        ),
+        "25 token ids where at most 24",
+    ),
+    (at({"token_ids/3": lambda id_: id_ + 1}, {"output_ids/3": lambda id_: id_ + 1}), "was expected"),
+    (
+        at({"token_ids/0": "x", "logprobs/tokens/0": "token_id:x"}, {"output_ids/0": "x", f"{SGLANG}/0/1": "x"}),
+        "token ids",
+    ),
+    (
+        at({"prompt_token_ids/0": GONE}, {"meta_info/prompt_tokens": lambda count: count - 1}),
+        "prompt_token.* was expected",
+    ),
+    (at({"finish_reason": "abort"}, {"meta_info/finish_reason": ABORTED}), "ended because of 'abort'"),
+    (stopped_for_a_fault, "because of"),
+    (lambda body: body.clear(), "is missing"),
+    (lambda body: body.update(choices=[], meta_info=[]), "did not answer as"),
+]
+"""Answers that are not what was asked for, and what the error says of them."""
+GARBAGE = ["", "{", "[]", "null", "not found", json.dumps({"choices": None, "meta_info": None})]
+
+
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(
-    ("change", "match"),
-    [
-        (with_logprob(float("nan")), "nan for a log-probability"),
-        (with_logprob(None), "None for a log-probability"),
-        (with_logprob(-9999.0), "-9999.0 for a log-probability"),
-        (with_logprob(3.5), "3.5 for a log-probability"),
-        (with_logprob("x"), "x for a log-probability"),
-        (with_logprob(float("-inf")), "-inf for a log-probability"),
-        (at({f"{VLLM}/-1": GONE}, {f"{SGLANG}/-1": GONE}), "was expected"),
-        (at({"logprobs": None}, {SGLANG: GONE}), "did not answer as"),
-        (at({"token_ids": None}, {"output_ids": GONE}), "did not answer as"),
-        (
-            at({"token_ids": [], "logprobs/tokens": [], VLLM: []}, {"output_ids": [], SGLANG: []}),
-            "0 token ids where at most 24",
-        ),
-        (
-            at(
-                {
-                    "token_ids": lambda ids: [*ids, 1],
-                    "logprobs/tokens": lambda tokens: [*tokens, "token_id:1"],
-                    VLLM: lambda values: [*values, -0.5],
-                },
-                {"output_ids": lambda ids: [*ids, 1], SGLANG: lambda values: [*values, [-0.5, 1, None]]},
-            ),
-            "25 token ids where at most 24",
-        ),
-        (at({"token_ids/3": lambda id_: id_ + 1}, {"output_ids/3": lambda id_: id_ + 1}), "was expected"),
-        (
-            at({"token_ids/0": "x", "logprobs/tokens/0": "token_id:x"}, {"output_ids/0": "x", f"{SGLANG}/0/1": "x"}),
-            "token ids",
-        ),
-        (
-            at({"prompt_token_ids/0": GONE}, {"meta_info/prompt_tokens": lambda count: count - 1}),
-            "prompt_token.* was expected",
-        ),
-        (at({"finish_reason": "abort"}, {"meta_info/finish_reason": ABORTED}), "ended because of 'abort'"),
-        (stopped_for_a_fault, "because of"),
-        (lambda body: body.clear(), "is missing"),
-        (lambda body: body.update(choices=[], meta_info=[]), "did not answer as"),
-    ],
-)
-async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_result(
-    service: TokenService, change: Change, match: str
-) -> None:
-    service.faults = dict.fromkeys(range(9), changed(change))
-    with pytest.raises(ServiceError, match=match) as caught:
-        await one(guarded(service), stop=None if change is stopped_for_a_fault else [])
-    assert not isinstance(caught.value, RequestRefused)
+async def test_an_answer_that_is_not_what_was_asked_for_is_an_error_and_no_result(service: TokenService) -> None:
+    sampler = connected(service)
+    for number, (change, match) in enumerate(ANSWERS):
+        service.faults = {number: changed(change)}
+        with pytest.raises(ServiceError, match=match) as caught:
+            await one(sampler, stop=None if change is stopped_for_a_fault else [])
+        assert not isinstance(caught.value, RequestRefused), match
+    for number, body in enumerate(GARBAGE, len(ANSWERS)):
+        service.faults = {number: text(body)}
+        with pytest.raises(ServiceError):
+            await one(sampler)
+    service.requests.clear()
+    service.faults = dict.fromkeys(range(9), changed(with_logprob(None)))
+    with pytest.raises(ServiceError, match="None for a log-probability"):
+        await one(guarded(service))
     assert len(service.requests) == 5
-
-
-@pytest.mark.parametrize("body", ["", "{", "[]", "null", "not found", json.dumps({"choices": None, "meta_info": None})])
-async def test_garbage_is_an_error(service: TokenService, body: str) -> None:
-    service.faults = {0: text(body)}
-    with pytest.raises(ServiceError):
-        await one(connected(service))
 
 
 async def test_scores_that_are_incomplete_are_an_error(service: TokenService) -> None:

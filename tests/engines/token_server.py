@@ -69,9 +69,7 @@ class TokenService:
         folder: The model.
         processed: Whether its log-probabilities are at the temperature.
         own_stops: Ids at which it ends whatever a request says, as SGLang does at the model's end tokens.
-        context: Tokens of prompt and answer; None for the model's own.
         faults: By the number of a sampling request from 0, without those of `connect_server`.
-        key: The key that requests must have.
         adapters: Names of adapters, which are the model itself here.
     """
 
@@ -82,19 +80,18 @@ class TokenService:
         *,
         processed: bool = True,
         own_stops: tuple[int, ...] = (),
-        context: int | None = None,
         faults: Mapping[int, Fault] | None = None,
-        key: str | None = None,
         adapters: tuple[str, ...] = (),
     ) -> None:
-        self.kind, self.folder, self.processed, self.own_stops, self.key = kind, folder, processed, own_stops, key
+        self.kind, self.folder, self.processed, self.own_stops = kind, folder, processed, own_stops
         self.faults, self.adapters = dict(faults or {}), adapters
         self.requests: list[dict[str, Any]] = []
         """The bodies of requests that were no measurements."""
         self.answers: list[dict[str, Any]] = []
         """What was answered, before any fault."""
         self.model = "org/model"
-        self._context = context
+        self.key: str | None = None
+        """The key that requests must have."""
         self._service = LocalServiceClient()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -105,7 +102,7 @@ class TokenService:
         library: Any = transformers
         self._module = library.AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
         self.sampler = await self._service.create_sampling_client(model_path=str(self.folder))
-        self.context = self._context or self.sampler.context
+        self.context = self.sampler.context
         self._thread.start()
         await self._in_thread(self._start())
         return self

@@ -33,10 +33,7 @@ def env() -> Iterator[gym.Env[str, str]]:
     made.close()
 
 
-both = pytest.mark.parametrize("name", ["CVDPAgentic-v0", "CVDPSingleTurn-v0"])
-
-
-@both
+@pytest.mark.parametrize("name", ["CVDPAgentic-v0", "CVDPSingleTurn-v0"])
 def test_check_env_passes_without_warnings(name: str, tmp_path: Path, arbiter: Problem) -> None:
     made = gym.make(name, problems=[arbiter], render_mode="ansi", transcript_dir=tmp_path)
     with warnings.catch_warnings():
@@ -86,24 +83,21 @@ def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem
         env.step("more")
 
 
-def test_the_shell_lasts_from_turn_to_turn(env: gym.Env[str, str]) -> None:
+def test_the_shell_lasts_from_turn_to_turn_and_runs_calls_in_order(env: gym.Env[str, str]) -> None:
     env.reset(seed=1)
     env.step(call("cd /tmp; X=kept; f() { echo $X; }; (sleep 0.2; touch /tmp/later) &"))
     assert "kept" in env.step(call("f; sleep 0.5"))[0]
     assert "/tmp\n/tmp/later" in env.step(call("pwd; ls /tmp/later"))[0]
     env.reset(seed=1)
     assert "kept" not in env.step(call("f; pwd"))[0]
-
-
-def test_several_calls_in_one_turn_run_in_order(env: gym.Env[str, str]) -> None:
-    env.reset(seed=1)
     observation, *_, info = env.step(call("echo one; X=2", "echo $X"))
     assert observation.index("one") < observation.index("2")
     assert observation.count("<tool_response>") == 2
     assert info["command"] == "echo one; X=2\necho $X"
 
 
-def test_a_timed_out_command_is_said(env: gym.Env[str, str]) -> None:
+def test_a_timed_out_command_is_said(arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], command_timeout=1.0)
     env.reset(seed=1)
     before = counted("command_timeouts")
     observation, *_, info = env.step(call("echo begun; sleep 60"))
@@ -111,20 +105,23 @@ def test_a_timed_out_command_is_said(env: gym.Env[str, str]) -> None:
     assert info["timed_out"]
     assert info["exit_code"] == -1
     assert "begun" in observation
-    assert "timed out after 5 s" in observation
+    assert "timed out after 1 s" in observation
+    env.close()
 
 
-def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str]) -> None:
-    env.reset(seed=1)
+def test_three_malformed_turns_end_the_episode(env: gym.Env[str, str], arbiter: Problem) -> None:
+    env.reset(options={"problem_id": arbiter.id})
     env.step("")
     env.step(call("true"))
     for _ in range(2):
         assert env.step("")[2:4] == (False, False)
-    _, _, terminated, truncated, info = env.step("")
+    _, reward, terminated, truncated, info = env.step("")
     assert (terminated, truncated, info["stop_reason"]) == (False, True, "parse_error")
-    assert "score" in info
+    assert (reward, info["score"]["passed"]) == (0.0, False)
+    assert info["score"]["reason"]
 
 
+@pytest.mark.usefixtures("shared_gradings")
 def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
     env = gym.make("CVDPAgentic-v0", problems=[arbiter], max_turns=2)
     env.reset(seed=0)
@@ -134,61 +131,37 @@ def test_max_turns_truncates_and_scores(arbiter: Problem) -> None:
     env.close()
 
 
-def test_an_untouched_folder_scores_nothing(env: gym.Env[str, str], arbiter: Problem) -> None:
-    env.reset(options={"problem_id": arbiter.id})
-    _, reward, terminated, _, info = env.step("I give up.")
-    assert (reward, terminated, info["score"]["passed"]) == (0.0, True, False)
-    assert info["score"]["reason"]
-
-
-def test_seeds_choose_the_problems(env: gym.Env[str, str]) -> None:
-    chosen = []
-    for _ in range(2):
-        row = [env.reset(seed=7)[1]["problem_id"]]
-        row += [env.reset()[1]["problem_id"] for _ in range(2)]
-        chosen.append(row)
-    assert chosen[0] == chosen[1]
-    assert len(set(chosen[0])) > 1
-
-
-def test_seeds_decide_the_episodes_that_follow() -> None:
+def test_seeds_decide_the_problems_and_the_episodes_that_follow() -> None:
     env: Any = gym.make("CVDPSingleTurn-v0").unwrapped
     drawn = []
     for _ in range(2):
-        env.reset(seed=7)
-        seeds = [env.episode.seed]
-        for _ in range(2):
-            env.reset()
-            seeds.append(env.episode.seed)
-        drawn.append(seeds)
+        chosen = [(env.reset(seed=seed)[1]["problem_id"], env.episode.seed) for seed in (7, None, None)]
+        drawn.append(chosen)
     env.close()
     assert drawn[0] == drawn[1]
-    assert drawn[0][0] == 7
-    assert len(set(drawn[0])) == 3
+    problems, seeds = zip(*drawn[0], strict=True)
+    assert seeds[0] == 7
+    assert len(set(seeds)) == 3
+    assert len(set(problems)) > 1
 
 
-def test_ansi_rendering() -> None:
-    env = gym.make("CVDPAgentic-v0", render_mode="ansi")
-    env.reset(seed=0)
-    env.step(call("echo sho''wn"))  # only the output has the word
+@pytest.mark.usefixtures("shared_gradings")
+def test_the_transcript_and_the_screen_are_written_as_it_happens(tmp_path: Path, arbiter: Problem) -> None:
+    env = gym.make("CVDPAgentic-v0", problems=[arbiter], transcript_dir=tmp_path, render_mode="ansi")
+    env.reset(seed=3)
+    command = "echo rec''orded"  # only the output has the word
+    env.step(call(command))
     screen = env.render()
     assert isinstance(screen, str)
     assert "── turn 1 ──" in screen
-    assert "shown" in screen
-    env.close()
-
-
-def test_the_transcript_is_written_as_it_happens(tmp_path: Path, arbiter: Problem) -> None:
-    env = gym.make("CVDPAgentic-v0", problems=[arbiter], transcript_dir=tmp_path)
-    env.reset(seed=3)
-    env.step(call("echo recorded"))
+    assert "recorded" in screen
     (path,) = tmp_path.iterdir()
     running = read_transcript(path)
     assert not running.complete
     assert running.header.problem_digest == arbiter.digest
     assert running.header.seed == 3
     assert running.header.image_digest.startswith("sha256:")
-    assert running.turns[0].commands[0].command == "echo recorded"
+    assert running.turns[0].commands[0].command == command
     assert "recorded" in running.turns[0].observation
     env.step(golden_call(arbiter))
     *_, info = env.step("done")
@@ -226,7 +199,7 @@ def test_an_unknown_render_mode_is_refused(environment: type[CVDPAgenticEnv]) ->
         environment(render_mode="human")
 
 
-@both
+@pytest.mark.parametrize("name", ["CVDPSingleTurn-v0", pytest.param("CVDPAgentic-v0", marks=pytest.mark.slow)])
 def test_an_unknown_problem_is_refused(name: str) -> None:
     env = gym.make(name)
     for _ in range(2):
@@ -246,17 +219,6 @@ def test_a_reset_that_fails_must_be_repeated(arbiter: Problem) -> None:
         with pytest.raises(gym.error.ResetNeeded):
             env.step("x")
     env.close()
-
-
-def test_hidden_tests_are_nowhere_in_the_agents_container(env: gym.Env[str, str], arbiter: Problem) -> None:
-    env.reset(options={"problem_id": arbiter.id})
-    look = (
-        "find / -xdev -path /proc -prune -o -name 'test_*arbiter*' -print; env; grep -rls arbiter /src /code /tmp /home"
-    )
-    observation = env.step(call(look))[0]
-    assert "test_fixed" not in observation
-    assert "/src" not in observation
-    assert "docs/specification.md" in observation
 
 
 @pytest.mark.parametrize("text", ["", "é漢🙂\ud800\0", "x" * 100_000])

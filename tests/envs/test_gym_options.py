@@ -19,11 +19,10 @@ from rtl_agent_gym.envs import EpisodeConfig
 from rtl_agent_gym.envs.gym_env import SingleCaller, read_problems
 from rtl_agent_gym.episodes.rules import FunctionGrader, read_reward
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.scoring import RewardWeights, Score
+from tests.arbiter import RTL, call, golden_call, right
 
 AGENTIC, SINGLE = "CVDPAgentic-v0", "CVDPSingleTurn-v0"
 
@@ -168,7 +167,7 @@ def test_prompts_and_sandbox_are_those_of_the_rules(arbiter: Problem) -> None:
     prompt, info = env.reset(seed=0)
     assert info["messages"][-1]["content"] == "Look around."
     assert "You are a digital design engineer" not in prompt
-    assert "blue" in env.step(write_turn(get_renderer("qwen3"), "", ["echo $COLOUR"]))[0]
+    assert "blue" in env.step(call("echo $COLOUR"))[0]
     env.close()
 
 
@@ -313,26 +312,24 @@ def dense_share(score: Score) -> int:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("shared_gradings")
 @pytest.mark.parametrize(
     ("name", "reward", "earned"),
     [
         (AGENTIC, {"format": 0.0, "syntax": 0.0, "tests": 3.0, "partial_tests": True}, 3.0),
-        (AGENTIC, RewardWeights(format=1.0, syntax=2.0, tests=4.0), 7.0),
+        (SINGLE, RewardWeights(format=1.0, syntax=2.0, tests=4.0), 7.0),
         (AGENTIC, dense_share, 70.0),
-        (SINGLE, dense_share, 70.0),
         (SINGLE, Share(5.0), 5.0),
     ],
 )
 def test_each_kind_of_reward_is_paid(name: str, reward: Any, earned: float, arbiter: Problem, tmp_path: Path) -> None:
     env = gym.make(name, problems=[arbiter], reward=reward, transcript_dir=tmp_path)
     env.reset(seed=0)
-    assert arbiter.golden
-    (path, text), *_ = arbiter.golden.items()
     if name == AGENTIC:
-        env.step(write_turn(get_renderer("qwen3"), "", [heredoc(path, text)]))
+        env.step(golden_call(arbiter))
         *_, info = done = env.step("Done.")
     else:
-        *_, info = done = env.step(f"```systemverilog {path}\n{text}\n```")
+        *_, info = done = env.step(f"```systemverilog {RTL}\n{right(arbiter)}\n```")
     assert done[1] == pytest.approx(earned)
     assert info["score"]["reward"] == pytest.approx(earned)
     env.close()

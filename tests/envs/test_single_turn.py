@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environment
-from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
-from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.prompts import build_single_turn_prompt, file_order
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_tokenizer
-from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 
 LFSR = """module lfsr_8bit (
@@ -36,7 +32,7 @@ def fenced(files: dict[str, str]) -> str:
 
 @pytest.fixture
 def env(arbiter: Problem) -> Iterator[gym.Env[str, str]]:
-    made = gym.make("CVDPSingleTurn-v0", problems=[arbiter])
+    made = gym.make("CVDPSingleTurn-v0", problems=[arbiter], render_mode="ansi")
     yield made
     made.close()
 
@@ -62,6 +58,9 @@ def test_the_contract_of_reset_and_step(env: gym.Env[str, str], arbiter: Problem
     assert (observation, terminated, truncated) == ("", True, False)
     assert (info["action"], info["stop_reason"], info["files"]) == ("final", "completed", list(arbiter.targets))
     assert info["score"]["passed"]
+    screen = env.render()
+    assert isinstance(screen, str)
+    assert "── answer ──" in screen
     with pytest.raises(gym.error.ResetNeeded):
         env.step("more")
 
@@ -109,6 +108,7 @@ def test_a_non_agentic_row(cvdp_data: Path) -> None:
 
 
 @pytest.mark.docker
+@pytest.mark.usefixtures("shared_gradings")
 def test_gpt_oss_answers_in_the_final_channel(arbiter: Problem) -> None:
     assert arbiter.golden
     env = gym.make("CVDPSingleTurn-v0", problems=[arbiter], renderer="gpt_oss")
@@ -121,25 +121,6 @@ def test_gpt_oss_answers_in_the_final_channel(arbiter: Problem) -> None:
     assert env.step(said.replace("final", "analysis") + "<|end|>")[1] == 0.0
     env.reset()
     assert env.step(fenced(arbiter.golden))[1] == pytest.approx(1.4)  # a chat interface took the dialect off
-    env.close()
-
-
-@pytest.mark.docker
-def test_the_transcript(tmp_path: Path, arbiter: Problem) -> None:
-    assert arbiter.golden
-    env = gym.make("CVDPSingleTurn-v0", problems=[arbiter], transcript_dir=tmp_path, render_mode="ansi")
-    env.reset(seed=4)
-    *_, info = env.step(fenced(arbiter.golden))
-    (path,) = tmp_path.iterdir()
-    recorded = read_transcript(path)
-    assert recorded.complete
-    assert (recorded.header.seed, recorded.header.options["single_turn"]) == (4, True)
-    assert recorded.turns[0].completion == fenced(arbiter.golden)
-    assert recorded.score is not None
-    assert (recorded.score.score, recorded.score.files) == (info["score"], arbiter.golden)
-    screen = env.render()
-    assert isinstance(screen, str)
-    assert "── answer ──" in screen
     env.close()
 
 
@@ -157,10 +138,8 @@ def test_the_opening_without_a_tool_in_tokens() -> None:
     assert text == "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU <|im_end|><|im_end|>\n<|im_start|>assistant\n"
     end = qwen3_tokenizer().token_to_id("<|im_end|>")
     assert plain.initial_ids("S", "U <|im_end|>").count(end) == 2  # the one in the text is text
-    assert (
-        plain.initial_ids("", "U")
-        == plain.initial_ids("S", "U")[len(plain.initial_ids("S", "U")) - len(plain.initial_ids("", "U")) :]
-    )
+    without_system = plain.initial_ids("", "U")
+    assert plain.initial_ids("S", "U")[-len(without_system) :] == without_system
     harmony = harmony_encoding().decode(ToollessRenderer(get_renderer("gpt_oss")).initial_ids("S", "U <|end|>"))
     assert "# Instructions\n\nS<|end|>" in harmony
     assert harmony.endswith("<|start|>user<|message|>U <|end|><|end|><|start|>assistant")
@@ -173,25 +152,8 @@ def test_thinking_that_was_cut_off_is_no_answer() -> None:
     assert plain.parse_completion("module counter; endmodule", truncated=False).text == "module counter; endmodule"
 
 
-async def test_an_episode_takes_one_completion(arbiter: Problem) -> None:
-    class Fails:
-        async def score(self, *_: Any, **__: Any) -> Score:
-            return Score(passed=False)
-
-    rules = EpisodeConfig(workspace="answer")
-    episode = Episode(arbiter, grader=Fails(), renderer=get_renderer("qwen3"), config=rules)
-    with pytest.raises(UsageError, match="start"):
-        await episode.step("x")
-    await episode.start()
-    with pytest.raises(UsageError, match="started already"):
-        await episode.start()
-    assert (await episode.step("x")).terminated
-    with pytest.raises(UsageError, match="running episode"):
-        await episode.step("y")
-    await episode.close()
-
-
 @pytest.mark.docker
+@pytest.mark.usefixtures("shared_gradings")
 async def test_the_tinker_twin(arbiter: Problem, tmp_path: Path) -> None:
     pytest.importorskip("tinker")
     from tinker_cookbook.rl.data_processing import trajectory_to_data

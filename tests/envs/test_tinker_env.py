@@ -34,6 +34,7 @@ from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.problems import Problem  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
+from rtl_agent_gym.sandboxes import SandboxSpec  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
@@ -77,11 +78,8 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
         whole = before.ob.to_ints() + before.ac.tokens
         assert after.ob.to_ints()[: len(whole)] == whole
     (datum,) = trajectory_to_data(trajectory, 2.0)
-    mask = datum.loss_fn_inputs["mask"].to_torch().tolist()
-    targets = datum.loss_fn_inputs["target_tokens"].to_torch().tolist()
-    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == list(itertools.chain(*said))
-    assert set(mask) == {0.0, 1.0}
-    logprobs = datum.loss_fn_inputs["logprobs"].to_torch().tolist()
+    assert sampled(datum) == list(itertools.chain(*said))
+    mask, logprobs = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("mask", "logprobs"))
     assert all((value == -0.5) == bool(one) for value, one in zip(logprobs, mask, strict=True))
     seen = decode(trajectory.transitions[-1].ob.to_ints())
     assert "é é" in seen
@@ -106,6 +104,7 @@ async def test_an_episode_is_one_datum_of_exactly_the_sampled_ids(arbiter: Probl
 
 
 @pytest.mark.docker
+@pytest.mark.slow
 async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path: Path) -> None:
     wrong = wrong_designs(arbiter.id)["rst_n_for_reset"]
     rules = EpisodeConfig(harness_feedback=3, progress_coef=0.7, transcript_dir=tmp_path)
@@ -131,9 +130,7 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
     assert "You may submit 3 times." in prompt
     assert "- test_reset_clears" in decode(trajectory.transitions[2].ob.to_ints())
     (datum,) = trajectory_to_data(trajectory, 1.0)
-    targets, mask = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("target_tokens", "mask"))
-    sampled = [id_ for text in texts for id_ in encode(text)]
-    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == sampled
+    assert sampled(datum) == [id_ for text in texts for id_ in encode(text)]
     (path,) = tmp_path.iterdir()
     found = [command.submission for turn in read_transcript(path).turns for command in turn.commands]
     assert [one and (one.number, one.left, one.fraction) for one in found] == [
@@ -144,9 +141,7 @@ async def test_submissions_are_paid_in_their_own_step(arbiter: Problem, tmp_path
 
 @pytest.mark.docker
 @pytest.mark.slow
-async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
-    arbiter: Problem,
-) -> None:
+async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(arbiter: Problem) -> None:
     config = TinkerEnvConfig(model_name="Qwen/Qwen3-8B", episode=EpisodeConfig(harness_feedback=1))
     script = Script([solution(arbiter), call("submit", "seq 1 300"), f"Done.{END}"])
     free = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
@@ -154,11 +149,6 @@ async def test_a_submission_counts_when_the_budget_ends_the_episode_behind_it(
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
     assert trajectory.stop_reason == "max_tokens"
     assert [transition.reward for transition in trajectory.transitions] == [0.0, pytest.approx(1.9)]
-
-
-async def test_without_submissions_their_metrics_are_not_there(arbiter: Problem, quick: TinkerEnvConfig) -> None:
-    group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), Script([f"Done.{END}"]))
-    assert "submissions" not in only(group).transitions[-1].metrics
 
 
 class HarmonyScript(TokenCompleter):
@@ -174,6 +164,13 @@ class HarmonyScript(TokenCompleter):
         return TokensWithLogprobs(self.said[self.turn], [-0.5] * len(self.said[self.turn]))
 
 
+def sampled(datum: Any) -> list[int]:
+    """The ids on which a datum is trained."""
+    targets, mask = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("target_tokens", "mask"))
+    assert set(mask) == {0.0, 1.0}
+    return [id_ for id_, one in zip(targets, mask, strict=True) if one]
+
+
 @pytest.mark.docker
 async def test_gpt_oss_too_is_one_datum(arbiter: Problem, quick: TinkerEnvConfig, tmp_path: Path) -> None:
     config = replace(quick, model_name="openai/gpt-oss-20b", episode=EpisodeConfig(transcript_dir=tmp_path))
@@ -183,8 +180,7 @@ async def test_gpt_oss_too_is_one_datum(arbiter: Problem, quick: TinkerEnvConfig
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), script))
     assert (trajectory.stop_reason, len(trajectory.transitions)) == ("completed", 4)
     (datum,) = trajectory_to_data(trajectory, 1.0)
-    targets, mask = (datum.loss_fn_inputs[name].to_torch().tolist() for name in ("target_tokens", "mask"))
-    assert [id_ for id_, one in zip(targets, mask, strict=True) if one] == list(itertools.chain(*script.said))
+    assert sampled(datum) == list(itertools.chain(*script.said))
     recorded = read_transcript(str(trajectory.transitions[-1].logs["transcript"]))
     assert [turn.action for turn in recorded.turns] == ["command", "malformed", "command", "final"]
     assert recorded.turns[0].completion == odd
@@ -220,13 +216,13 @@ async def test_a_pickled_builder_works_as_the_one_it_came_from(arbiter: Problem,
     group = await do_group_rollout(copy, Script([f"Nothing.{END}"]))
     assert len(group.trajectories_G) == 2
     assert group.get_total_rewards() == [0.0, 0.0]
+    assert "submissions" not in group.trajectories_G[0].transitions[-1].metrics, "the rules allow none"
 
 
 @pytest.mark.docker
 @pytest.mark.parametrize(
     ("texts", "changes", "stop"),
     [
-        ([f"Done.{END}"], {}, "completed"),
         ([call("true")], {"max_turns": 2}, "max_turns"),
         ([f"<tool_call>{END}"], {}, "parse_error"),
     ],
@@ -390,7 +386,13 @@ async def test_a_machines_fault_is_raised_and_is_no_reward(arbiter: Problem, qui
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("strategy", [RetryOnFailure(max_retries=2), MinViableGroup(min_successful=1, max_retries=2)])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        RetryOnFailure(max_retries=2),
+        pytest.param(MinViableGroup(min_successful=1, max_retries=2), marks=pytest.mark.slow),
+    ],
+)
 async def test_the_cookbooks_strategies_retry_it(arbiter: Problem, quick: TinkerEnvConfig, strategy: Any) -> None:
     script = Breaking([call("true"), solution(arbiter), f"Done.{END}"], 1)
     group = await do_group_rollout(CVDPEnvGroupBuilder(arbiter, quick), script, strategy)
@@ -423,7 +425,7 @@ async def test_a_fault_of_one_ends_the_others_of_its_group(arbiter: Problem, qui
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("after", [0.05, 0.4, 1.5])
+@pytest.mark.parametrize("after", [0.05, pytest.param(0.4, marks=pytest.mark.slow), 1.5])
 async def test_a_cancelled_rollout_leaves_nothing(arbiter: Problem, quick: TinkerEnvConfig, after: float) -> None:
     builder = CVDPEnvGroupBuilder(arbiter, quick, group_size=2)
     rollout = asyncio.ensure_future(do_group_rollout(builder, Script([call("sleep 4")])))
@@ -472,8 +474,6 @@ async def test_cleaning_up_is_finished_when_it_is_cancelled() -> None:
 
 @pytest.mark.docker
 async def test_a_failed_start_is_raised(arbiter: Problem, quick: TinkerEnvConfig) -> None:
-    from rtl_agent_gym.sandboxes import SandboxSpec
-
     episode = EpisodeConfig(start_attempts=1, sandbox=SandboxSpec(image="no-such-image:anywhere"))
     builder = CVDPEnvGroupBuilder(arbiter, replace(quick, episode=episode))
     with pytest.raises(SandboxError):

@@ -30,6 +30,7 @@ from tests.envs.scripted_tinker import END, Sampling, Service, call, encode, sol
 
 pytestmark = [
     pytest.mark.docker,
+    pytest.mark.usefixtures("shared_gradings"),
     # The cookbook's own ways, on which these tests have no say.
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::ResourceWarning"),
 ]

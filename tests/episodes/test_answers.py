@@ -135,6 +135,50 @@ def test_the_last_block_for_a_file_counts() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "after",
+    [
+        "```diff\n--- a/rtl/foo.sv\n+++ b/rtl/foo.sv\n@@ -1 +1 @@\n-a\n+b\n```",
+        "```\n--- a/rtl/foo.sv\n+++ b/rtl/foo.sv\n@@ -1 +1 @@\n-a\n+b\n```",
+        "### `rtl/foo.sv`\n\n```\ndiff --git a/rtl/foo.sv b/rtl/foo.sv\n```",
+        "### `rtl/foo.sv`\n\n```diff\n-a\n+b\n```",
+        "```patch\n " + FOO.replace("\n", "\n ") + "\n```",
+        "```bash\n# rtl/foo.sv\niverilog -g2012 rtl/foo.sv\n```",
+        "rtl/foo.sv:\n\n```sh\niverilog -g2012 rtl/foo.sv\n```",
+    ],
+)
+def test_a_diff_or_a_command_after_a_file_does_not_replace_it(after: str) -> None:
+    assert read_answer(f"```systemverilog rtl/foo.sv\n{FOO}```\n\n{after}", ONE).files == {"rtl/foo.sv": FOO}
+
+
+def test_of_a_block_of_shell_commands_the_modules_count() -> None:
+    block = f"```bash\ncat > rtl/foo.sv << 'EOF'\n{FOO}EOF\niverilog -g2012 rtl/foo.sv\n```"
+    assert read_answer(block, ONE).files == {"rtl/foo.sv": FOO}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("rtl/rom.mem", "rtl/rom.hex", "rtl/x.vhd", "rtl/x.svi", "rtl/x.tcl", "rtl/x.SV", "rtl/x.sv.in"),
+        *("docs/r.json", "rtl/Makefile", "docs/two words.md"),
+    ],
+)
+def test_a_target_may_have_any_extension(target: str) -> None:
+    for text in ("```text %s\nabc\n```", "```text:/code/%s\nabc\n```", "**%s**\n\n```\nabc\n```"):
+        assert read_answer(text % target, problem("rtl/foo.sv", target)).files == {target: "abc\n"}
+    commented = f"# {target}\nabc\n"
+    assert read_answer(f"```\n{commented}```", problem(target)).files == {target: commented}
+
+
+def test_a_named_markdown_file_keeps_the_blocks_in_it() -> None:
+    document = f"# Foo\n\n```verilog\n{ODD}```\n"
+    wanted = problem("docs/x.md", "rtl/foo.sv")
+    for name in ("docs/x.md", "/code/docs/x.md"):
+        answer = read_answer(f"```verilog rtl/foo.sv\n{FOO}```\n````markdown {name}\n{document}````", wanted)
+        assert answer.files == {"docs/x.md": document, "rtl/foo.sv": FOO}
+    assert read_answer(f"````markdown answer.md\n{document}````", ONE).files == {"rtl/foo.sv": ODD}  # no such file
+
+
 def test_the_last_one_counts_outside_a_fence_too() -> None:
     draft = FOO.replace("= a", "= 1'b0")
     assert read_answer(f"{draft}\nNow properly:\n\n```verilog\n{FOO}```", ONE).files["rtl/foo.sv"] == FOO
@@ -249,7 +293,7 @@ def test_any_text_can_be_read(text: str) -> None:
     assert set(answer.found) <= set(TWO.targets)
     assert all(path in TWO.targets or path.startswith(("rtl/", "verif/", "docs/")) for path in answer.files)
     assert all(answer.files[path].strip() for path in answer.found)
-    read_blocks(text)
+    read_blocks(text, TWO)
 
 
 @pytest.mark.parametrize("found", load_problems("bundled"), ids=lambda problem: str(problem.id)[-30:])

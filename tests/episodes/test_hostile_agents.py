@@ -136,21 +136,13 @@ async def played(episode: Episode, attack: str) -> Turn:
     return await episode.step("Done.")
 
 
-@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("name", [*ATTACKS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW_ATTACKS)])
 async def test_an_attack_on_the_own_sandbox_costs_nobody_the_score(episode: Episode, name: str) -> None:
-    turn = await played(episode, ATTACKS[name])
+    turn = await played(episode, (ATTACKS | SLOW_ATTACKS)[name])
     assert turn.score is not None
     assert (turn.score.format, turn.score.syntax) == (1.0, 1.0), turn.score.reason
     assert episode.transcript_path is not None
     assert read_transcript(episode.transcript_path).complete
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLOW_ATTACKS)
-async def test_a_stronger_attack_does_not_either(episode: Episode, name: str) -> None:
-    turn = await played(episode, SLOW_ATTACKS[name])
-    assert turn.score is not None
-    assert (turn.score.format, turn.score.syntax) == (1.0, 1.0), turn.score.reason
 
 
 async def test_who_breaks_the_own_sandbox_is_graded_on_nothing(

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
-from rtl_agent_gym.policies import write_turn
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes.choice import make_provider
+from tests.arbiter import call
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TURNS = 50
 LONGEST = f"yes 🙂 | head -c {5 * 16_000}"
 """Prints more than the model may read, in characters that take four bytes each."""
@@ -24,14 +23,13 @@ FILES = "for n in $(seq 16); do head -c 200000 /dev/zero | tr '\\0' x > rtl/$n.s
 
 
 @pytest.mark.docker
-async def test_an_episode_with_much_output_and_many_files_takes_little_memory(tmp_path: Path) -> None:
-    [problem] = load_problems("bundled", ids=[ARBITER])
+async def test_an_episode_with_much_output_and_many_files_takes_little_memory(tmp_path: Path, arbiter: Problem) -> None:
     grader: Any = None
     renderer, config = get_renderer("qwen3"), EpisodeConfig(max_turns=TURNS + 2, transcript_dir=tmp_path)
-    say = write_turn(renderer, "", [LONGEST])
+    say = call(LONGEST)
     async with (
         make_provider() as provider,
-        Episode(problem, provider=provider, grader=grader, renderer=renderer, config=config) as episode,
+        Episode(arbiter, provider=provider, grader=grader, renderer=renderer, config=config) as episode,
     ):
         await episode.start()
         last = await episode.step(say)
@@ -40,7 +38,7 @@ async def test_an_episode_with_much_output_and_many_files_takes_little_memory(tm
         try:
             for _ in range(TURNS - 1):
                 last = await episode.step(say)
-            await episode.step(write_turn(renderer, "", [FILES]))
+            await episode.step(call(FILES))
             assert len(last.observation) > 15_000
             del last
             gc.collect()

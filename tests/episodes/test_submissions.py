@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -122,10 +123,22 @@ def test_what_does_not_compile_is_no_progress() -> None:
 
 
 @pytest.fixture
-def env(arbiter: Problem) -> Iterator[Any]:
-    made = gym.make("CVDPAgentic-v0", problems=[arbiter], command_timeout=10.0, harness_feedback=2, progress_coef=0.6)
-    yield made
-    made.close()
+def make(arbiter: Problem) -> Iterator[Callable[..., Any]]:
+    """Makes environments, each of them with a running episode."""
+    with contextlib.ExitStack() as closing:
+
+        def made(**rules: Any) -> Any:
+            env = gym.make("CVDPAgentic-v0", problems=[arbiter], command_timeout=10.0, **rules)
+            closing.callback(env.close)
+            env.reset(seed=0)
+            return env
+
+        yield made
+
+
+@pytest.fixture
+def env(make: Callable[..., Any]) -> Any:
+    return make(harness_feedback=2, progress_coef=0.6)
 
 
 def names(observation: str) -> set[str]:
@@ -143,7 +156,6 @@ def assert_no_leak(observation: str, problem: Problem) -> None:
 
 @pytest.mark.docker
 def test_the_failing_checks_are_named_and_progress_is_paid(env: Any, arbiter: Problem) -> None:
-    env.reset(seed=0)
     env.step(call(write(wrong("rst_n_for_reset"))))
     observation, first, terminated, truncated, info = env.step(call("submit"))
     assert names(observation) == {"interface"} | TESTS - {"test_widths"}
@@ -171,9 +183,8 @@ def test_the_failing_checks_are_named_and_progress_is_paid(env: Any, arbiter: Pr
 
 @pytest.mark.docker
 @pytest.mark.slow
-def test_going_back_and_forth_earns_nothing(arbiter: Problem) -> None:
-    env: Any = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=6, progress_coef=1.0)
-    env.reset(seed=0)
+def test_going_back_and_forth_earns_nothing(make: Callable[..., Any], arbiter: Problem) -> None:
+    env = make(harness_feedback=6, progress_coef=1.0)
     bad, good = write(wrong("override_merged_with_requests")), write(right(arbiter))
     rewards, fractions = [], []
     for design in (bad, good, bad, good, write("module broken"), good):
@@ -185,12 +196,10 @@ def test_going_back_and_forth_earns_nothing(arbiter: Problem) -> None:
     assert rewards == [pytest.approx(fractions[0]), pytest.approx(1 - fractions[0]), 0.0, 0.0, 0.0, 0.0]
     assert sum(rewards) == pytest.approx(1.0)
     assert env.step("Done.")[1] == pytest.approx(1.4)
-    env.close()
 
 
 @pytest.mark.docker
 def test_each_call_of_a_turn_is_looked_at_on_its_own(env: Any, arbiter: Problem) -> None:
-    env.reset(seed=0)
     observation, reward, _, _, info = env.step(
         call(write("module broken"), "submit", "echo between", write(right(arbiter)), "submit")
     )
@@ -205,32 +214,24 @@ def test_each_call_of_a_turn_is_looked_at_on_its_own(env: Any, arbiter: Problem)
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("command", ["cd /code && submit", "submit rtl/x.sv", "echo a; submit; echo b", "(submit)"])
-@pytest.mark.slow
-def test_within_a_longer_command_it_is_told_how(env: Any, command: str) -> None:
-    env.reset(seed=0)
-    observation, _, _, _, info = env.step(call(command))
-    assert "[note] submit must be a command of its own" in observation
-    assert "submission" not in info
+def test_within_a_longer_command_it_is_told_how_and_the_word_alone_is_no_call(env: Any) -> None:
+    for command in ("cd /code && submit", "submit rtl/x.sv", "echo a; submit; echo b", "(submit)"):
+        observation, _, _, _, info = env.step(call(command))
+        assert "[note] submit must be a command of its own" in observation, command
+        assert "submission" not in info
+    for command in ("nosuchprogram submit", "echo submit", "ls submit", "submitx"):
+        assert "[note]" not in env.step(call(command))[0], command
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("command", ["nosuchprogram submit", "echo submit", "ls submit", "submitx"])
-def test_the_word_alone_is_no_call(env: Any, command: str) -> None:
-    env.reset(seed=0)
-    assert "[note]" not in env.step(call(command))[0]
-
-
-@pytest.mark.docker
-def test_without_feedback_it_is_a_command_like_any_other(arbiter: Problem) -> None:
-    env = gym.make("CVDPAgentic-v0", problems=[arbiter])
-    opening, _ = env.reset(seed=0)
+def test_without_feedback_it_is_a_command_like_any_other(make: Callable[..., Any]) -> None:
+    env = make()
+    opening, _ = env.reset()
     assert "submit" not in opening
     observation, reward, _, _, info = env.step(call("submit"))
     assert "submit: command not found" in observation
     assert "[note]" not in observation
     assert (reward, info["exit_code"], "submission" in info) == (0.0, 127, False)
-    env.close()
 
 
 @pytest.mark.docker
@@ -238,7 +239,6 @@ def test_an_attack_is_refused_without_a_word_on_how_it_was_seen(env: Any, arbite
     thief = right(arbiter).replace(
         "endmodule", 'integer f;\ninitial f = $fopen("/code/src/test_fixed_priority_arbiter.py", "w");\nendmodule'
     )
-    env.reset(seed=0)
     observation, reward, _, _, info = env.step(call(write(thief), "submit"))
     told = observation.split("</tool_response>")[1]
     assert "refused" in told
@@ -249,32 +249,27 @@ def test_an_attack_is_refused_without_a_word_on_how_it_was_seen(env: Any, arbite
 
 
 @pytest.mark.docker
-def test_weights_without_tests_tell_of_the_stages_alone(arbiter: Problem) -> None:
-    env = gym.make(
-        "CVDPAgentic-v0", problems=[arbiter], harness_feedback=2, reward=RewardWeights.preset("proxy")
-    )  # fmt: skip
-    env.reset(seed=0)
+def test_weights_without_tests_tell_of_the_stages_alone(make: Callable[..., Any], arbiter: Problem) -> None:
+    env = make(harness_feedback=2, reward="proxy")
     observation, reward, *_ = env.step(call(write(wrong("rst_n_for_reset")), "submit"))
     assert names(observation) == {"interface"}
     assert reward == 0.0
     observation, reward, *_ = env.step(call(write(right(arbiter)), "submit"))
     assert "syntax and interface are right; nothing else is checked here" in observation
     assert reward == 0.0
-    env.close()
 
 
 @pytest.mark.docker
-def test_no_more_is_shown_than_of_any_output(arbiter: Problem) -> None:
-    env = gym.make("CVDPAgentic-v0", problems=[arbiter], harness_feedback=1, max_output=60)
-    env.reset(seed=0)
+@pytest.mark.usefixtures("shared_gradings")
+def test_no_more_is_shown_than_of_any_output(make: Callable[..., Any]) -> None:
+    env = make(harness_feedback=1, max_output=60)
     observation, *_, info = env.step(call(write(wrong("rst_n_for_reset")), "submit"))
     assert "output cut from" in observation
     assert info["truncated_output"]
-    env.close()
 
 
 @pytest.mark.docker
-@pytest.mark.parametrize("renderer", ["gpt_oss", "qwen3_instruct"])
+@pytest.mark.parametrize("renderer", ["gpt_oss", pytest.param("qwen3_instruct", marks=pytest.mark.slow)])
 async def test_every_dialect_calls_it_as_any_command(
     provider: DockerSandboxes, arbiter: Problem, renderer: str
 ) -> None:

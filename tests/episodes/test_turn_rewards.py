@@ -33,10 +33,11 @@ def turn(number: int) -> Turn:
 class Grades:
     """Grades files by their text, which is their reward, when it is allowed to."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: BaseException | None = None, *, at_once: bool = True) -> None:
         self.graded: list[float] = []
-        self.may = asyncio.Event()
-        self.error: BaseException | None = None
+        self.may, self.error = asyncio.Event(), error
+        if at_once:
+            self.may.set()
 
     async def __call__(self, files: dict[str, str | bytes]) -> Score:
         await self.may.wait()
@@ -47,13 +48,17 @@ class Grades:
         return score(reward)
 
 
+def rewards_of(problem: Problem, grades: Grades | None = None, budget: TurnBudget | None = None) -> TurnRewards:
+    return TurnRewards(problem, "files", grades or Grades(), budget or TurnBudget(None))
+
+
 def files(reward: float) -> dict[str, str | bytes]:
     return {RTL: str(reward)}
 
 
 async def test_the_sum_is_the_episodes_reward_whatever_is_known(arbiter: Problem) -> None:
-    grades = Grades()
-    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    grades = Grades(at_once=False)
+    rewards = rewards_of(arbiter, grades)
     for number, reward in enumerate([0.4, 0.4, 1.4, 0.1], 1):
         rewards.after(turn(number), files(reward))
     assert grades.graded == []  # begun, not awaited
@@ -67,9 +72,7 @@ async def test_the_sum_is_the_episodes_reward_whatever_is_known(arbiter: Problem
 
 async def test_a_turn_without_calls_may_have_changed_files(arbiter: Problem) -> None:
     """As that of an agent's own program; one that is malformed may not."""
-    grades = Grades()
-    grades.may.set()
-    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    rewards = rewards_of(arbiter)
     reads = iter([0.4, 1.4])
 
     async def read() -> tuple[dict[str, str | bytes], str]:
@@ -84,12 +87,10 @@ async def test_a_turn_without_calls_may_have_changed_files(arbiter: Problem) -> 
 
 
 async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_it(arbiter: Problem) -> None:
-    grades = Grades()
-    grades.may.set()
     command = CommandResult("", 0)
     submitted = Submitted("", 0, submission=Submission(1, 2, score(1.4), fraction=1.0, reward=0.0))
     for results, expected in (([submitted], 1.4), ([command, submitted], 1.4), ([submitted, command], 0.4)):
-        rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+        rewards = rewards_of(arbiter)
         played = [Turn(1, Action("command", ("x",)), tuple(results)), turn(2)]
         rewards.after(played[0], files(0.4))
         assert await rewards.values(played, score(1.4)) == pytest.approx([expected, 1.4 - expected])
@@ -97,14 +98,12 @@ async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_
 
 def test_problems_of_one_name_share_no_gradings(arbiter: Problem) -> None:
     other = arbiter.model_copy(update={"harness": arbiter.harness | {"src/more.py": "pass"}})
-    keys = {TurnRewards(problem, "files", Grades(), TurnBudget(None))._key(files(1.0)) for problem in (arbiter, other)}
+    keys = {rewards_of(problem)._key(files(1.0)) for problem in (arbiter, other)}
     assert len(keys) == 2
 
 
 async def test_a_file_name_need_not_be_utf_8(arbiter: Problem) -> None:
-    grades = Grades()
-    grades.may.set()
-    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    rewards = rewards_of(arbiter)
     odd = files(0.4) | {"rtl/\udcff.sv": b"x"}
     rewards.after(turn(1), odd)
     rewards.ended(odd, score(1.4))
@@ -113,10 +112,7 @@ async def test_a_file_name_need_not_be_utf_8(arbiter: Problem) -> None:
 
 async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_error_is_raised(arbiter: Problem) -> None:
     for error in (SandboxLost("gone"), UsageError("no number")):
-        grades = Grades()
-        grades.error = error
-        grades.may.set()
-        rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+        rewards = rewards_of(arbiter, Grades(error))
         rewards.after(turn(1), files(0.4))
         if isinstance(error, SandboxLost):
             assert await rewards.values([turn(1), turn(2)], score(1.4)) == [0.0, 1.4]
@@ -127,10 +123,9 @@ async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_err
 
 async def test_turns_are_graded_within_a_share_of_the_time_of_final_gradings(arbiter: Problem) -> None:
     grades, budget = Grades(), TurnBudget(0.2)
-    grades.may.set()
 
     async def episode(number: int) -> list[float]:
-        rewards = TurnRewards(arbiter, "files", grades, budget)
+        rewards = rewards_of(arbiter, grades, budget)
         rewards.after(turn(1), files(0.1 + number / 1000))
         final = score(1.0)
         rewards.ended(files(0.5 + number / 1000), final)
@@ -145,7 +140,7 @@ async def test_turns_are_graded_within_a_share_of_the_time_of_final_gradings(arb
 
 async def test_files_graded_before_cost_nothing(arbiter: Problem) -> None:
     grades, budget = Grades(), TurnBudget(0.0)
-    first, second = (TurnRewards(arbiter, "files", grades, budget) for _ in range(2))
+    first, second = (rewards_of(arbiter, grades, budget) for _ in range(2))
     first.ended(files(0.4), score(0.4))
     second.after(turn(1), files(0.4))
     assert await second.values([turn(1), turn(2)], score(1.4)) == pytest.approx([0.4, 1.0])
@@ -153,10 +148,9 @@ async def test_files_graded_before_cost_nothing(arbiter: Problem) -> None:
 
 
 async def test_files_that_turn_out_to_be_the_final_ones_count_as_a_final_grading(arbiter: Problem) -> None:
-    grades, budget = Grades(), TurnBudget(1.0)
-    grades.may.set()
+    budget = TurnBudget(1.0)
     budget.learn(b"another episode's", score(1.0), final=True)
-    rewards = TurnRewards(arbiter, "files", grades, budget)
+    rewards = rewards_of(arbiter, budget=budget)
     rewards.after(turn(1), files(1.4))
     await rewards.values([turn(1)], score(1.4))
     assert (budget.final, budget.spent) == (1.0, 1.0)
@@ -165,8 +159,7 @@ async def test_files_that_turn_out_to_be_the_final_ones_count_as_a_final_grading
 
 
 async def test_a_closed_episode_ends_its_gradings(arbiter: Problem) -> None:
-    grades = Grades()
-    rewards = TurnRewards(arbiter, "files", grades, TurnBudget(None))
+    rewards = rewards_of(arbiter, Grades(at_once=False))
     rewards.after(turn(1), files(0.4))
     await rewards.close()
     assert len(asyncio.all_tasks()) == 1

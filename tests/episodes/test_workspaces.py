@@ -42,10 +42,15 @@ class Counting:
 @pytest.mark.parametrize("workspace", ["shell", "answer"])
 @pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
 async def test_the_reference_solution_passes_in_both(
-    workspace: Literal["shell", "answer"], renderer: str, provider: DockerSandboxes, arbiter: Problem, tmp_path: Path
+    workspace: Literal["shell", "answer"],
+    renderer: str,
+    provider: DockerSandboxes,
+    arbiter: Problem,
+    tmp_path: Path,
+    gradings: Path,
 ) -> None:
     rules = EpisodeConfig(workspace=workspace, transcript_dir=tmp_path)
-    async with Scorer(provider) as scorer:
+    async with Scorer(provider, cache=gradings) as scorer:
         episode = Episode(
             arbiter, provider=provider, grader=scorer, renderer=get_renderer(renderer), config=rules, seed=3
         )
@@ -123,9 +128,16 @@ async def test_what_an_episode_needs_is_said(arbiter: Problem) -> None:
     async with Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"), config=ANSWER) as episode:
         with pytest.raises(UsageError, match="from start"):
             _ = episode.tokens
+        with pytest.raises(UsageError, match="call start"):
+            await episode.step("x")
         await episode.start()
+        with pytest.raises(UsageError, match="started already"):
+            await episode.start()
         with pytest.raises(UsageError, match="only an episode in a shell has a sandbox"):
             _ = episode.sandbox
+        assert (await episode.step("x")).terminated
+        with pytest.raises(UsageError, match="running episode"):
+            await episode.step("y")
 
 
 async def test_a_machines_fault_in_the_grading_is_raised(arbiter: Problem, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym.cli import app, export
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.evaluation.export import ExportConfig, LeftOut, export_rows, messages
+from rtl_agent_gym.evaluation.export import ExportConfig, LeftOut, Style, export_rows, messages
 from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript
+from tests.renderers.families import chat_of, template_text
 
 from .recording import command_turn, final_turn, llama_turn, record, score
 
@@ -46,6 +47,38 @@ def test_sft_with_tool_calls(tmp_path: Path) -> None:
     assert last == {"role": "assistant", "content": "Done x."}
     assert row["tools"] == [TOOL]
     assert row["metadata"]["passed"] is True
+
+
+def test_chat_templates_read_the_style_transformers(tmp_path: Path) -> None:
+    template = template_text("qwen3_5_think")
+    if template is None:
+        pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
+    transcript = episode(tmp_path)
+    [row] = export_rows("sft", [transcript], ExportConfig(style="transformers"))
+    rendered = chat_of("qwen3_5").apply_chat_template(
+        row["messages"], tools=row["tools"], chat_template=template, tokenize=False
+    )
+    assert "<parameter=command>\necho 'a\"é' > rtl/a.sv\n</parameter>" in rendered
+    [same] = export_rows("sft", [transcript])
+    for call in same["messages"][2]["tool_calls"]:
+        call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+    assert row == same
+
+
+@pytest.mark.parametrize(
+    ("renderer", "stop"), [("qwen3", "<|im_end|>"), ("gemma4", "<turn|>"), ("llama3", "<|eom_id|>")]
+)
+def test_the_token_that_ended_a_turn_is_left_to_the_chat_template(tmp_path: Path, renderer: str, stop: str) -> None:
+    turns = [
+        TurnRecord(turn=1, completion=f"So.{stop}", token_ids=[5, 6], action="malformed", observation="wrong"),
+        final_turn(2, f"Done.{stop}", token_ids=[7, 6]),
+    ]
+    transcript = read_transcript(record(tmp_path, turns, graded=score(True), renderer=renderer))
+    styles: tuple[Style, ...] = ("tools", "dialect")
+    for style in styles:
+        [row] = export_rows("sft", [transcript], ExportConfig(style=style, keep_malformed=True))
+        replies = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        assert replies == ["So.", "Done."]
 
 
 def test_sft_in_the_dialect_is_what_was_said_and_read(tmp_path: Path) -> None:
@@ -117,10 +150,11 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
         read_transcript(record(tmp_path, [malformed, final_turn(2, "ok")], graded=score(True))),
         read_transcript(record(tmp_path, [final_turn(1, "ok")], graded=score(True, violations=["forged a log"]))),
         read_transcript(record(tmp_path, [])),
+        read_transcript(record(tmp_path, [final_turn(1, "ok")], end=End(stop_reason="error", turns=1, seconds=1.0))),
     ]
     left = LeftOut()
     assert list(export_rows("sft", episodes, left_out=left)) == []
-    assert left == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1}
+    assert left == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1, "no score": 1}
     kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
     assert len(list(export_rows("sft", episodes, kept))) == 3
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
@@ -150,13 +184,6 @@ def test_an_episode_of_one_answer_has_no_tool(tmp_path: Path) -> None:
     [row] = export_rows("sft", [transcript], ExportConfig(style="dialect"))
     assert row["messages"][0] == {"role": "system", "content": "You design."}
     assert row["messages"][-1] == {"role": "assistant", "content": "module a; endmodule"}
-
-
-def test_an_episode_without_a_verdict_is_never_exported(tmp_path: Path) -> None:
-    left = LeftOut()
-    fault = read_transcript(record(tmp_path, [final_turn(1, "ok")], end=End(stop_reason="error", turns=1, seconds=1.0)))
-    assert list(export_rows("sft", [fault], ExportConfig(passed_only=False), left)) == []
-    assert left == {"no score": 1}
 
 
 def test_in_the_dialect_pairs_are_of_one_dialect(tmp_path: Path) -> None:

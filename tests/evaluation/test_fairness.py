@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +47,10 @@ def result(
     return EpisodeResult(problem_id=name, sample=sample, score=score, fair=fair, **plain)
 
 
-def printed(summary: Any) -> str:
-    console = Console(file=io.StringIO(), width=120)
-    print_summary(console, summary)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def printed(show: Callable[[Console, Any], None], found: Any, width: int = 120) -> str:
+    file = io.StringIO()
+    show(Console(file=file, width=width), found)
+    return file.getvalue()
 
 
 def test_every_rate_is_given_twice() -> None:
@@ -64,19 +65,25 @@ def test_every_rate_is_given_twice() -> None:
     assert (found.fair.by_difficulty["easy"].episodes, found.fair.finished) == (1, 1)
     data = json.loads(json.dumps(found.as_json()))
     assert data["fair"]["pass_at"]["1"]["value"] == 1.0
-    text = printed(found)
+    text = printed(print_summary, found)
     assert text.index("all rows: episodes") < text.index("fair rows: episodes")
     assert text.index("all rows: pass@k") < text.index("fair rows: pass@k")
+
+
+def test_a_narrow_terminal_cuts_no_figure() -> None:
+    text = printed(print_summary, summarise([result("a"), result("b", ("c",))]), 40)
+    assert "…" not in text
+    assert re.search(r"\b50%", text)
 
 
 def test_rows_without_notes_have_one_rate() -> None:
     found = summarise([result("unnoted")])
     assert (found.fair, found.noted) == (None, 0)
-    assert "rows" not in printed(found)
-    assert "all of these rows are known to be fair" in printed(summarise([result("r", fair=True)]))
+    assert "rows" not in printed(print_summary, found)
+    assert "all of these rows are known to be fair" in printed(print_summary, summarise([result("r", fair=True)]))
     only = summarise([result("r", fair=False)])
     assert only.fair is None
-    assert "none of these rows is known to be fair" in printed(only)
+    assert "none of these rows is known to be fair" in printed(print_summary, only)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +112,9 @@ def test_what_fails_for_another_cause_is_not_listed() -> None:
     assert find_unstated([result("r", ("a",), format=0.5)], notes) == []
     assert find_unstated([result("r", ("a",), violations=["rtl/x.sv:1: $finish"])], notes) == []
     assert find_unstated([result("other", ("a",))], notes) == []
-    console = Console(file=io.StringIO(), width=120)
-    print_unstated(console, find_unstated([result("r", ("a",))], notes))
-    assert isinstance(console.file, io.StringIO)
-    assert "1 episode failed only because of a demand that the task does not state" in console.file.getvalue()
-    assert "r, sample 0: w: x" in console.file.getvalue()
+    text = printed(print_unstated, find_unstated([result("r", ("a",))], notes))
+    assert "1 episode failed only because of a demand that the task does not state" in text
+    assert "r, sample 0: w: x" in text
 
 
 @pytest.mark.parametrize("end", ["max_turns", "max_tokens", "parse_error", "sandbox_broken"])

@@ -14,25 +14,25 @@ from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.policies import ScriptedPolicy, heredoc
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.transcripts import read_transcript
 from tests.counters import counted
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 HUNGRY = """python3 -c 'b"x" * (1 << 30)'"""
 
 
 @pytest.mark.docker
 @pytest.mark.daemon  # without a control group, so large a request is refused and ends nothing
-async def test_processes_that_ran_out_of_memory_are_counted_and_change_nothing(tmp_path: Path) -> None:
-    [problem] = load_problems("bundled", ids=[ARBITER])
-    solution = [heredoc(path, text) for path, text in (problem.golden or {}).items()]
+async def test_processes_that_ran_out_of_memory_are_counted_and_change_nothing(
+    tmp_path: Path, arbiter: Problem
+) -> None:
+    solution = [heredoc(path, text) for path, text in (arbiter.golden or {}).items()]
     script, folder = tmp_path / "script.yaml", tmp_path / "run"
     script.write_text(yaml.safe_dump([{"run": [HUNGRY, *solution]}, {"run": HUNGRY}]))
     before = counted("command_ooms")
     rules = EpisodeConfig(sandbox=SandboxSpec(memory=256 << 20))
-    config = EvaluationConfig(problems=[problem], folder=folder, episode=rules)
+    config = EvaluationConfig(problems=[arbiter], folder=folder, episode=rules)
     found = await evaluate(config, ScriptedPolicy(script))
     [result] = found.results
     assert (result.passed, result.stop_reason, result.fault, result.retries) == (True, "completed", None, 0)

@@ -69,6 +69,13 @@ async def record(
     return Path(played.transcript)
 
 
+def scripted(folder: Path, *turns: str | list[str]) -> ScriptedPolicy:
+    """A policy whose turns run these commands."""
+    script = folder / "script.yaml"
+    script.write_text(json.dumps([{"run": commands} for commands in turns]))
+    return ScriptedPolicy(script)
+
+
 async def again(path: Path, provider: DockerSandboxes, scorer: Scorer, problem: Problem | None = None) -> Replay:
     transcript = read_transcript(path)
     renderer = get_renderer(transcript.header.renderer)
@@ -103,9 +110,9 @@ async def test_golden_episodes_get_the_same_answers(tmp_path: Path, provider: Do
             report = await again(path, provider, static)
             assert report.identical, (problem.id, report.divergence)
 
-    # One of each category; the slow test below has all, and their gradings.
+    # Two of different categories; the slow test below has all, and their gradings.
     chosen = {problem.category: problem for problem in PROBLEMS.values()}
-    await asyncio.gather(*(one(problem) for problem in chosen.values()))
+    await asyncio.gather(*(one(problem) for problem in [*chosen.values()][:2]))
 
 
 @pytest.mark.slow
@@ -153,21 +160,24 @@ async def test_sampled_tokens_are_replayed_as_they_were_read(
         ["Now <|im_end|> it is.", Control("<|im_end|>")],
     ]
     config = EpisodeConfig(transcript_dir=tmp_path)
-    for number, pieces in enumerate(turns):
+    for of_one, kinds in (
+        ([turns[0], turns[2], turns[3], turns[1]], ["command", "command", "malformed", "final"]),
+        ([turns[4]], ["final"]),
+    ):
+        actions = []
         async with Episode(ARBITER, provider=provider, grader=static, renderer=renderer, config=config) as episode:
             await episode.start()
-            ids = renderer.codec.encode(pieces)
-            turn = await episode.step(Completion(renderer.decode(ids), token_ids=ids))
-            if not episode.over:
-                await episode.finish("max_tokens")
+            for pieces in of_one:
+                ids = renderer.codec.encode(pieces)
+                actions.append((await episode.step(Completion(renderer.decode(ids), token_ids=ids))).action)
             path = episode.transcript_path
             assert path is not None
-        assert turn.action.kind == ("command", "final", "command", "malformed", "final")[number]
+        assert [action.kind for action in actions] == kinds
         found = await again(path, provider, static)
         assert found.identical, found.divergence
-        (recorded,) = read_transcript(path).turns
-        read = read_action(recorded, get_renderer("qwen3"))
-        assert (read.kind, read.commands, read.text) == (turn.action.kind, turn.action.commands, turn.action.text)
+        for recorded, action in zip(read_transcript(path).turns, actions, strict=True):
+            read = read_action(recorded, get_renderer("qwen3"))
+            assert (read.kind, read.commands, read.text) == (action.kind, action.commands, action.text)
 
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
@@ -188,31 +198,23 @@ NAMED_AT_RANDOM = (
     "python3 -c 'import tempfile; print(tempfile.mkdtemp())'",
     "echo 'int x;' > x.c; gcc -v -c x.c 2>&1 | grep -o '/tmp/cc[^ ]*'",
     "bash -c 'sh -c \"kill -SEGV \\$\\$\"; true'",
-    "sleep 60",
 )
 
 
-async def test_everyday_commands_are_identical_twice(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
+async def test_everyday_commands_are_identical(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
     turns = [*(turn for turns in ONE_LINERS for turn in turns), *NAMED_AT_RANDOM]
-    script = tmp_path / "script.yaml"
-    script.write_text(json.dumps([{"run": turn} for turn in turns]))
     rules: dict[str, Any] = {"max_turns": 2 * len(turns), "command_timeout": 5.0}
-    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules)
-    for _ in range(2):
-        report = await again(path, provider, static)
-        assert report.identical, report.divergence
-        assert report.compared_turns == len(turns) + 1
-
-
-async def test_weights_are_those_of_the_record(tmp_path: Path, provider: DockerSandboxes, static: Scorer) -> None:
-    path = await record(tmp_path, ARBITER, RandomPolicy(turns=1), provider, static)
-    assert recorded_weights(read_transcript(path)) == RewardWeights.preset("proxy")
+    path = await record(tmp_path, ARBITER, scripted(tmp_path, *turns), provider, static, **rules)
+    report = await again(path, provider, static)
+    assert report.identical, report.divergence
+    assert report.compared_turns == len(turns) + 1
 
 
 async def test_limits_end_a_replay_where_they_ended_the_episode(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
-    path = await record(tmp_path, ARBITER, RandomPolicy(turns=9), provider, static, max_turns=2, command_timeout=5.0)
+    policy = scripted(tmp_path, "sleep 60", "ls", "ls")
+    path = await record(tmp_path, ARBITER, policy, provider, static, max_turns=2, command_timeout=2.0)
     report = await again(path, provider, static)
     assert (report.identical, report.compared_turns, report.score_compared) == (True, 2, True)
 
@@ -220,9 +222,8 @@ async def test_limits_end_a_replay_where_they_ended_the_episode(
 async def test_the_first_divergence_is_shown_as_a_diff(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text("- {run: 'echo one; date'}\n- {run: 'echo two; echo 2.5; false'}\n- {run: 'echo three'}\n")
-    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static)
+    policy = scripted(tmp_path, "echo one; date", "echo two; echo 2.5; false", "echo three")
+    path = await record(tmp_path, ARBITER, policy, provider, static)
 
     def other_words(lines: list[dict[str, Any]]) -> None:
         lines[2]["observation"] = lines[2]["observation"].replace("2.5", "3.5")
@@ -280,29 +281,21 @@ async def test_another_image_and_a_changed_problem_are_said(
         await again(path, provider, static, next(p for p in PROBLEMS.values() if p.id != ARBITER.id))
 
 
-async def test_a_newer_file_is_refused_with_a_word(tmp_path: Path) -> None:
-    path = tmp_path / "new.jsonl"
-    path.write_text('{"event": "header", "schema_version": 999}\n')
-    with pytest.raises(TranscriptError, match="Update rtl-agent-gym"):
-        read_transcript(path)
-
-
 async def test_the_sandbox_is_handed_over_before_a_turn(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text("- {run: 'cd rtl; N=1'}\n- {run: N=2}\n- {run: N=3}\n")
-    transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static))
+    policy = scripted(tmp_path, "cd rtl; N=1", "N=2", "N=3")
+    transcript = read_transcript(await record(tmp_path, ARBITER, policy, provider, static))
+    parts: Any = {"provider": provider, "grader": static}
     for turn, expected in ((1, "/code "), (3, "/code/rtl 2"), (5, "/code/rtl 3")):
-        parts = {"provider": provider, "grader": static}
-        async with replayed_to(transcript, ARBITER, turn, **parts) as (report, sandbox):  # type: ignore[arg-type]
+        async with replayed_to(transcript, ARBITER, turn, **parts) as (report, sandbox):
             assert report.identical
             assert (await sandbox.run('echo "$PWD $N"')).output == f"{expected}\n"
     with pytest.raises(UsageError, match="give 1 to 5"):
-        async with replayed_to(transcript, ARBITER, 6, **parts):  # type: ignore[arg-type]
+        async with replayed_to(transcript, ARBITER, 6, **parts):
             pass
     transcript.score = transcript.end = None  # killed while it was graded
-    async with replayed_to(transcript, ARBITER, 5, **parts) as (_, sandbox):  # type: ignore[arg-type]
+    async with replayed_to(transcript, ARBITER, 5, **parts) as (_, sandbox):
         assert (await sandbox.run('echo "$PWD $N"')).output == "/code/rtl 3\n"
 
 
@@ -356,15 +349,13 @@ async def test_a_single_turn_episode_is_replayed_too(tmp_path: Path, provider: D
 async def test_submissions_are_graded_again_and_compared(tmp_path: Path, provider: DockerSandboxes) -> None:
     wrong = wrong_designs(ARBITER.id)["rst_n_for_reset"]
     assert ARBITER.golden is not None
-    turns: list[dict[str, Any]] = [
-        {"run": ["\n".join(heredoc(path, text) for path, text in files.items()), "submit"]}
-        for files in (wrong, ARBITER.golden)
+    turns = [
+        ["\n".join(heredoc(path, text) for path, text in files.items()), "submit"] for files in (wrong, ARBITER.golden)
     ]
-    script = tmp_path / "script.yaml"
-    script.write_text(json.dumps([*turns, {"run": "submit"}, {"run": "submit; date"}]))
+    policy = scripted(tmp_path, *turns, "submit", "submit; date")
     rules: dict[str, Any] = {"harness_feedback": 2, "progress_coef": 0.25}
     async with Scorer(provider) as recording, Scorer(provider, cache=tmp_path / "cache") as scorer:
-        path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, recording, **rules)
+        path = await record(tmp_path, ARBITER, policy, provider, recording, **rules)
         transcript = read_transcript(path)
         assert {name: transcript.header.options[name] for name in rules} == rules
         report = await again(path, provider, scorer)
@@ -385,9 +376,8 @@ async def test_rewards_of_submissions_are_compared_under_the_same_weights_only(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
     assert ARBITER.golden is not None
-    script = tmp_path / "script.yaml"
-    script.write_text(json.dumps([{"run": [*(heredoc(*file) for file in ARBITER.golden.items()), "submit"]}]))
-    path = await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, harness_feedback=1)
+    policy = scripted(tmp_path, [*(heredoc(*file) for file in ARBITER.golden.items()), "submit"])
+    path = await record(tmp_path, ARBITER, policy, provider, static, harness_feedback=1)
 
     def of_an_older_version(lines: list[dict[str, Any]]) -> None:
         del lines[0]["options"]["weights"]
@@ -412,10 +402,9 @@ async def test_rewards_of_submissions_are_compared_under_the_same_weights_only(
 async def test_a_submission_in_the_last_turn_is_not_sent_to_the_shell(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
-    script = tmp_path / "script.yaml"
-    script.write_text("- {run: ['N=1', 'submit', 'N=2$?']}\n")
     rules: dict[str, Any] = {"harness_feedback": 1, "max_turns": 1}
-    transcript = read_transcript(await record(tmp_path, ARBITER, ScriptedPolicy(script), provider, static, **rules))
+    policy = scripted(tmp_path, ["N=1", "submit", "N=2$?"])
+    transcript = read_transcript(await record(tmp_path, ARBITER, policy, provider, static, **rules))
     parts: Any = {"provider": provider, "grader": static}
     async with replayed_to(transcript, ARBITER, 2, **parts) as (_, sandbox):
         assert (await sandbox.run('echo "$N"')).output == "20\n"

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from typer.testing import CliRunner
@@ -21,8 +23,17 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.evaluation.recorded import each_readable, summary
 from rtl_agent_gym.evaluation.report import page as page_module
 from rtl_agent_gym.evaluation.report import side_by_side, write_report
-from rtl_agent_gym.evaluation.report.page import training_curves
-from rtl_agent_gym.evaluation.report.run import changes, compare_runs, flips, parts, read_run, telling_failures
+from rtl_agent_gym.evaluation.report.page import pass_curves, training_curves
+from rtl_agent_gym.evaluation.report.run import (
+    changes,
+    compare_runs,
+    configuration,
+    flips,
+    parts,
+    read_run,
+    telling_failures,
+)
+from rtl_agent_gym.evaluation.spending import Spent
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.transcripts import End, Transcript, read_transcript
 
@@ -121,14 +132,60 @@ def test_the_time_of_an_evaluation_by_part(tmp_path: Path) -> None:
     assert found["tokens written"] == 200
 
 
+def test_unknown_tokens_of_an_evaluation_are_not_counted_as_none(tmp_path: Path) -> None:
+    folder = evaluation(tmp_path / "ev", {"a": 1})
+    first, second = (json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines())
+
+    def tokens(*lines: dict[str, Any]) -> dict[str, float]:
+        (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return {part.name: part.value for part in parts(read_run(folder)) if part.name.startswith("tokens")}
+
+    assert tokens(first, second | {"output_tokens": None}) == {}
+    spent = Spent(answers=1, prompt_tokens=50, cached_tokens=40, output_tokens=10).model_dump()
+    lost = {"score": None, "fault": "SandboxLost: gone", "spent": spent}
+    assert tokens(first | lost, first | {"spent": spent}, second | {"spent": spent}) == {
+        "tokens written, lost attempts included": 30,
+        "tokens read, lost attempts included": 150,
+        "tokens from a cache, of all read": 120,
+    }
+
+
 def test_the_quality_of_results_is_drawn(tmp_path: Path) -> None:
     drawn = training_curves([read_run(training_run(tmp_path / "run"))])
     assert drawn is not None
     assert {"quality of results", "reward"} <= set(re.findall("<!-- (.*) -->", drawn)), "the texts of the plot"
 
 
-def test_without_matplotlib_there_are_no_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_legend_names_runs_that_have_no_line_in_the_first_plot(tmp_path: Path) -> None:
+    runs = []
+    for name in ("slow", "fast"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 0, "sft/nll": 1.5, "test/pass_rate": 0.5}\n')
+        runs.append(read_run(tmp_path / name))
+    drawn = training_curves(runs)
+    assert drawn is not None
+    assert {"slow", "fast"} <= set(re.findall("<!-- (.*) -->", drawn))
+
+
+def test_the_interval_of_a_single_k_can_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(page_module, "_svg", drawn.append)
+    run = read_run(evaluation(tmp_path / "ev", {"a": 1, "b": 0}, samples=1))
+    pass_curves([run])
+    [bar] = [found for found in drawn[0].axes[0].collections if isinstance(found, LineCollection)]
+    [segment] = bar.get_segments()
+    assert [height for _, height in segment] == [run.summary.pass_at[1].low, run.summary.pass_at[1].high]
+    assert bar.get_linewidth()[0] > 0
+
+
+@pytest.fixture
+def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not installed; also for tests to which the plots do not matter, since they take a second."""
     monkeypatch.setattr(page_module, "can_draw", lambda: False)
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_without_matplotlib_there_are_no_plots(tmp_path: Path) -> None:
     written = write_report([evaluation(tmp_path / "ev", {"a": 1})], tmp_path / "report.html")
     assert "svg" not in written.read_text()
     assert not list(tmp_path.glob("*.svg"))
@@ -145,17 +202,42 @@ def test_flipped_problems(tmp_path: Path) -> None:
     assert difference.p_value > 0.5
 
 
+@pytest.mark.usefixtures("without_matplotlib")
+def test_only_evaluations_are_compared(tmp_path: Path) -> None:
+    """The episodes of a training run are of a policy that changed."""
+    slow, fast = (training_run(tmp_path / name) for name in ("slow", "fast"))
+    for run in (slow, fast):
+        record(run / "transcripts", [final_turn(1, "x")], problem="a", graded=score(run == fast))
+    student, teacher = (evaluation(tmp_path / name, {"a": passed}) for name, passed in (("student", 0), ("teacher", 2)))
+    for runs, compared in (([slow, fast], False), ([student, fast], False), ([student, teacher], True)):
+        page = write_report(runs, tmp_path / "out")
+        for path in (page, page.with_suffix(".md")):
+            assert ("permutation test" in path.read_text()) == compared, (runs, path)
+
+
+def test_options_that_differ_are_marked_also_where_it_is_not_shown(tmp_path: Path) -> None:
+    digests = dict.fromkeys("abcdefg", "0")
+    options: list[dict[str, Any]] = [
+        {"digests": digests, "notes": "x" * 300},
+        {"digests": digests | {"g": "1"}, "notes": "x" * 300 + "y"},
+    ]
+    runs = [read_run(training_run(tmp_path / str(number), **found)) for number, found in enumerate(options)]
+    assert {name: values for name, values, differs in configuration(runs) if differs} == {
+        "digests": ["7 entries"] * 2,
+        "notes": ["x" * 199 + "…"] * 2,
+    }
+
+
 def test_telling_failures_begin_with_forgeries_and_near_misses(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    record(
-        folder / "transcripts", [final_turn(1, "x")], problem="far", graded=score(False, tests_passed=0, compile=0.0)
-    )
-    record(folder / "transcripts", [final_turn(1, "x")], problem="near", graded=score(False, tests_passed=3))
-    record(
-        folder / "transcripts", [final_turn(1, "x")], problem="cheat", graded=score(False, violations=["wrote a log"])
-    )
-    record(folder / "transcripts", [final_turn(1, "x")], problem="near", graded=score(False, tests_passed=2))
-    record(folder / "transcripts", [final_turn(1, "x")], problem="fine", graded=score(True))
+    for problem, graded in (
+        ("far", score(False, tests_passed=0, compile=0.0)),
+        ("near", score(False, tests_passed=3)),
+        ("cheat", score(False, violations=["wrote a log"])),
+        ("near", score(False, tests_passed=2)),
+        ("fine", score(True)),
+    ):
+        record(folder / "transcripts", [final_turn(1, "x")], problem=problem, graded=graded)
     found = telling_failures(read_run(folder))
     assert [failure.result.problem_id for failure in found] == ["cheat", "near", "far"]
     assert found[0].why == "violation: wrote a log"
@@ -205,10 +287,14 @@ def test_the_report_of_two_runs(browser: webdriver.Chrome, tmp_path: Path) -> No
     assert "not" not in browser.find_element(By.ID, "count").text
 
 
-def test_markdown_says_the_same(tmp_path: Path) -> None:
+def test_markdown_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MOST_FLIPS", 1)
     student = evaluation(tmp_path / "student", {"a": 0, "b": 2}, reason=HOSTILE)
-    page = write_report([student, training_run(tmp_path / "train")], tmp_path / "out")
+    teacher = evaluation(tmp_path / "teacher", {"a": 2, "b": 0})
+    page = write_report([student, teacher, training_run(tmp_path / "train")], tmp_path / "out")
     text = page.with_suffix(".md").read_text()
+    assert "\n| policy (differs) | student | teacher | – |\n" in text
+    assert "\n\n… and 1 more.\n\n" in text
     for heading in ("Before and after: train", "Curves", "Side by side", "The most telling failures", "Cost and time"):
         assert f"## {heading}" in text
     assert "<script>" not in text
@@ -248,6 +334,7 @@ def test_a_trainers_own_report_is_left_alone(tmp_path: Path) -> None:
     assert write_report([evaluation(tmp_path / "eval", {"a": 1})]) == tmp_path / "eval" / "report.html"
 
 
+@pytest.mark.usefixtures("without_matplotlib")
 def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     page = write_report(
         [evaluation(tmp_path / "x" / "run", {"a": 0}), evaluation(tmp_path / "y" / "run", {"a": 2})], tmp_path
@@ -274,6 +361,7 @@ def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:
     assert read_run(training).folder == training
 
 
+@pytest.mark.usefixtures("without_matplotlib")
 def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(tmp_path: Path) -> None:
     folder = tmp_path / "transcripts"
     folder.mkdir()
@@ -288,6 +376,7 @@ def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(
         assert re.search(note, path.read_text()), path
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-1e999"])
 def test_numbers_that_are_not_finite_are_unknown(tmp_path: Path, value: str) -> None:
     path = record(tmp_path / "transcripts", [final_turn(1, "x")], graded=score(False, seconds=2.5))

@@ -50,6 +50,11 @@ def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: A
     return EpisodeResult(problem_id=problem, sample=sample, **{**plain, **values})
 
 
+def opened(folder: Path, record: EvaluationRecord = CONFIG) -> None:
+    """Open the results of a folder, and close them."""
+    ResultsFile(folder, record).close()
+
+
 def test_results_are_kept_and_a_cut_off_line_is_dropped(tmp_path: Path) -> None:
     with ResultsFile(tmp_path, CONFIG) as file:
         file.append(result("a"))
@@ -74,7 +79,7 @@ def test_the_folder_of_an_older_version_is_read_and_resumed(tmp_path: Path) -> N
     single_turn = CONFIG.model_copy(update={"rules": {"single_turn": True}})
     assert single_turn.digest != CONFIG.digest
     with pytest.raises(UsageError, match="rules"):
-        ResultsFile(tmp_path, single_turn)
+        opened(tmp_path, single_turn)
 
 
 def test_a_later_result_replaces_a_fault(tmp_path: Path) -> None:
@@ -105,17 +110,14 @@ def test_a_power_failure_costs_no_configuration(tmp_path: Path, monkeypatch: pyt
     """An empty one would refuse all results of the folder."""
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", synced.append)
-    with ResultsFile(tmp_path, CONFIG):
-        assert synced
+    opened(tmp_path)
+    assert synced
 
 
 def test_another_evaluation_is_refused(tmp_path: Path) -> None:
-    with ResultsFile(tmp_path, CONFIG):
-        pass
-    other = CONFIG.model_copy(update={"policy": "random", "digests": {"a": "3"}})
-    refused = pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)")
-    with refused, ResultsFile(tmp_path, other):
-        pass
+    opened(tmp_path)
+    with pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)"):
+        opened(tmp_path, CONFIG.model_copy(update={"policy": "random", "digests": {"a": "3"}}))
 
 
 def test_a_reward_that_is_an_object_has_one_name() -> None:
@@ -133,7 +135,7 @@ def times(factor: float) -> RewardFunction:
 
 
 def known(score: Score) -> float:
-    return max((test in {"a", "b", "c"} for test in score.tests), default=0.0)
+    return max((test in {"a", "b", "c", "d", "e", "f"} for test in score.tests), default=0.0)
 
 
 @pytest.mark.parametrize(
@@ -158,28 +160,19 @@ def test_a_reward_with_a_state_is_never_the_same(reward: RewardFunction) -> None
 def test_a_reward_function_has_one_digest_in_every_process() -> None:
     """Although sets have another order in each."""
     program = "from tests.evaluation.test_results import known, reward_digest; print(reward_digest(known))"
-    found = [
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).parents[2],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert found[0] == found[1] != b""
+    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONHASHSEED": "1"}
+    found = subprocess.check_output(command, cwd=Path(__file__).parents[2], env=environment, text=True)
+    assert found.strip() == reward_digest(known)
 
 
 def test_the_name_of_a_function_of_an_older_version_suffices_if_it_is_its_own(tmp_path: Path) -> None:
     for name, refused in (("dense_share", False), ("<lambda>", True), ("partial", True)):
         older = CONFIG.model_copy(update={"weights": name})
-        with ResultsFile(tmp_path / name, older):
-            pass
+        opened(tmp_path / name, older)
         newer = older.model_copy(update={"reward_digest": "0f1e"})
         assert newer.digest != older.digest
         with pytest.raises(UsageError, match="reward_digest") if refused else nullcontext():
-            ResultsFile(tmp_path / name, newer).close()
+            opened(tmp_path / name, newer)
 
 
 def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
@@ -195,15 +188,12 @@ def test_more_samples_go_into_the_same_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["image", "prompts", "version", "model_files", "reward_digest"])
 def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path, name: str) -> None:
-    with ResultsFile(tmp_path, CONFIG):
-        pass
-    with ResultsFile(tmp_path, CONFIG.model_copy(update={name: "one"})):  # the folder of an older version
-        pass
-    with ResultsFile(tmp_path / "known", CONFIG.model_copy(update={name: "one"})):
-        pass
-    other = CONFIG.model_copy(update={name: "two"})
-    with pytest.raises(UsageError, match=f"{name} \\('one', now 'two'\\)"), ResultsFile(tmp_path / "known", other):
-        pass
+    one, two = (CONFIG.model_copy(update={name: value}) for value in ("one", "two"))
+    opened(tmp_path)
+    opened(tmp_path, one)  # the folder of an older version
+    opened(tmp_path / "known", one)
+    with pytest.raises(UsageError, match=f"{name} \\('one', now 'two'\\)"):
+        opened(tmp_path / "known", two)
 
 
 @pytest.mark.parametrize(
@@ -215,17 +205,16 @@ def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path
 )
 def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, name: str, text: str, message: str) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=f"{message}.*choose another --out"), ResultsFile(tmp_path, CONFIG):
-        pass
+    with pytest.raises(UsageError, match=f"{message}.*choose another --out"):
+        opened(tmp_path)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, text)]
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (Path("/proc/evaluation"), tmp_path / "file", tmp_path / "file" / "below", tmp_path / ("x" * 300)):
-        refused = pytest.raises(UsageError, match=r"^--out: ")
-        with refused, ResultsFile(folder, CONFIG):
-            pass
+        with pytest.raises(UsageError, match=r"^--out: "):
+            opened(folder)
 
 
 def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
@@ -248,11 +237,10 @@ def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(UsageError, match="another process"), ResultsFile(tmp_path, CONFIG):
-            pass
+        with pytest.raises(UsageError, match="another process"):
+            opened(tmp_path)
         other.kill()
-    with ResultsFile(tmp_path, CONFIG):  # the lock ends with the process
-        pass
+    opened(tmp_path)  # the lock ends with the process
 
 
 def test_a_file_system_without_locks_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,8 +248,8 @@ def test_a_file_system_without_locks_is_wrong_usage(tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr("fcntl.flock", no_locks)
-    with pytest.raises(UsageError, match="cannot lock files"), ResultsFile(tmp_path, CONFIG):
-        pass
+    with pytest.raises(UsageError, match="cannot lock files"):
+        opened(tmp_path)
 
 
 def test_seeds_are_of_the_episode_alone() -> None:
@@ -288,6 +276,8 @@ def test_seeds_are_of_the_episode_alone() -> None:
         ("untested", {"passed": False, "compile": 0.0, "tests_total": 0}),
         ("interface", {"passed": False, "compile": 0.0, "interface": 0.5, "tests_total": 0}),
         (None, {"stop_reason": "max_turns"}),
+        ("refused", {"passed": False, "refused": True, "stop_reason": "parse_error"}),
+        (None, {"refused": True}),
     ],
 )
 def test_the_cause_is_the_first_that_is_true(cause: str | None, values: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.errors import HarnessError, UsageError
-from rtl_agent_gym.policies.judge import MAX_TOKENS, MORE_TOKENS, make_judge
+from rtl_agent_gym.policies.judge import MAX_TOKENS, MORE_TOKENS, ChatJudge
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring.texts import MAX_ANSWER
@@ -53,11 +54,13 @@ def judging(messages: list[dict[str, str]]) -> dict[str, Any]:
     return {"content": json.dumps({"code": code, "score": score, "reasoning": "seen"})}
 
 
+def call_eval(rows: Path, folder: Path, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    common = ("eval", "--problems", str(rows), "--out", str(folder), "--env", "single-turn", "--json")
+    return in_process.call(*common, *more, XDG_CACHE_HOME=str(folder.parent / "cache"), **environment)
+
+
 def evaluated(rows: Path, folder: Path, *more: str, **environment: str) -> list[dict[str, Any]]:
-    done = in_process.call(
-        "eval", "--problems", str(rows), "--out", str(folder), "--env", "single-turn", "--json", *more,
-        XDG_CACHE_HOME=str(folder / "cache"), **environment,
-    )  # fmt: skip
+    done = call_eval(rows, folder, *more, **environment)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in (folder / "results.jsonl").read_text(encoding="utf-8").splitlines()]
 
@@ -149,12 +152,13 @@ def test_what_was_not_rated_or_rated_with_many_words_is_replayed(
     [
         (["--category", "9"], "rated by a judge model; give one (--judge chat:MODEL)"),
         (["--category", "10", "--judge", "gpt"], "is not a judge model"),
+        (["--category", "10", "--judge", "scripted x"], "is not a judge model"),
         (["--category", "9", "--judge", "chat:"], "is not a judge model"),
     ],
 )
 def test_without_a_judge_nothing_is_played(more: list[str], words: str, rows: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    done = in_process.call("eval", "--problems", str(rows), "--out", str(folder), "--env", "single-turn", *more)
+    done = call_eval(rows, folder, *more)
     assert (done.returncode, folder.exists()) == (2, False), done.stderr
     assert words in done.stderr
 
@@ -172,10 +176,8 @@ def test_a_judge_that_cannot_be_used_is_noticed_before_anything_is_played(
     reply: dict[str, Any], code: int, words: list[str], rows: Path, tmp_path: Path
 ) -> None:
     with ChatServer(lambda _: reply) as judge, ChatServer([]) as model:
-        done = in_process.call(
-            "eval", "--problems", str(rows), "--out", str(tmp_path / "run"), "--env", "single-turn",
-            "--policy", "chat:org/model", "--base-url", model.url, "--judge", f"chat:org/judge@{judge.url}",
-        )  # fmt: skip
+        models = ("--policy", "chat:org/model", "--base-url", model.url, "--judge", f"chat:org/judge@{judge.url}")
+        done = call_eval(rows, tmp_path / "run", *models)
     assert done.returncode == code, done.stderr
     assert all(part in done.stderr for part in words), done.stderr
     assert "--api-key" not in done.stderr
@@ -192,16 +194,14 @@ def test_a_judge_that_goes_away_leaves_no_verdict(rows: Path, tmp_path: Path) ->
         return judging(messages) if replies == 1 else {"content": "No."}
 
     with ChatServer(only_once) as server:
-        done = in_process.call(
-            "eval", "--problems", str(rows), "--category", "9", "--out", str(tmp_path / "run"), "--env", "single-turn",
-            "--judge", f"chat:org/judge@{server.url}", "--json", "--no-cache",
-        )  # fmt: skip
+        judge = f"chat:org/judge@{server.url}"
+        done = call_eval(rows, tmp_path / "run", "--category", "9", "--judge", judge, "--no-cache")
     assert done.returncode == 3, done.stdout
     assert "gives no rating, not even of the reference" in (tmp_path / "run" / "results.jsonl").read_text("utf-8")
 
 
 async def rated(server: ChatServer, rows: Path, folder: Path) -> Score:
-    judge = make_judge(f"chat:org/judge@{server.url}")
+    judge = ChatJudge(f"chat:org/judge@{server.url}")
     try:
         async with Scorer(judge=judge, cache=folder / "cache") as scorer:
             return await scorer.score(load_problems(rows, categories=9)[0], {"subjective.txt": WRAPS})
@@ -304,9 +304,3 @@ def test_an_answer_after_work_in_a_shell(rows: Path) -> None:
     _, reward, over, _, info = env.step(f"```\n{REFERENCE}\n```")
     env.close()
     assert (over, info["score"]["passed"], reward) == (True, True, pytest.approx(1.1))
-
-
-@pytest.mark.parametrize("name", ["gpt-4", "chat:", "scripted x", ""])
-def test_a_name_that_is_no_judge(name: str) -> None:
-    with pytest.raises(UsageError, match="is not a judge model"):
-        make_judge(name)

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -37,21 +37,25 @@ from rtl_agent_gym.evaluation.viewer import ViewerServer, print_episode, print_l
 from rtl_agent_gym.evaluation.viewer.page import asset, names_this_machine
 from rtl_agent_gym.evaluation.viewer.text import command_status
 from rtl_agent_gym.policies import GoldenPolicy
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import RewardWeights, Scorer
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.transcripts import CommandRecord, End, SubmissionRecord, TurnRecord, read_transcript
 from rtl_agent_gym.visible import _RANGES
 
 from .recording import command_turn, final_turn, llama_turn, record, score
 
 
-def printed(path: Path, **options: bool | int) -> str:
-    console = Console(file=StringIO(), width=110, force_terminal=False)
-    print_episode(console, read_transcript(path), **options)  # type: ignore[arg-type]
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
+def shown(show: Callable[[Console], None], width: int = 110) -> str:
+    """What a function prints."""
+    file = StringIO()
+    show(Console(file=file, width=width, force_terminal=False))
+    return file.getvalue()
+
+
+def printed(path: Path, **options: Any) -> str:
+    return shown(lambda console: print_episode(console, read_transcript(path), **options))
 
 
 def test_an_episode_in_the_terminal(tmp_path: Path) -> None:
@@ -84,11 +88,10 @@ def test_a_stage_that_only_some_problems_measure(name: str, measures: dict[str, 
 
 @pytest.mark.parametrize(("name", "measures"), [("quality", QUALITY), ("coverage", COVERAGE), ("quality", {})])
 def test_the_score_of_a_command(name: str, measures: dict[str, float | str]) -> None:
-    console = Console(file=StringIO(), width=110)
     graded = score(True, measures=measures).model_copy(update={name: 0.85})
-    print_score(console, graded, RewardWeights(partial_tests=True, coverage=0.25))
-    assert isinstance(console.file, StringIO)
-    rows = [re.findall(r"[\w./–]+", line) for line in console.file.getvalue().splitlines()]
+    weights = RewardWeights(partial_tests=True, coverage=0.25)
+    text = shown(lambda console: print_score(console, graded, weights))
+    rows = [re.findall(r"[\w./–]+", line) for line in text.splitlines()]
     assert ["tests", "4/4", "1"] in rows
     assert ([name, "0.85", "–" if name == "quality" else "0.25"] in rows) == bool(measures)
 
@@ -106,8 +109,8 @@ def test_a_submission_is_shown_with_what_it_came_to(tmp_path: Path) -> None:
     assert "submission 1, 2 left: 1/4 tests, reward +0.125" in text
     graded = graded.model_copy(update={"score": {"tests_passed": "\x1b]52;c;eA==\x07"}})
     assert "\x1b" not in command_status(command.model_copy(update={"submission": graded})).plain
-    shown = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
-    assert (shown["number"], shown["score"]["tests_passed"]) == (1, 1)
+    found = episode(read_transcript(path))["turns"][0]["commands"][0]["submission"]
+    assert (found["number"], found["score"]["tests_passed"]) == (1, 1)
 
 
 def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
@@ -118,10 +121,7 @@ def test_control_sequences_do_not_reach_the_terminal(tmp_path: Path) -> None:
     assert not set("\x1b\x07\u202e\x9b\ud800") & set(text)
     assert "⟨U+001B⟩" in text
     assert "[red]markup[/red]" in text
-    console = Console(file=StringIO(), width=200)
-    print_list(console, [read_transcript(path)])
-    assert isinstance(console.file, StringIO)
-    assert "\x1b" not in console.file.getvalue()
+    assert "\x1b" not in shown(lambda console: print_list(console, [read_transcript(path)]))
 
 
 @pytest.mark.usefixtures("without_cookbook")
@@ -144,9 +144,9 @@ def test_a_change_is_shown_with_the_lines_around_it(tmp_path: Path) -> None:
         command_turn(1, "a", "", files={"rtl/a.sv": "\n".join(before)}),
         command_turn(2, "b", "", files={"rtl/a.sv": "\n".join(after)}),
     ]
-    shown = [line.strip() for line in printed(record(tmp_path, turns)).splitlines()]
-    begin = shown.index("@@ -8,10 +8,9 @@")
-    assert shown[begin + 1 : begin + 12] == [
+    lines = [line.strip() for line in printed(record(tmp_path, turns)).splitlines()]
+    begin = lines.index("@@ -8,10 +8,9 @@")
+    assert lines[begin + 1 : begin + 12] == [
         "line 8", "line 9", "-line 10", "+new", "line 11", "line 12", "line 13", "line 14", "-line 15", "line 16",
         "line 17",
     ]  # fmt: skip
@@ -156,16 +156,16 @@ def test_a_large_change_is_shown_as_one_replacement_and_soon(tmp_path: Path) -> 
     """Few different lines, none often enough to be left out of the comparison: difflib takes hours for these."""
     before = [f"line {number % 120}" for number in range(87_000)]
     after = [f"line {(number * 7 + 1) % 120}" for number in range(87_000)]
-    texts = ["\n".join(["same", *lines, "end"]) for lines in (before, after, [*after[:40_000], "new", *after[40_000:]])]
+    texts = ["\n".join(["same", *body, "end"]) for body in (before, after, [*after[:40_000], "new", *after[40_000:]])]
     turns = [command_turn(number, "a", "", files={"rtl/a.sv": text}) for number, text in enumerate(texts, 1)]
     begun = time.monotonic()
     text = printed(record(tmp_path, turns), lines=5)
     assert time.monotonic() - begun < 60  # two seconds on a quiet machine
-    shown = [line.strip() for line in text.splitlines()]
-    begin = shown.index("@@ -1,87002 +1,87002 @@")
-    assert shown[begin + 1 : begin + 5] == ["same", "-line 0", "-line 1", "-line 2"]
-    begin = shown.index("@@ -40000,4 +40000,5 @@")
-    assert shown[begin + 3] == "+new"
+    lines = [line.strip() for line in text.splitlines()]
+    begin = lines.index("@@ -1,87002 +1,87002 @@")
+    assert lines[begin + 1 : begin + 5] == ["same", "-line 0", "-line 1", "-line 2"]
+    begin = lines.index("@@ -40000,4 +40000,5 @@")
+    assert lines[begin + 3] == "+new"
 
 
 def test_long_code_is_not_coloured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,6 +235,17 @@ def test_the_mean_kl_leaves_out_what_has_no_counterpart(tmp_path: Path) -> None:
     assert mean_kl(transcript) == pytest.approx(2.0)
     assert episode(transcript)["turns"][0]["kl"] == [1.0, None, 3.0]
     assert summary(transcript)["tokens"] == 3
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(40, {"tokens", "KL"}), (60, {"tokens", "KL"}), (80, set())])
+def test_a_narrow_list_leaves_out_tokens_and_kl(width: int, left_out: set[str], tmp_path: Path) -> None:
+    tokens = {"token_ids": [1] * 1234, "logprobs": [-1.0] * 1234, "teacher_logprobs": [-2.0] * 1234}
+    transcript = read_transcript(record(tmp_path, [final_turn(1, "x", **tokens)], graded=score(True)))
+    text = shown(lambda console: print_list(console, [transcript]), width)
+    assert "…" not in text
+    assert {"tokens", "KL"} - set(text.split()) == left_out
+    if width > 40:
+        assert {"problem", "counter_0001", "passed", "1.40", "4/4", "2.5", "ended", "completed"} <= set(text.split())
 
 
 def test_what_is_no_log_probability_has_no_kl(tmp_path: Path) -> None:
@@ -321,25 +332,18 @@ def test_a_page_of_nothing_is_a_failure(odd: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stop", "graded", "expected"),
     [
-        ("completed", {}, "tests"),
-        ("completed", {"passed": True}, None),
-        ("completed", {"compile": 0.0, "tests_total": 4}, "compile"),
-        ("completed", {"violations": ["wrote a log"]}, "violation"),
-        ("parse_error", {}, "malformed"),
+        ("completed", score(False), "tests"),
+        ("completed", score(True), None),
+        ("parse_error", score(False), "malformed"),
         ("error", None, "machine"),
         (None, None, "cut off"),
     ],
 )
 def test_the_cause_of_a_failure_is_the_summarys(
-    tmp_path: Path, stop: str | None, graded: dict[str, Any] | None, expected: str | None
+    tmp_path: Path, stop: str | None, graded: Score | None, expected: str | None
 ) -> None:
     end = End(stop_reason=stop, turns=1, seconds=1.0) if stop is not None else None
-    made = (
-        score(graded.get("passed", False), **{k: v for k, v in graded.items() if k != "passed"})
-        if graded is not None
-        else None
-    )
-    path = record(tmp_path, [final_turn(1, "x")], graded=made, end=end)
+    path = record(tmp_path, [final_turn(1, "x")], graded=graded, end=end)
     assert summary(read_transcript(path))["cause"] == expected
 
 
@@ -426,13 +430,14 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.docker
-async def test_a_real_episode_records_what_each_turn_changed(provider: DockerSandboxes, tmp_path: Path) -> None:
-    [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
-    async with Scorer(provider) as scorer:
+async def test_a_real_episode_records_what_each_turn_changed(
+    provider: DockerSandboxes, tmp_path: Path, arbiter: Problem
+) -> None:
+    async with Scorer(provider, weights=RewardWeights.preset("proxy")) as scorer:
         for followed in (True, False):
             config = EpisodeConfig(transcript_dir=tmp_path, record_files=followed)
             renderer = get_renderer("qwen3")
-            made = Episode(problem, provider=provider, grader=scorer, renderer=renderer, config=config)
+            made = Episode(arbiter, provider=provider, grader=scorer, renderer=renderer, config=config)
             played = await play(made, GoldenPolicy())
             assert played.transcript is not None
             transcript = read_transcript(played.transcript)
@@ -440,8 +445,8 @@ async def test_a_real_episode_records_what_each_turn_changed(provider: DockerSan
             if not followed:
                 assert states[-1] == {}
                 continue
-            assert states[0] == problem.context
+            assert states[0] == arbiter.context
             assert changed_paths(states) == [[], ["rtl/fixed_priority_arbiter.sv"], [], []]
-            assert problem.golden is not None
-            assert states[-1] == problem.context | problem.golden
-            assert (transcript.header.category, transcript.header.difficulty) == (3, problem.difficulty)
+            assert arbiter.golden is not None
+            assert states[-1] == arbiter.context | arbiter.golden
+            assert (transcript.header.category, transcript.header.difficulty) == (3, arbiter.difficulty)

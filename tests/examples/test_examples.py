@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.transcripts import read_transcript
+from tests.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
 

@@ -1,16 +1,20 @@
-"""Runs in processes of their own, which a test kills."""
+"""Evaluations that a fault hits: in processes of their own, which a test kills, or in this one."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from rtl_agent_gym import evaluate
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.evaluation import Evaluation, EvaluationConfig, Observer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.sandboxes.providers import owned, running
 
@@ -63,3 +67,24 @@ def transcripts(folder: Path) -> list[Path]:
 def lines(path: Path) -> int:
     """The complete lines of a file; 0 if there is none."""
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@contextlib.asynccontextmanager
+async def playing(
+    config: EvaluationConfig, episodes: int, pause: float
+) -> AsyncIterator[tuple[asyncio.Task[Evaluation], list[SandboxError]]]:
+    """An evaluation of which some episodes ended some seconds ago, and the faults of its episodes."""
+    faults: list[SandboxError] = []
+    finished = asyncio.Semaphore(0)
+    observer = Observer(
+        faulted=lambda problem, sample, error: faults.append(error), finished=lambda _: finished.release()
+    )
+    task = asyncio.create_task(evaluate(config, observer=observer))
+    try:
+        for _ in range(episodes):
+            await asyncio.wait_for(finished.acquire(), 600)
+        await asyncio.sleep(pause)
+        yield task, faults
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

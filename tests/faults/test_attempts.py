@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,28 +11,37 @@ import pytest_asyncio
 
 from rtl_agent_gym import load_problems
 from rtl_agent_gym.sandboxes.image import image_tag
+from tests.arbiter import ARBITER
 
 from .attempts import Attempt, made, succeeded
 from .attempts_inside import EXHAUSTING, WARDEN
 from .attempts_outwards import LEAVING, NETWORK
 from .attempts_sideways import HIDDEN, NEIGHBOURS
-from .worlds import PROBLEM, World, attempted, host, run_unguarded, world
+from .worlds import World, attempted, host, run_unguarded, world
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 ATTEMPTS = (*LEAVING, *NETWORK, *HIDDEN, *NEIGHBOURS, *EXHAUSTING, *WARDEN)
-ALWAYS = {"host's file by path", "TCP to the host", "files of tests anywhere", "its files", "open files of one process"}
-"""Attempts of the default suite; the others are slow."""
+ALWAYS = {
+    "host's file by path", "TCP to the host", "files of tests anywhere", "its files", "open files of one process",
+    "its limits",
+}  # fmt: skip
+"""Attempts of the default suite, one of each aim, which are all made in one episode."""
 
 
-def cases(attempts: tuple[Attempt, ...], always: set[str]) -> list[Any]:
+def each(attempts: Sequence[Attempt]) -> list[Any]:
+    """Slow cases, one for each attempt."""
     found = []
     for attempt in attempts:
-        marks = [] if attempt.name in always else [pytest.mark.slow]
+        marks = [pytest.mark.slow]
         if "libc.syscall(" in attempt.command and platform.machine() != "x86_64":
             marks.append(pytest.mark.skip(reason="its system calls are numbered for x86_64"))
-        found.append(pytest.param(attempt, id=f"{attempt.aim}-{attempt.name}", marks=marks))
+        found.append(pytest.param((attempt,), id=f"{attempt.aim}-{attempt.name}", marks=marks))
     return found
+
+
+def one_of_each_aim() -> Any:
+    return pytest.param([attempt for attempt in ATTEMPTS if attempt.name in ALWAYS], id="one of each aim")
 
 
 def test_there_are_fifty_and_each_has_a_name() -> None:
@@ -51,29 +60,30 @@ async def here(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("attempt", cases(ATTEMPTS, ALWAYS))
-async def test_an_attempt_gains_nothing(here: World, attempt: Attempt) -> None:
-    outcome = await attempted(here, attempt)
+@pytest.mark.parametrize("attempts", [one_of_each_aim(), *each(ATTEMPTS)])
+async def test_an_attempt_gains_nothing(here: World, attempts: Sequence[Attempt]) -> None:
+    outcome = await attempted(here, attempts)
     print(outcome.output[-2000:])
-    assert not succeeded(attempt, outcome.output, here.secrets, here.listeners.told)
+    for attempt in attempts:
+        assert not succeeded(attempt, outcome.output, here.secrets, here.listeners.told), attempt.name
+        if attempt.least:
+            assert (made(outcome.output) or 0) >= attempt.least, "the attempt was not made"
     assert not [line for line in here.hidden if line in outcome.transcript]
-    if attempt.least:
-        assert (made(outcome.output) or 0) >= attempt.least, "the attempt was not made"
     assert outcome.last.score is not None
     assert outcome.last.score.passed, outcome.last.score.reason
 
 
 @pytest.fixture(scope="module")
 def unguarded() -> Iterator[Any]:
-    [problem] = load_problems("bundled", ids=[PROBLEM])
+    [problem] = load_problems("bundled", ids=[ARBITER])
     with host(problem) as made:
         yield made
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("attempt", cases(tuple(one for one in ATTEMPTS if one.unguarded is not None), set()))
-def test_the_same_attempt_succeeds_where_there_are_no_guards(unguarded: Any, attempt: Attempt) -> None:
+@pytest.mark.parametrize("attempts", each([attempt for attempt in ATTEMPTS if attempt.unguarded is not None]))
+def test_the_same_attempt_succeeds_where_there_are_no_guards(unguarded: Any, attempts: Sequence[Attempt]) -> None:
     """Otherwise the test above would notice nothing."""
+    [attempt] = attempts
     _, values, listeners, hidden = unguarded
     listeners.told.clear()
     output = run_unguarded(attempt, values, image_tag())

@@ -12,6 +12,7 @@ import pytest
 
 import rtl_agent_gym
 from rtl_agent_gym.evaluation import read_results
+from tests.arbiter import ARBITER
 from tests.parsing import parsed
 
 from .moments import Moment
@@ -59,7 +60,7 @@ def test_an_evaluation_whose_clock_is_set_ends_as_any_other(tmp_path: Path, mome
     shown = subprocess.run(["date", "+%s"], env=os.environ | names, capture_output=True, text=True, check=True).stdout
     assert abs(int(shown) - time.time()) < 60
     folder, log = tmp_path / "run", tmp_path / "log"
-    options = ["--problem", "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "--policy", f"scripted {script}"]
+    options = ["--problem", ARBITER, "--policy", f"scripted {script}"]
     options += ["--weights", "proxy", "-n", "2", "--command-timeout", "6", "--concurrency", "2"]
     pause = moment.within(0, 8)
     with started([*EVAL, "--out", str(folder), *options], log, **names) as process:

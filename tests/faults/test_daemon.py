@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym import evaluate
-from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.evaluation import EvaluationConfig, Observer
+from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.transcripts import read_transcript
+from tests.arbiter import ARBITER
 from tests.second_daemon import SecondDaemon, second_daemon
 
 from .moments import Moment, machine_faults
+from .processes import playing
 
 pytestmark = [
     pytest.mark.docker,
@@ -26,7 +26,7 @@ pytestmark = [
     # The Docker SDK drops the sockets of a connection that breaks without closing them.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-IDS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001")
+IDS = (ARBITER, "cvdp_agentic_rtlgym_gray_counter_0001")
 EPISODES = 16
 
 
@@ -56,25 +56,13 @@ async def test_a_daemon_that_is_killed_and_started_again_costs_no_episode(
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", daemon.host)
     after, pause, away = moment.number(1, 8), moment.within(0, 1), moment.within(5, 25)
-    faults: list[SandboxError] = []
     before = machine_faults()
-    finished = asyncio.Semaphore(0)
-    observer = Observer(
-        faulted=lambda problem, sample, error: faults.append(error), finished=lambda _: finished.release()
-    )
     config = EvaluationConfig(ids=IDS, samples=EPISODES // 2, concurrency=4, folder=tmp_path, cache=False)
-    playing = asyncio.ensure_future(evaluate(config, observer=observer))
-    try:
-        for _ in range(after):
-            await asyncio.wait_for(finished.acquire(), 600)
-        await asyncio.sleep(pause)
+    async with playing(config, after, pause) as (task, faults):
         daemon.kill()
         await asyncio.sleep(away)
         await asyncio.to_thread(daemon.start)
-        evaluation = await playing
-    finally:
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
+        evaluation = await task
     gc.collect()
     print(f"{machine_faults() - before:.0f} faults, {len(faults)} of them of episodes; away for {away:.0f} s")
     assert machine_faults() > before, "neither an episode nor a grading was under way"

@@ -13,7 +13,11 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.errors import SandboxError, most_telling
 from rtl_agent_gym.evaluation import read_results
+from rtl_agent_gym.evaluation.results import ResultsFile
+from tests.arbiter import ARBITER
+from tests.evaluation.test_results import CONFIG, result
 
 from .moments import Moment
 from .processes import EVAL, lines, started, transcripts, wait_for
@@ -24,8 +28,7 @@ pytestmark = [
 ]
 SIZE = 540 << 20
 """Bytes of the file system: a little more than episodes want to be free."""
-PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
-OPTIONS = ["--problem", PROBLEM, "--policy", "random", "--weights", "proxy", "-n", "6", "--max-turns", "3"]
+OPTIONS = ["--problem", ARBITER, "--policy", "random", "--weights", "proxy", "-n", "6", "--max-turns", "3"]
 AT_ONCE = 2
 OPTIONS += ["--command-timeout", "5", "--concurrency", str(AT_ONCE), "--json"]
 
@@ -90,10 +93,6 @@ def test_an_evaluation_waits_for_room_and_goes_on(tmp_path: Path, moment: Moment
 
 
 def test_a_result_is_written_once_and_whole_when_there_is_room(tmp_path: Path) -> None:
-    from rtl_agent_gym.errors import SandboxError
-    from rtl_agent_gym.evaluation.results import ResultsFile
-    from tests.evaluation.test_results import CONFIG, result
-
     with small_disk(tmp_path / "disk", 64 << 10) as disk, ResultsFile(disk / "run", CONFIG) as file:
         file.append(result("a"))
         fill(disk / "other")
@@ -117,8 +116,6 @@ async def test_a_trainer_whose_disk_fills_goes_on_from_its_last_checkpoint(
     tmp_path: Path, toy: Any, toy_models: Path, moment: Moment
 ) -> None:
     """Its checkpoints fill the disk; with more room, the same command gives the weights of an undisturbed run."""
-    from rtl_agent_gym.errors import SandboxError, most_telling
-
     arguments = ("num_steps=6", "group_size=4", "baseline=running", "reward_coef=1", "save_every=1")
     for name in ("student", "teacher"):
         (tmp_path / name).symlink_to(toy_models / name)

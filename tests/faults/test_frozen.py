@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym import Scorer, load_problems, retries
+from rtl_agent_gym import Scorer
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
@@ -22,7 +22,6 @@ from .moments import Moment
 
 pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(1500)]
 STILL = 40.0
-PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 Freeze = Callable[[Any, str], Callable[[], None]]
 """Stops a container by the daemon's client; returns what lets it go on."""
@@ -83,12 +82,11 @@ def verdict(score: Score) -> dict[str, Any]:
 @pytest.mark.parametrize("freeze", [paused, stopped])
 @pytest.mark.parametrize("right", [True, False])
 async def test_a_grading_that_stood_still_has_the_verdict_of_one_that_did_not(
-    provider: DockerSandboxes, freeze: Freeze, right: bool, moment: Moment
+    provider: DockerSandboxes, arbiter: Problem, freeze: Freeze, right: bool, moment: Moment
 ) -> None:
     if freeze is stopped and os.geteuid() != 0:
         pytest.skip("to stop a container's processes from outside takes root")
-    [fast] = load_problems("bundled", ids=[PROBLEM])
-    problem, files = begun_late(fast), design(fast, right)
+    problem, files = begun_late(arbiter), design(arbiter, right)
     async with Scorer(provider) as plain:
         expected = await plain.score(problem, files)
     assert expected.passed == right
@@ -104,16 +102,13 @@ async def test_a_grading_that_stood_still_has_the_verdict_of_one_that_did_not(
 
 @pytest.mark.parametrize("freeze", [paused, stopped])
 async def test_a_wrong_design_that_stood_still_is_a_machine_fault_and_no_verdict(
-    provider: DockerSandboxes, freeze: Freeze, moment: Moment, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, arbiter: Problem, freeze: Freeze, moment: Moment
 ) -> None:
     """Its failed tests may be the standstill's, so without another attempt there is no score."""
-    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
-    [problem] = load_problems("bundled", ids=[PROBLEM])
-    slow = begun_late(problem)
     freezing = Freezing(provider, freeze, moment.within(4, 9))
-    async with Scorer(freezing) as scorer:
+    async with Scorer(freezing, attempts=1) as scorer:
         with pytest.raises(SandboxError):
-            await scorer.score(slow, design(problem, False), timeout=300.0)
+            await scorer.score(begun_late(arbiter), design(arbiter, False), timeout=300.0)
     assert freezing.frozen is not None
     assert await freezing.frozen
 

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.evaluation import read_results
+from tests.arbiter import ARBITER
 from tests.sandboxes.providers import owned, programs
 
 from .moments import Moment
 from .processes import EVAL, ROOT, killed, lines, started, transcripts, wait_for
 
 pytestmark = pytest.mark.docker
-PROBLEMS = ("cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_gray_counter_0001")
+PROBLEMS = (ARBITER, "cvdp_agentic_rtlgym_gray_counter_0001")
 OPTIONS = [word for name in PROBLEMS for word in ("--problem", name)]
 OPTIONS += ["-n", "3", "--max-turns", "3", "--command-timeout", "5", "--concurrency", "2", "--json"]
 RUNS = {

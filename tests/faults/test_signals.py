@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandbox, Sandbox, SandboxProvider
@@ -76,12 +75,9 @@ class Kills(Meddling):
         super().__init__(provider, act, times, **changes)
 
 
-async def no_verdict(
-    around: Kills, problem: Problem, cache: Path, monkeypatch: pytest.MonkeyPatch, timeout: float = 60.0
-) -> str:
+async def no_verdict(around: Kills, problem: Problem, cache: Path, timeout: float = 60.0) -> str:
     """Grade the right design once, which must be a machine fault; why."""
-    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
-    async with Scorer(around, cache=cache) as scorer:
+    async with Scorer(around, cache=cache, attempts=1) as scorer:
         with pytest.raises(SandboxError) as caught:
             await scorer.score(problem, {TARGET: GOLDEN}, timeout=timeout)
     assert around.sent == 1
@@ -106,7 +102,7 @@ DEADLY = (signal.SIGKILL, signal.SIGTERM)
 # Sent by the host.
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
@@ -120,41 +116,38 @@ async def test_a_right_design_that_is_killed_from_outside_is_graded_again(
         assert (await scorer.score(waiting(), {TARGET: GOLDEN})).cached
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_one_that_is_killed_each_time_has_no_score(
-    provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int
 ) -> None:
-    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=2))
     around = Kills(provider, "vvp", number, ancestor=ancestor)
-    async with Scorer(around, cache=tmp_path) as scorer:
+    async with Scorer(around, cache=tmp_path, attempts=2) as scorer:
         with pytest.raises(SandboxError, match=f"got {signal.Signals(number).name} from outside") as caught:
             await scorer.score(waiting(), {TARGET: GOLDEN})
     assert (caught.value.retries, around.sent) == (1, 2)
     assert not list(tmp_path.rglob("*.json"))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGSEGV, signal.SIGABRT, signal.SIGXCPU])
 @pytest.mark.parametrize("ancestor", [SIMULATOR, SERVICE])
 async def test_so_is_any_other_signal_of_the_hosts(
-    provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int
 ) -> None:
     around = Kills(provider, "vvp", number, ancestor=ancestor)
-    why = await no_verdict(around, waiting(), tmp_path, monkeypatch)
+    why = await no_verdict(around, waiting(), tmp_path)
     assert f"got {signal.Signals(number).name} from outside" in why
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("program", ["ivlpp", "ivl", "iverilog"])
-async def test_a_killed_compiler(
-    provider: DockerSandboxes, tmp_path: Path, program: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_compiler(provider: DockerSandboxes, tmp_path: Path, program: str, number: int) -> None:
     """It reads a source that comes late: a pipe. Without `ivl`, the others wait until the time is up."""
     late = "mkfifo late.v; (sleep 3; echo > late.v) & iverilog -o t.vvp late.v /code/rtl/adder.sv && wait"
-    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, monkeypatch, timeout=12.0)
+    why = await no_verdict(Kills(provider, program, number), alone(late), tmp_path, timeout=12.0)
     assert f"{program!r} got {signal.Signals(number).name} from outside" in why
 
 
@@ -162,36 +155,34 @@ async def test_a_killed_compiler(
 @pytest.mark.parametrize("number", DEADLY)
 @pytest.mark.parametrize("program", ["cc1plus", "adder"])
 async def test_a_killed_build_of_verilator_and_its_program(
-    provider: DockerSandboxes, tmp_path: Path, program: str, number: int, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, tmp_path: Path, program: str, number: int
 ) -> None:
     problem = waiting(ENV.replace("icarus", "verilator"))
-    why = await no_verdict(Kills(provider, program, number), problem, tmp_path, monkeypatch)
+    why = await no_verdict(Kills(provider, program, number), problem, tmp_path)
     assert f"{program!r} got {signal.Signals(number).name} from outside" in why
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("number", DEADLY)
-async def test_a_killed_program_that_no_guard_started(
-    provider: DockerSandboxes, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_killed_program_that_no_guard_started(provider: DockerSandboxes, tmp_path: Path, number: int) -> None:
     """As Yosys, or what a Makefile runs: its parent is a shell, and the service ends with a status of its own."""
     late = alone("mkfifo late.v; (sleep 3; echo > late.v) & yosys -q -p 'read_verilog late.v' || exit 1")
-    why = await no_verdict(Kills(provider, "yosys", number), late, tmp_path, monkeypatch)
+    why = await no_verdict(Kills(provider, "yosys", number), late, tmp_path)
     assert f"'yosys' got {signal.Signals(number).name} from outside" in why
 
 
-@pytest.mark.parametrize("ancestor", [SUPERVISOR, WARDEN, KEEPER])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("ancestor", "number"),
+    [(SUPERVISOR, signal.SIGKILL), (SUPERVISOR, signal.SIGTERM), (WARDEN, signal.SIGKILL), (KEEPER, signal.SIGKILL)],
+)
 async def test_killed_programs_around_the_harness(
-    provider: DockerSandboxes, tmp_path: Path, ancestor: int, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, tmp_path: Path, ancestor: int, number: int
 ) -> None:
-    await no_verdict(Kills(provider, "vvp", signal.SIGKILL, ancestor=ancestor), waiting(), tmp_path, monkeypatch)
+    await no_verdict(Kills(provider, "vvp", number, ancestor=ancestor), waiting(), tmp_path)
 
 
-async def test_a_terminated_supervisor(
-    provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await no_verdict(Kills(provider, "vvp", signal.SIGTERM, ancestor=SUPERVISOR), waiting(), tmp_path, monkeypatch)
-
-
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("ancestor", [WARDEN, KEEPER])
 async def test_wardens_are_not_terminated(provider: DockerSandboxes, tmp_path: Path, ancestor: int) -> None:
     around = Kills(provider, "vvp", signal.SIGTERM, ancestor=ancestor)
@@ -201,7 +192,7 @@ async def test_wardens_are_not_terminated(provider: DockerSandboxes, tmp_path: P
 
 @pytest.mark.daemon
 async def test_a_command_in_the_container_that_is_none_of_the_harness(
-    provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    provider: DockerSandboxes, tmp_path: Path
 ) -> None:
     """Such as an operator's `docker exec`."""
 
@@ -220,7 +211,7 @@ async def test_a_command_in_the_container_that_is_none_of_the_harness(
 
             self.act = act
 
-    assert "'vvp' got SIGTERM from outside" in await no_verdict(Executed(), waiting(), tmp_path, monkeypatch)
+    assert "'vvp' got SIGTERM from outside" in await no_verdict(Executed(), waiting(), tmp_path)
 
 
 async def test_a_run_that_passes_all_the_same_is_accepted(provider: DockerSandboxes, tmp_path: Path) -> None:
@@ -261,7 +252,7 @@ async def test_where_nothing_can_be_traced_the_end_of_the_service_still_counts(
     crash = await verdict(provider, alone("ulimit -c 0; kill -SEGV $$$$"), GOLDEN, tmp_path / "crash")
     assert not crash.passed
     around = Kills(provider, "vvp", signal.SIGKILL, ancestor=SERVICE)
-    why = await no_verdict(around, waiting(), tmp_path / "killed", monkeypatch)
+    why = await no_verdict(around, waiting(), tmp_path / "killed")
     assert "got SIGKILL from outside" in why
 
 
@@ -289,6 +280,7 @@ DESIGNS = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", DESIGNS)
 async def test_a_design_that_ends_its_simulator(provider: DockerSandboxes, tmp_path: Path, name: str) -> None:
     limit = "ulimit -v 1000000; "
@@ -312,7 +304,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", LIMITS)
 async def test_an_endless_design_that_meets_a_limit_of_its_harness(
     provider: DockerSandboxes, tmp_path: Path, name: str
@@ -374,6 +366,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SENDS)
 async def test_a_signal_that_a_program_of_the_harness_sends(
     provider: DockerSandboxes, tmp_path: Path, name: str

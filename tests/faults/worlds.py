@@ -9,21 +9,20 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rtl_agent_gym import Episode, EpisodeConfig, Problem, Scorer, load_problems
 from rtl_agent_gym.episodes.turns import Turn
-from rtl_agent_gym.policies import heredoc, write_turn
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.daemon import daemon_host
+from tests.arbiter import ARBITER, call, golden_call
 
 from .attempts import Attempt, python
 from .attempts_sideways import KEEP
 
-PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 RENDERER = get_renderer("qwen3")
 LIVELY = python("""
     import ctypes, os, select, subprocess, time
@@ -42,12 +41,6 @@ LIVELY = python("""
     print('well')
 """)
 """Needs a little of everything that another episode may exhaust, and sees that nothing of its own is gone."""
-
-
-def golden(problem: Problem) -> str:
-    """The completion that writes the right design."""
-    assert problem.golden
-    return write_turn(RENDERER, "", [heredoc(path, text) for path, text in problem.golden.items()])
 
 
 class Listeners:
@@ -100,7 +93,7 @@ class World:
 
     async def neighbour_is_well(self) -> None:
         """Play a turn of the neighbour."""
-        turn = await self.neighbour.step(write_turn(RENDERER, "", [fill(LIVELY, self.values)]))
+        turn = await self.neighbour.step(call(fill(LIVELY, self.values)))
         assert "well" in turn.observation, turn.observation
 
     def episode(self, output: bytearray, seconds: float) -> Episode:
@@ -173,7 +166,7 @@ async def world(kind: str) -> AsyncIterator[World]:
     Args:
         kind: Of the sandboxes: ``docker`` or ``namespaces``.
     """
-    [problem] = load_problems("bundled", ids=[PROBLEM])
+    [problem] = load_problems("bundled", ids=[ARBITER])
     with host(problem) as (folder, values, listeners, hidden):
         config = EpisodeConfig(max_turns=10_000, command_timeout=60.0)
         async with (
@@ -182,8 +175,8 @@ async def world(kind: str) -> AsyncIterator[World]:
             Episode(problem, provider=provider, grader=scorer, renderer=RENDERER, config=config) as neighbour,
         ):
             await neighbour.start()
-            await neighbour.step(golden(problem))
-            await neighbour.step(write_turn(RENDERER, "", [fill(KEEP, values)]))
+            await neighbour.step(golden_call(problem))
+            await neighbour.step(call(fill(KEEP, values)))
             kept = [values["SECRET"], values["KEPT"], *hidden]
             made = World(problem, folder, values, listeners, provider, scorer, neighbour, hidden, kept)
             await made.neighbour_is_well()
@@ -195,21 +188,24 @@ async def world(kind: str) -> AsyncIterator[World]:
 
 @dataclass
 class Outcome:
-    """How an attempt ended."""
+    """How an episode of attempts ended."""
 
     output: str
     last: Turn
     transcript: str
 
 
-async def attempted(here: World, attempt: Attempt) -> Outcome:
-    """Play an episode: the right design, the attempt, while the neighbour plays, a command that still runs, the end."""
+async def attempted(here: World, attempts: Sequence[Attempt]) -> Outcome:
+    """Play an episode: the right design, a turn of attempts, while the neighbour plays, a command that still runs, the
+    end.
+    """
     output = bytearray()
-    async with here.episode(output, attempt.seconds) as episode:
+    async with here.episode(output, max(attempt.seconds for attempt in attempts)) as episode:
         await episode.start()
-        await episode.step(golden(here.problem))
+        await episode.step(golden_call(here.problem))
         here.listeners.told.clear()
-        attack = asyncio.ensure_future(episode.step(write_turn(RENDERER, "", [attempt.text(here.values)])))
+        commands = [f"echo\n{attempt.text(here.values)}" for attempt in attempts]  # what one prints begins a line
+        attack = asyncio.ensure_future(episode.step(call(*commands)))
         await asyncio.sleep(0.5)
         while True:
             await here.neighbour_is_well()
@@ -217,7 +213,7 @@ async def attempted(here: World, attempt: Attempt) -> Outcome:
                 break
         await attack
         for _ in range(30):  # what runs in the background may cost a command or two before it is ended
-            turn = await episode.step(write_turn(RENDERER, "", ["echo still here"]))
+            turn = await episode.step(call("echo still here"))
             if "still here" in turn.observation:
                 break
             await asyncio.sleep(0.5)

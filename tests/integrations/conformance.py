@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.episodes.rules import RECORDED_RULES, EpisodeConfig
+from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.renderers import ToolCall
+from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall
 
 RULES = EpisodeConfig(max_turns=6, command_timeout=2.0)
 
@@ -109,6 +110,31 @@ EXPECTED = {
     "machine fault": None,
 }
 """Whether each script passes; None for no verdict."""
+
+
+def rules_of(script: Script, transcripts: Path) -> dict[str, Any]:
+    """The rules of a script by name, as an adapter takes them."""
+    return {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(transcripts)}
+
+
+def text_of(turn: tuple[ToolCall, ...] | str, renderer: Renderer) -> str:
+    """A turn as a model writes it."""
+    return turn if isinstance(turn, str) else renderer.turn_text(ModelTurn(calls=turn))
+
+
+def ids_of(turn: tuple[ToolCall, ...] | str, renderer: Renderer, tokenizer: Any) -> list[int]:
+    """A turn as a model of Qwen's family samples it."""
+    ids: list[int] = tokenizer.encode(f"{text_of(turn, renderer)}<|im_end|>", add_special_tokens=False)
+    return ids
+
+
+def told(work: Callable[[], object]) -> str:
+    """What the caller of a function is told: the error of this package, or ``fine``."""
+    try:
+        work()
+    except RTLGymError as error:
+        return f"{type(error).__name__}: {error}"
+    return "fine"
 
 
 def in_short(observation: str) -> str:

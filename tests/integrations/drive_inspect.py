@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Awaitable
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,10 @@ from inspect_ai.util import (
     sandbox,
 )
 
-from rtl_agent_gym.episodes.rules import RECORDED_RULES
-from rtl_agent_gym.errors import RTLGymError, SandboxLost
+from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.integrations import inspect as adapter
 from rtl_agent_gym.integrations.inspect import cvdp
-from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.integrations.conformance import Played, Script, gray, in_short, rules_of, told
 from tests.integrations.started import episodes, start_faults
 from tests.sandboxes.providers import kill
 
@@ -55,12 +55,11 @@ def evaluate(
             kill(episodes[-1].sandbox)
         return output(script.turns[number - 1])
 
-    rules = {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(folder)}
     with tempfile.TemporaryDirectory() as logs:
         (log,) = inspect_eval(
             "rtl_agent_gym/cvdp",
             model=get_model("mockllm/model", custom_outputs=model, memoize=False),
-            task_args={"ids": gray().id, **rules, **(more or {})},
+            task_args={"ids": gray().id, **rules_of(script, folder), **(more or {})},
             log_dir=logs,
             display="none",
             fail_on_error=False,
@@ -182,12 +181,4 @@ def sandbox_methods(folder: Path) -> dict[str, Any]:
 
 def refusals(several: list[dict[str, Any]]) -> list[str]:
     """What the task says to each of several arguments."""
-
-    def told(arguments: dict[str, Any]) -> str:
-        try:
-            cvdp(**arguments)
-        except RTLGymError as error:
-            return f"{type(error).__name__}: {error}"
-        return "fine"
-
-    return [told(arguments) for arguments in several]
+    return [told(partial(cvdp, **arguments)) for arguments in several]

@@ -13,14 +13,14 @@ from unittest.mock import MagicMock, patch
 
 import httpx
 import uvicorn
+from nemo_gym.rollout_collection import RolloutCollectionHelper
 from nemo_gym.server_utils import ServerClient
 
 from rtl_agent_gym.episodes.episode import Episode
-from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
 from rtl_agent_gym.integrations.session import FAULT, ToolSession
 from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.integrations.conformance import Played, Script, gray, in_short, rules_of
 from tests.sandboxes.providers import kill
 
 
@@ -66,37 +66,48 @@ async def converse(server: RTLResourcesServer, url: str, script: Script) -> tupl
             if not isinstance(given, str):
                 replies = [await client.post(f"/{call.name}", json=json.loads(call.arguments)) for call in given]
                 seen.append("\n".join(reply.raise_for_status().text for reply in replies))
-        answer = await client.post("/verify", json=row | {"response": conversation(script.turns[-1])})
+        ended = {"response": conversation(script.turns[-1]), "instance_config": {"split": "train"}}
+        answer = await client.post("/verify", json=row | ended)
         assert not server._running
         return answer.raise_for_status().json(), seen
 
 
 def play(script: Script, folder: Path) -> Played:
     """Play it in this process."""
-    rules = {name: getattr(script.config, name) for name in RECORDED_RULES} | {"transcript_dir": str(folder)}
 
     async def served() -> Played:
-        async with serving(rules) as (server, url):
+        async with serving(rules_of(script, folder)) as (server, url):
             answer, seen = await converse(server, url, script)
         read = tuple(in_short(text) for text in seen if text != FAULT)
         if answer["mask_sample"]:
             assert (answer["failure_kind"], answer["numbers"]) == ("provider_unavailable", {})
+            assert answer["instance_config"] == {"split": "train", "mask_sample": True}  # NeMo RL reads it there
             return Played(None, None, read)
         return Played(answer["reward"], bool(answer["numbers"]["tests_passed"]), read)
 
     return asyncio.run(served())
 
 
+@asynccontextmanager
+async def seeded(**more: Any) -> AsyncIterator[tuple[RTLResourcesServer, httpx.AsyncClient, dict[str, Any]]]:
+    """The server, a client for which an episode has begun, and the episode's row."""
+    async with serving({}, **more) as (server, url), httpx.AsyncClient(base_url=url, timeout=None) as client:
+        (row,) = rows(ids=[gray().id])
+        (await client.post("/seed_session", json=row)).raise_for_status()
+        yield server, client, row
+
+
+def collected() -> list[str]:
+    """The agents to which NeMo Gym's collection gives a row, by default and with an agent that is named."""
+    made = [*rows(ids=[gray().id]), *rows(ids=[gray().id], agent="other")]
+    return [row["agent_ref"]["name"] for row in RolloutCollectionHelper().preprocess_examples(made)]
+
+
 def forgotten() -> dict[str, Any]:
     """What a call is told after an episode that nobody has called has ended."""
 
     async def served() -> dict[str, Any]:
-        async with (
-            serving({}, idle_seconds=0.01) as (server, url),
-            httpx.AsyncClient(base_url=url, timeout=None) as client,
-        ):
-            (row,) = rows(ids=[gray().id])
-            (await client.post("/seed_session", json=row)).raise_for_status()
+        async with seeded(idle_seconds=0.01) as (server, client, _):
             assert server._ending is not None
             await asyncio.wait_for(server._ending, 60)
             refused = await client.post("/execute_bash", json={"command": "ls"})
@@ -107,16 +118,14 @@ def forgotten() -> dict[str, Any]:
 
 def replaced() -> list[int]:
     """The statuses of a seed in a session whose episode is being graded, and of that grading."""
-    finish, seeded = ToolSession.finish, asyncio.Event()
+    finish, asked_again = ToolSession.finish, asyncio.Event()
 
     async def late(session: ToolSession, *reason: Any) -> Any:
-        await seeded.wait()
+        await asked_again.wait()
         return await finish(session, *reason)
 
     async def served() -> list[int]:
-        async with serving({}) as (server, url), httpx.AsyncClient(base_url=url, timeout=None) as client:
-            (row,) = rows(ids=[gray().id])
-            (await client.post("/seed_session", json=row)).raise_for_status()
+        async with seeded() as (server, client, row):
             (running,) = server._running.values()
             verify = client.post("/verify", json=row | {"response": conversation("Done.")})
             grading = asyncio.ensure_future(verify)
@@ -124,7 +133,7 @@ def replaced() -> list[int]:
                 while running.used != math.inf:
                     await asyncio.sleep(0.01)
             again = await client.post("/seed_session", json=row)
-            seeded.set()
+            asked_again.set()
             return [again.status_code, (await grading).status_code]
 
     with patch.object(ToolSession, "finish", late):
@@ -151,9 +160,7 @@ def together(how: str) -> list[str]:
     sessions: list[ToolSession] = []
 
     async def served() -> list[str]:
-        async with serving({}) as (server, url), httpx.AsyncClient(base_url=url, timeout=None) as client:
-            (row,) = rows(ids=[gray().id])
-            (await client.post("/seed_session", json=row)).raise_for_status()
+        async with seeded() as (server, client, row):
             sessions.extend(running.session for running in server._running.values())
             sent = [client.post("/execute_bash", json={"command": "echo one"}) for _ in range(2)]
             told = [reply.text for reply in await asyncio.gather(*sent)]

@@ -45,28 +45,19 @@ async def serving(*options: str, **variables: str) -> AsyncIterator[tuple[str, P
 
 def containers(process: int, role: str = "") -> list[str]:
     """The names of a process's containers."""
-    client = connect()
-    try:
-        named = re.compile(rf"rtl-gym-{role or '[a-z]+'}-{process}-")
-        return [
-            str(found.name)
-            for found in client.containers.list(all=True, ignore_removed=True)
-            if named.match(str(found.name))
-        ]
-    finally:
-        client.close()
+    named = re.compile(rf"rtl-gym-{role or '[a-z]+'}-{process}-")
+    with contextlib.closing(connect()) as client:
+        names = [str(found.name) for found in client.containers.list(all=True, ignore_removed=True)]
+    return [name for name in names if named.match(name)]
 
 
 def container_with(names: list[str], path: str, text: str) -> str:
     """The one of these containers whose file has this text."""
-    client = connect()
-    try:
+    with contextlib.closing(connect()) as client:
         outputs = {name: client.containers.get(name).exec_run(["cat", path]).output for name in names}
-        contents = {name: output.decode().strip() for name, output in outputs.items() if isinstance(output, bytes)}
-        (found,) = (name for name, content in contents.items() if content == text)
-        return found
-    finally:
-        client.close()
+    contents = {name: output.decode().strip() for name, output in outputs.items() if isinstance(output, bytes)}
+    (found,) = (name for name, content in contents.items() if content == text)
+    return found
 
 
 class OpenEnvPlayer:

@@ -18,8 +18,8 @@ import verifiers.v1 as vf
 from renderers.base import load_tokenizer
 from verifiers.v1.serve import EnvClient, env_config_data, serve_env
 
-from rtl_agent_gym.renderers import ModelTurn, get_renderer
-from tests.integrations.conformance import Script, gray
+from rtl_agent_gym.renderers import get_renderer
+from tests.integrations.conformance import Script, gray, ids_of
 from tests.integrations.generate_server import generating
 
 RUN = Path(__file__).resolve().parents[2] / "examples/prime_rl/rl.toml"
@@ -60,10 +60,7 @@ def play(script: Script, tokenizer: str, *options: dict[str, Any]) -> dict[str, 
     encoder, renderer = load_tokenizer(tokenizer), get_renderer("qwen3_disable_thinking")
 
     def sample(number: int) -> list[int]:
-        given = script.turns[number]
-        text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
-        ids: list[int] = encoder.encode(f"{text}<|im_end|>", add_special_tokens=False)
-        return ids
+        return ids_of(script.turns[number], renderer, encoder)
 
     config = env_config_data(environments()["bundled"])
     for rules in options:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.renderers import ModelTurn, get_renderer
-from tests.integrations.conformance import Played, Script, gray, in_short
+from rtl_agent_gym.renderers import get_renderer
+from tests.integrations.conformance import Played, Script, gray, in_short, text_of
 from tests.sandboxes.providers import kill
 
 QWEN = get_renderer("qwen3")
@@ -51,7 +51,7 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
             if number == script.fault_in:
                 assert env._env.episode is not None
                 kill(env._env.episode.sandbox)
-            step = env.step(given if isinstance(given, str) else QWEN.turn_text(ModelTurn(calls=given)))
+            step = env.step(text_of(given, QWEN))
             total += step["reward"]
             if not isinstance(given, str) and not step["done"]:
                 (message,) = step["observations"]

@@ -11,8 +11,8 @@ from skyrl.train.generators.skyrl_gym_generator import SkyRLGymGenerator
 from transformers import AutoTokenizer
 
 from rtl_agent_gym.integrations.skyrl import register, rows
-from rtl_agent_gym.renderers import ModelTurn, get_renderer
-from tests.integrations.conformance import Script, gray
+from rtl_agent_gym.renderers import get_renderer
+from tests.integrations.conformance import Script, gray, ids_of
 
 EXAMPLE = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples/skyrl/grpo.py"))
 TEMPLATE = (
@@ -66,8 +66,7 @@ def play(script: Script, folder: str) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(folder)
     tokenizer.chat_template = TEMPLATE
     renderer = get_renderer("qwen3_disable_thinking")
-    texts = [turn if isinstance(turn, str) else renderer.turn_text(ModelTurn(calls=turn)) for turn in script.turns]
-    turns = [tokenizer.encode(f"{text}<|im_end|>", add_special_tokens=False) for text in texts]
+    turns = [ids_of(turn, renderer, tokenizer) for turn in script.turns]
     options = ["problems=bundled", "renderer=qwen3_disable_thinking"]
     config = EXAMPLE["read_options"](
         [*(f"environment.skyrl_gym.rtl.{option}" for option in options), "generator.chat_template_kwargs={}"]

@@ -23,6 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3_5Config, Qwen3Config
 from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 from verl.protocol import DataProto
+from verl.trainer.ppo.metric_utils import process_validation_metrics
 from verl.trainer.ppo.utils import create_rl_dataset, need_critic, need_reference_policy
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
@@ -31,12 +32,11 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from verl.utils.tensordict_utils import assign_non_tensor_data, get_tensordict
 from verl.workers.rollout.replica import TokenOutput
 
-from rtl_agent_gym.episodes.rules import RECORDED_RULES
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.verl import RTLAgentLoop, rows
 from rtl_agent_gym.renderers import ModelTurn, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_5_tokenizer, qwen3_tokenizer
-from tests.integrations.conformance import Played, Script, gray, in_short
+from tests.integrations.conformance import Played, Script, gray, in_short, rules_of
 from tests.integrations.started import episodes
 from tests.sandboxes.providers import kill
 
@@ -141,12 +141,6 @@ def worker_config(folder: Path, loop: dict[str, Any], *overrides: str) -> DictCo
 TARGET = "rtl_agent_gym.integrations.verl.RTLAgentLoop"
 
 
-def loop_options(script: Script, folder: Path, attempts: int) -> dict[str, Any]:
-    """The options of the agent loop for the rules of a script."""
-    rules = {name: getattr(script.config, name) for name in RECORDED_RULES}
-    return {"attempts": attempts, "rules": rules | {"transcript_dir": str(folder / "transcripts")}}
-
-
 def batch() -> DataProto:
     """The row of the scripts' problem as verl's data loader gives it to a worker."""
     (row,) = rows(ids=[gray().id])
@@ -154,9 +148,12 @@ def batch() -> DataProto:
     return DataProto(non_tensor_batch=columns | {"raw_prompt": np.array([row["prompt"]], dtype=object)})
 
 
-def generated(script: Script, folder: Path, attempts: int, engine: ScriptedEngine, *overrides: str) -> DataProto:
-    """What verl's worker makes of a script."""
-    worker = AgentLoopWorker(worker_config(folder, loop_options(script, folder, attempts), *overrides), engine)
+def generated(
+    script: Script, folder: Path, attempts: int, engine: ScriptedEngine, *overrides: str, **rules: Any
+) -> DataProto:
+    """What verl's worker makes of a script with more rules."""
+    options = {"attempts": attempts, "rules": rules_of(script, folder / "transcripts") | rules}
+    worker = AgentLoopWorker(worker_config(folder, options, *overrides), engine)
     return asyncio.run(worker.generate_sequences(batch()))
 
 
@@ -174,7 +171,7 @@ def play(script: Script, folder: Path, attempts: int = 1) -> Played:
     whole = isinstance(script.turns[-1], str)  # the model does not read the output of the last turn
     assert made.non_tensor_batch["__num_turns__"].tolist() == [2 * len(engine.last.sampled)]
     assert (row["min_global_steps"], row["max_global_steps"]) == (1, len(engine.last.sampled))
-    return Played(reward, bool(row["acc"]), observations(engine) if whole else None, numbers)
+    return Played(reward, bool(row["tests_passed"]), observations(engine) if whole else None, numbers)
 
 
 def check_tokens(made: DataProto, engine: ScriptedEngine) -> None:
@@ -229,11 +226,8 @@ def repeated(script: Script, folder: Path, attempts: int, stops: Sequence[str] =
 
 def divided(script: Script, folder: Path) -> dict[str, Any]:
     """The rewards of a script's turns, and their sum as verl has it."""
-    options = loop_options(script, folder, 1)
-    options["rules"] |= {"turn_rewards": "files", "turn_grading_time": None}
-    made = asyncio.run(
-        AgentLoopWorker(worker_config(folder, options), ScriptedEngine(script)).generate_sequences(batch())
-    )
+    rules = {"turn_rewards": "files", "turn_grading_time": None}
+    made = generated(script, folder, 1, ScriptedEngine(script), **rules)
     reward = round(made.batch["rm_scores"].sum().item(), 6)
     return {"turns": made.non_tensor_batch["turn_scores"][0], "reward": reward}
 
@@ -295,6 +289,15 @@ def run_config(folder: Path, *overrides: str) -> DictConfig:
     return config
 
 
+def validated(infos: list[dict[str, float]], expected: int) -> Any:
+    """verl's metrics of a validation in which a problem's expected episodes gave these infos."""
+    values = {name: [info[name] for info in infos] for name in infos[0]}
+    sources, problems = ["rtl_agent_gym"] * len(infos), ["one"] * len(infos)
+    return process_validation_metrics(
+        sources, problems, values, expected_acc_counts={("rtl_agent_gym", "one"): expected}
+    )
+
+
 def trained(script: Script, folder: Path, group: int) -> dict[str, Any]:
     """What verl's trainer has of a step with one problem, up to the advantages, which it would compute next.
 
@@ -334,11 +337,13 @@ def trained(script: Script, folder: Path, group: int) -> dict[str, Any]:
         batch, _ = buffer.sample(global_steps=1, partition_id="train", batch_size=1)
         names = ["prompts", "responses", "response_mask", "rollout_log_probs", "rm_scores", "extra_fields", "num_turns"]
         made = tq.kv_batch_get(keys=batch.keys, partition_id="train", select_fields=names)
+        infos = [one["reward_extra_info"] for one in made.pop("extra_fields").tolist()]
         return {
             "rows": {name: len(part) for name, part in data.items()},
             "episodes": len(batch.keys),
             "rewards": [round(one.sum().item(), 6) for one in made["rm_scores"].unbind()],
-            "passed": [one["reward_extra_info"]["acc"] for one in made.pop("extra_fields").tolist()],
+            "passed": [info["tests_passed"] for info in infos],
+            "validated": validated(infos, len(infos)) == validated(infos, len(infos) + 1),
             "turns": made.pop("num_turns").tolist(),
             "lengths": [len(one) for one in made["responses"].unbind()],
             "sampled": [int(one.sum()) for one in made["response_mask"].unbind()],

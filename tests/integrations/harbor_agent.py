@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -63,10 +64,7 @@ class ScriptedAgent(BaseAgent):
 
 def kill_main(session: str) -> None:
     """End the agent's container from outside, as a machine would."""
-    client = connect()
-    try:
+    with closing(connect()) as client:
         containers = client.containers.list(filters={"label": f"{SERVICE}=main"})
         (found,) = (each for each in containers if each.labels[PROJECT].lower() == session.lower())
         found.kill()
-    finally:
-        client.close()

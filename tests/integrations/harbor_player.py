@@ -7,6 +7,7 @@ import json
 import pickle
 import socket
 import subprocess
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,19 +93,14 @@ class HarborPlayer:
 
 def containers() -> set[str | None]:
     """The containers of all trials that there are."""
-    client = connect()
-    try:
-        found = client.containers.list(all=True, filters={"label": "com.docker.compose.service=main"})
-        return {container.id for container in found}
-    finally:
-        client.close()
+    return _labelled("com.docker.compose.service=main")
 
 
 def owned(process: int) -> set[str | None]:
     """The containers that our package has started in a process of this machine."""
-    client = connect()
-    try:
-        mine = f"{OWNER_LABEL}={socket.gethostname()}:{process}"
-        return {container.id for container in client.containers.list(all=True, filters={"label": mine})}
-    finally:
-        client.close()
+    return _labelled(f"{OWNER_LABEL}={socket.gethostname()}:{process}")
+
+
+def _labelled(label: str) -> set[str | None]:
+    with closing(connect()) as client:
+        return {container.id for container in client.containers.list(all=True, filters={"label": label})}

@@ -14,8 +14,8 @@ from rtl_agent_gym.envs import CVDPAgenticEnv
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.integrations.session import ToolSession
-from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, scripts
+from rtl_agent_gym.renderers import get_renderer
+from tests.integrations.conformance import EXPECTED, Played, Player, Script, gray, in_short, scripts, text_of
 from tests.integrations.ecosystem import play_all
 from tests.integrations.table import recorded
 from tests.sandboxes.providers import kill
@@ -23,11 +23,6 @@ from tests.sandboxes.providers import kill
 QWEN = get_renderer("qwen3")
 USER, ASSISTANT = "\n<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"
 """What stands before and after an observation among the tokens: how its message begins and ends."""
-
-
-def written(turn: tuple[ToolCall, ...] | str) -> str:
-    """A turn in Qwen's dialect."""
-    return turn if isinstance(turn, str) else QWEN.turn_text(ModelTurn(calls=turn))
 
 
 ABSENT = {"submissions": 0.0, "progress_reward": 0.0}
@@ -110,7 +105,7 @@ class GymnasiumPlayer:
                 if number == script.fault_in:
                     assert face.episode is not None
                     kill(face.episode.sandbox)
-                observation, reward, terminated, truncated, info = env.step(written(given))
+                observation, reward, terminated, truncated, info = env.step(text_of(given, QWEN))
                 total += float(reward)
                 if not isinstance(given, str):
                     observations.append(in_short("\n".join(QWEN.read_observation(observation, len(given)))))
@@ -148,7 +143,7 @@ class CookbookPlayer:
             if number == script.fault_in:
                 kill(env.episode.sandbox)
             prompts.append(prompt.to_ints())
-            sampled.append(encode(written(given) + END))
+            sampled.append(encode(text_of(given, QWEN) + END))
             return TokensWithLogprobs(sampled[-1], [LOGPROB] * len(sampled[-1]), stop_reason="stop")
 
         def observations() -> tuple[str, ...]:

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,13 +20,14 @@ from typer.testing import CliRunner
 
 from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
-from rtl_agent_gym.episodes.rules import FOLDERS
 from rtl_agent_gym.episodes.turns import score_numbers
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations.harbor import collect
 from rtl_agent_gym.integrations.harbor.grade import read_collected
 from rtl_agent_gym.integrations.harbor.tasks import program_files, task_files, write_task
 from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems.paths import AGENT_FOLDERS
+from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer, submission
@@ -36,6 +36,7 @@ from tests.integrations.harbor_container import VerifierImages, run
 from tests.parsing import parsed
 from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
+from tests.waiting import until
 
 IMAGE = "example/sim:1"
 ROWS = Path(problems.__file__).with_name("problems.jsonl")
@@ -130,14 +131,16 @@ def hash_of(problem: Problem) -> str:
 
 
 class TestCommand:
-    def test_it_writes_a_task_for_each_problem(self, tmp_path: Path) -> None:
+    def test_it_writes_a_task_for_each_problem(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))  # a tilde is the home folder
         ids = [problem.id for problem in BUNDLED[:2]]
         words = [word for name in ids for word in ("--problem", name)]
-        done = CliRunner().invoke(app, ["problems", "export", "bundled", "--out", str(tmp_path), *words])
+        done = CliRunner().invoke(app, ["problems", "export", "bundled", "--out=~/tasks", *words])
         assert done.exit_code == 0, done.output
-        assert done.stdout == f"2 tasks of harbor written to {tmp_path}\n"
-        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(ids)
-        image = tomllib.loads((tmp_path / ids[0] / "task.toml").read_text())["environment"]["docker_image"]
+        folder = tmp_path / "tasks"
+        assert done.stdout == f"2 tasks of harbor written to {folder}\n"
+        assert sorted(path.name for path in folder.iterdir()) == sorted(ids)
+        image = tomllib.loads((folder / ids[0] / "task.toml").read_text())["environment"]["docker_image"]
         assert image == image_tag()
 
     def test_it_has_a_short_form(self, tmp_path: Path) -> None:
@@ -149,13 +152,6 @@ class TestCommand:
         done = CliRunner().invoke(app, ["export", "harbor", "bundled"])
         assert str(done.exception) == "expected: rtl-agent-gym export harbor SOURCE --out FOLDER"
 
-    def test_a_tilde_is_the_home_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        name = BUNDLED[0].id
-        done = CliRunner().invoke(app, ["problems", "export", "bundled", "--problem", name, "--out=~/tasks"])
-        assert done.exit_code == 0, done.output
-        assert [path.name for path in (tmp_path / "tasks").iterdir()] == [name]
-
     def test_what_is_there_is_not_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / BUNDLED[3].id).mkdir()
         done = CliRunner().invoke(app, ["problems", "export", "bundled", "--out", str(tmp_path)])
@@ -164,21 +160,13 @@ class TestCommand:
         assert len(list(tmp_path.iterdir())) == 1
 
     def test_a_problem_that_cannot_be_graded_is_named(self, tmp_path: Path) -> None:
-        row = {
-            "id": "cvdp_agentic_x_0001",
-            "categories": ["cid003", "easy"],
-            "system_message": "",
-            "prompt": "Write rtl/x.sv.",
-            "context": {},
-            "patch": {"rtl/x.sv": ""},
-            "harness": {"docker-compose.yml": "services:\n  a:\n    image: cadence\n    command: xrun\n"},
-        }
+        compose = "services:\n  a:\n    image: cadence\n    command: xrun\n"
         source = tmp_path / "rows.jsonl"
-        source.write_text(json.dumps(row) + "\n")
+        source.write_text(json.dumps(problem_row(gray()) | {"harness": {"docker-compose.yml": compose}}) + "\n")
         done = CliRunner().invoke(app, ["problems", "export", str(source), "--out", str(tmp_path / "out")])
         assert done.exit_code == 1
         (line,) = done.stderr.splitlines()
-        assert line.startswith("left out: cvdp_agentic_x_0001: ")
+        assert line.startswith(f"left out: {gray().id}: ")
         assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -202,28 +190,7 @@ class TestProgram:
     def test_the_collect_hook_has_the_limits_of_a_submission(self) -> None:
         names = ("MAX_FILE", "MAX_TOTAL", "MAX_COUNT", "MAX_FOLDERS", "MAX_DEPTH")
         assert [getattr(collect, name) for name in names] == [getattr(submission, name) for name in names]
-        assert collect.FOLDERS == FOLDERS
-
-    def test_it_collects_regular_files_alone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        code, target = tmp_path / "code", tmp_path / "collected"
-        (code / "rtl" / "deep").mkdir(parents=True)
-        (code / "rtl" / "deep" / "a.sv").write_text("module a; endmodule")
-        (code / "rtl" / "empty.sv").touch()
-        (code / "rtl" / "line\nbreak.sv").touch()
-        (code / "rtl" / "link.sv").symlink_to("/etc/passwd")
-        os.mkfifo(code / "rtl" / "pipe.sv")
-        (code / "rtl" / "large.sv").write_bytes(b" " * (collect.MAX_FILE + 1))
-        (code / "verif").symlink_to("/etc")
-        (code / "rundir").mkdir()
-        (code / "rundir" / "sim").touch()
-        monkeypatch.setattr(collect, "SOURCE", str(code))
-        monkeypatch.setattr(collect, "TARGET", str(target))
-        monkeypatch.setattr(collect, "end_processes", lambda user: None)
-        for _ in range(2):
-            collect.main()
-            found = read_collected(target)
-            assert dict(found) == {"rtl/deep/a.sv": b"module a; endmodule", "rtl/empty.sv": b""}
-        assert dict(collect.read_untrusted(str(code))) == found
+        assert collect.FOLDERS == AGENT_FOLDERS
 
     @pytest.fixture
     def code(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -236,6 +203,21 @@ class TestProgram:
         monkeypatch.setattr(collect, "end_processes", lambda user: None)
         return code
 
+    def test_it_collects_regular_files_alone(self, code: Path) -> None:
+        (code / "rtl" / "empty.sv").touch()
+        (code / "rtl" / "line\nbreak.sv").touch()
+        (code / "rtl" / "link.sv").symlink_to("/etc/passwd")
+        os.mkfifo(code / "rtl" / "pipe.sv")
+        (code / "rtl" / "large.sv").write_bytes(b" " * (collect.MAX_FILE + 1))
+        (code / "verif").symlink_to("/etc")
+        (code / "rundir").mkdir()
+        (code / "rundir" / "sim").touch()
+        for _ in range(2):
+            collect.main()
+            found = read_collected(code.parent / "collected")
+            assert found == {"rtl/top.sv": b"module top; endmodule", "rtl/empty.sv": b""}
+        assert dict(collect.read_untrusted(str(code))) == found
+
     def test_large_files_keep_no_small_one_out(self, code: Path) -> None:
         for name in "abcd":
             with (code / "rtl" / f"{name}.vcd").open("wb") as stream:
@@ -247,11 +229,12 @@ class TestProgram:
         ]
 
     def test_a_path_too_long_to_open_keeps_no_other_out(self, code: Path) -> None:
-        folder = os.open(code / "rtl", os.O_RDONLY)
+        folders = [os.open(code / "rtl", os.O_RDONLY)]
         for _ in range(20):
-            os.mkdir("f" * 250, dir_fd=folder)
-            folder = os.open("f" * 250, os.O_RDONLY, dir_fd=folder)
-        os.close(os.open("x.sv", os.O_CREAT, dir_fd=folder))
+            os.mkdir("f" * 250, dir_fd=folders[-1])
+            folders.append(os.open("f" * 250, os.O_RDONLY, dir_fd=folders[-1]))
+        for opened in (os.open("x.sv", os.O_CREAT, dir_fd=folders[-1]), *folders):
+            os.close(opened)
         collect.main()
         assert list(read_collected(code.parent / "collected")) == ["rtl/top.sv"]
 
@@ -296,7 +279,8 @@ class TestProgram:
         assert theirs.stdout is not None
         with theirs.stdout:
             theirs.stdout.readline()
-            time.sleep(0.5)
+            status = Path(f"/proc/{theirs.pid}/status")
+            assert until(lambda: "\nState:\tZ" in status.read_text())
             collect.end_processes(64322)
             assert theirs.stdout.read() == b""  # its other thread is gone, too
         assert theirs.wait(60) == -9
@@ -411,17 +395,9 @@ class TestScript:
         assert (solved.code, solved.rewards["reward"], solved.rewards["tests_share"]) == (0, 1.0, 1.0), solved.output
         assert (untouched.code, untouched.rewards["reward"]) == (0, float(score.passed)), untouched.output
         assert untouched.rewards["tests_share"] == score_numbers(score)["tests_share"]
-
-    @pytest.mark.slow
-    async def test_its_numbers_are_the_scorers(self, images: VerifierImages, provider: DockerSandboxes) -> None:
-        (problem,) = [problem for problem in BUNDLED if "alu" in problem.id]  # some of its tests pass untouched
-        async with Scorer(provider) as scorer:
-            score = await scorer.score(problem, {**problem.context})
-        rewards = images.grade(problem, problem.context).rewards
-        assert rewards is not None
-        assert 0 < score.tests_passed < score.tests_total
-        assert rewards["tests_share"] == score.tests_passed / score.tests_total
-        assert (rewards["reward"], rewards["compile"]) == (float(score.passed), score.compile)
+        if "alu" in problem.id:  # some of its tests pass untouched
+            assert 0 < score.tests_passed < score.tests_total
+            assert untouched.rewards["compile"] == score.compile
 
     @pytest.mark.slow
     def test_the_user_of_a_design_reaches_nothing_of_roots(self, images: VerifierImages) -> None:
@@ -450,7 +426,7 @@ class TestScript:
 
     @pytest.mark.parametrize("attack", ATTACK_ROWS)
     def test_an_attack_earns_nothing(self, attack: Attack, images: VerifierImages) -> None:
-        arrives = {path: text for path, text in attack.files.items() if path.split("/")[0] in FOLDERS}
+        arrives = {path: text for path, text in attack.files.items() if path.split("/")[0] in AGENT_FOLDERS}
         verdict = images.grade(attack.problem, arrives, seconds=attack.seconds)
         assert verdict.rewards is not None, verdict.output
         assert verdict.rewards["reward"] == 0.0

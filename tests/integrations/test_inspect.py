@@ -11,7 +11,7 @@ import pytest
 from rtl_agent_gym.renderers import ToolCall
 from tests.integrations.conformance import EXPECTED, Script, solution
 from tests.integrations.ecosystem import call
-from tests.integrations.players import compared
+from tests.integrations.players import BY_NAME, compared
 from tests.integrations.table import recorded
 from tests.integrations.test_verifiers import CUT_OFF
 
@@ -56,8 +56,7 @@ async def test_what_inspect_cuts_off_is_graded(tmp_path: Path, limit: str, value
 
 
 async def test_the_rewards_of_turns_are_in_the_metadata(tmp_path: Path) -> None:
-    script = Script("turns", ((ToolCall.of("ls"),), solution(), "Done."))
-    assert await call("inspect", "rewarded_turns", script, tmp_path, **vocabulary()) == [0.0, 1.4, 0.0]
+    assert await call("inspect", "rewarded_turns", BY_NAME["solved"], tmp_path, **vocabulary()) == [0.0, 1.4, 0.0]
 
 
 async def test_other_solvers_can_use_the_sandbox(tmp_path: Path) -> None:

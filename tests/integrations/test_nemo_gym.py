@@ -8,7 +8,7 @@ import pytest
 
 from rtl_agent_gym.integrations.session import FAULT, OVER
 from tests.integrations.conformance import EXPECTED
-from tests.integrations.ecosystem import call
+from tests.integrations.ecosystem import ROOT, call
 from tests.integrations.players import compared
 from tests.integrations.table import recorded
 
@@ -19,6 +19,12 @@ async def test_scripts_get_the_verdicts_of_a_session(tmp_path: Path) -> None:
     with recorded("NeMo Gym", EXPECTED) as notes:
         async for script, there, _ in compared("nemo_gym", tmp_path):
             notes.add(script.name, there, observations=there.observations is not None)
+
+
+async def test_rows_name_the_agent_that_plays_them() -> None:
+    agents = await call("nemo_gym", "collected")
+    assert agents == ["rtl_simple_agent", "other"]
+    assert f"\n{agents[0]}:\n  responses_api_agents:\n" in (ROOT / "docs/integrations.md").read_text()
 
 
 async def test_a_call_that_waits_for_one_that_ends_the_episode_is_not_run() -> None:

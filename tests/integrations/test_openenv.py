@@ -16,20 +16,30 @@ from tests.integrations.conformance import EXPECTED, gray
 from tests.integrations.drive_openenv import OpenEnvPlayer, containers, serving
 from tests.integrations.ecosystem import ROOT, clean, environment
 from tests.integrations.players import compare
+from tests.waiting import soon
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
 
 TOKEN = "a-token-of-this-test"
 
 
+def command(program: str, *arguments: str) -> list[str]:
+    """Runs `main` of a program in OpenEnv's Python."""
+    return [str(environment("openenv")), "-c", f"{IMPORTS}{program}\nasyncio.run(main())", *arguments]
+
+
 def run(program: str, *arguments: str) -> list[str]:
-    """The lines that a program prints in OpenEnv's Python."""
-    done = subprocess.run(
-        [str(environment("openenv")), "-c", IMPORTS + program, *arguments],
-        cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=600,
-    )  # fmt: skip
+    """The lines that a program prints."""
+    words = command(program, *arguments)
+    done = subprocess.run(words, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+async def started(program: str, *arguments: str) -> asyncio.subprocess.Process:
+    """A program that runs by itself."""
+    words = await asyncio.to_thread(command, program, *arguments)
+    return await asyncio.create_subprocess_exec(*words, cwd=ROOT, env=clean(), stdout=subprocess.PIPE)
 
 
 IMPORTS = """
@@ -80,8 +90,6 @@ async def main():
         await told(env.step({"command": "x" * (9 << 20)}))
         await told(env.step({"command": "ls"}))
     await told(RTLClient("http://127.0.0.1:9", token=MORE[0]).connect())
-
-asyncio.run(main())
 """
 
 
@@ -177,8 +185,8 @@ async def test_without_a_token_the_address_must_name_this_machine() -> None:
 async def test_another_address_needs_a_token() -> None:
     python = await asyncio.to_thread(environment, "openenv")
     for options in (["--host", "0.0.0.0"], ["--host", "::"], ["--token", "short"]):
-        command = [str(python), "-m", "rtl_agent_gym", "serve", "--port", "0", *options]
-        done = subprocess.run(command, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=200)
+        words = [str(python), "-m", "rtl_agent_gym", "serve", "--port", "0", *options]
+        done = subprocess.run(words, cwd=ROOT, env=clean(), capture_output=True, text=True, timeout=200)
         assert done.returncode == 2
         assert "token" in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -192,8 +200,6 @@ async def main():
             await env.step({"command": f"cat > {path} <<'END_OF_FILE'\\n{text}\\nEND_OF_FILE"})
         result = await env.step({"stop": "max_tokens"})
         print(result.reward, result.done, result.metadata["stop_reason"], result.metadata["numbers"]["reward"])
-
-asyncio.run(main())
 """
 
 ABANDONED = """
@@ -206,8 +212,6 @@ async def main():
         running = asyncio.ensure_future(env.step({"command": "sleep 3"}))
         await asyncio.wait([running], timeout=0.5)
         os.kill(os.getpid(), signal.SIGKILL)
-
-asyncio.run(main())
 """
 
 
@@ -218,16 +222,9 @@ async def test_a_cut_off_episode_is_graded_and_an_abandoned_one_leaves_no_contai
     async with serving() as (url, server):
         program = f"SOLUTION = {list(golden.items())!r}\n{CUT_OFF}"
         assert await asyncio.to_thread(run, program, url, gray().id) == ["1.4 True max_tokens 1.4"]
-        python = await asyncio.to_thread(environment, "openenv")
-        killed = await asyncio.create_subprocess_exec(
-            str(python), "-c", IMPORTS + ABANDONED, url, gray().id, cwd=ROOT, env=clean(), stdout=subprocess.PIPE
-        )
+        killed = await started(ABANDONED, url, gray().id)
         assert (await killed.communicate())[0] == b"begun\n\n"
-        for _ in range(60):
-            if not containers(server.pid, "agent"):
-                break
-            await asyncio.sleep(1)
-        assert not containers(server.pid, "agent")
+        assert await soon(lambda: not containers(server.pid, "agent"))
 
 
 IDLE = """
@@ -241,8 +238,6 @@ async def main():
         await told(env.step({"command": "true"}))
         await env.reset(problem_id=MORE[0])
         print((await env.step({"command": "echo again"})).observation["replies"])
-
-asyncio.run(main())
 """
 
 
@@ -287,8 +282,6 @@ async def main():
     await asyncio.to_thread(kill, container_with(containers(int(SERVER), "agent"), "/code/docs/mine", "5"))
     go_on.set()
     print(*await asyncio.gather(*clients))
-
-asyncio.run(main())
 """
 
 
@@ -311,18 +304,13 @@ async def main():
         print("open", flush=True)
         await told(running)
         await told(idle.step({"command": "true"}))
-
-asyncio.run(main())
 """
 
 
 @pytest.mark.docker
 async def test_a_server_that_is_interrupted_ends_open_sessions() -> None:
-    python = await asyncio.to_thread(environment, "openenv")
     async with serving() as (url, server):
-        client = await asyncio.create_subprocess_exec(
-            str(python), "-c", IMPORTS + OPEN, url, gray().id, cwd=ROOT, env=clean(), stdout=subprocess.PIPE
-        )
+        client = await started(OPEN, url, gray().id)
         assert client.stdout is not None
         assert await client.stdout.readline() == b"open\n"
         assert len(containers(server.pid, "agent")) == 2
@@ -340,8 +328,6 @@ async def main():
         time.sleep(50)
         await asyncio.sleep(1)
         print((await env.step({"command": "echo here"})).observation["replies"])
-
-asyncio.run(main())
 """
 
 
@@ -363,13 +349,13 @@ async def main():
         print((await env.step({"command": "echo now"})).observation["replies"])
         await told(env.reset(problem_id=MORE[0], seed="7"))
         await told(env.reset(problem_id=7))
-
-asyncio.run(main())
+        result = await env.step({"answer": ""})
+        print(result.done, *result.observation["replies"])
 """
 
 
 @pytest.mark.docker
-async def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
+async def test_an_answer_that_comes_late_is_not_taken_for_the_next_and_an_empty_turn_is_corrected() -> None:
     async with serving() as (url, _):
         lines = await asyncio.to_thread(run, LATE, url, gray().id)
     assert lines[0].startswith("TimeoutError")
@@ -377,21 +363,4 @@ async def test_an_answer_that_comes_late_is_not_taken_for_the_next() -> None:
     assert lines[2:4] == ["True", "['now\\n']"]
     assert "UsageError: seed: got '7', must be an integer or null" in lines[4]
     assert "UsageError: problem_id: got 7, must be a string or null" in lines[5]
-
-
-EMPTY = """
-async def main():
-    async with RTLClient(URL) as env:
-        await env.reset(problem_id=MORE[0])
-        result = await env.step({"answer": ""})
-        print(result.done, *result.observation["replies"])
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.docker
-async def test_an_answer_that_does_not_end_the_episode_is_corrected() -> None:
-    async with serving() as (url, _):
-        lines = await asyncio.to_thread(run, EMPTY, url, gray().id)
-    assert lines[0].startswith("False ERROR: Your reply was empty.")
+    assert lines[6].startswith("False ERROR: Your reply was empty.")

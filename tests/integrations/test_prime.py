@@ -12,12 +12,10 @@ import pytest
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.options import ProblemOptions
-from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import Script, solution
 from tests.integrations.ecosystem import ROOT, call
+from tests.integrations.players import BY_NAME
 
 RUN = ROOT / "examples/prime_rl/rl.toml"
-SOLVED = Script("solved", ((ToolCall.of("ls"),), solution(), "Done."))
 
 
 def sources() -> list[dict[str, Any]]:
@@ -39,7 +37,7 @@ def test_the_run_has_options_that_there_are() -> None:
 @pytest.mark.timeout(3600)
 async def test_an_environment_server_plays_a_real_episode_and_trains_what_was_sampled() -> None:
     rules = {"turn_rewards": "files", "turn_grading_time": None}
-    found = await call("prime", "play", SOLVED, str(shipped("student")), rules)
+    found = await call("prime", "play", BY_NAME["solved"], str(shipped("student")), rules)
     trace = found["trace"]
     assert (trace["ok"], trace["errors"]) == (True, [])
     assert trace["rewards"]["hidden_tests"] == {"score": 1.4, "weight": 1.0}

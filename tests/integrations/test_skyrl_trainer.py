@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 
 from rtl_agent_gym.demo.shipped import shipped
-from rtl_agent_gym.renderers import ToolCall
-from tests.integrations.conformance import Script, solution
 from tests.integrations.ecosystem import call_in
+from tests.integrations.players import BY_NAME
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
-
-SOLVED = Script("solved", ((ToolCall.of("ls"),), solution(), "Done."))
 
 
 async def trainer(function: str, *arguments: Any) -> Any:
@@ -33,7 +30,7 @@ async def test_skyrl_accepts_the_run_of_the_example() -> None:
 
 @pytest.mark.docker
 async def test_its_generator_plays_a_real_episode_and_trains_what_was_sampled() -> None:
-    found = await trainer("play", SOLVED, str(shipped("student")))
+    found = await trainer("play", BY_NAME["solved"], str(shipped("student")))
     rewards = found["rewards"] if isinstance(found["rewards"], list) else [found["rewards"]]
     assert [reward for reward in rewards if reward] == [1.4]
     sampled = [id_ for turn in found["sampled"] for id_ in turn]

@@ -33,14 +33,14 @@ from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sandboxes import admission
 from rtl_agent_gym.sandboxes.choice import make_provider
 from tests.integrations.conformance import EXPECTED, RULES, Script, gray, scripts, solution
-from tests.integrations.ecosystem import importable
+from tests.integrations.ecosystem import ROOT, importable
 from tests.integrations.players import SessionPlayer, check_equal
 from tests.integrations.players_trl import TrlPlayer
 from tests.integrations.table import recorded
 from tests.sandboxes.providers import containers, kill, owned, running
+from tests.waiting import until
 
 importable("trl", "datasets")
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"machine fault"}
 DONE = [{"role": "assistant", "content": "Done."}]
 
@@ -161,15 +161,7 @@ class TestEpisodes:
         assert await grade([environment], [DONE]) == [None]
 
     async def test_a_batch_without_memory_for_its_sandboxes_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(shared, "usage", lambda: {"agent/capacity": 1.0 * admission.RESERVED["agent"]})
-        first, second = RTLEnvironment([gray()]), RTLEnvironment([gray()])
-        await asyncio.to_thread(first.reset, problem_id=gray().id)
-        with pytest.raises(UsageError, match="there is memory for 1: lower"):
-            await asyncio.to_thread(second.reset, problem_id=gray().id)
-        await asyncio.to_thread(first.reset, problem_id=gray().id)  # its own sandbox is not another one
-        await asyncio.to_thread(run_sync, first._end())
-
-    async def test_the_processes_of_a_machine_share_its_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The processes of a machine share its memory."""
         monkeypatch.setattr(shared, "usage", lambda: {"agent/capacity": 8.0 * admission.RESERVED["agent"]})
         monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
         monkeypatch.delenv(admission.VARIABLE, raising=False)
@@ -177,6 +169,7 @@ class TestEpisodes:
         await asyncio.to_thread(first.reset, problem_id=gray().id)
         with pytest.raises(UsageError, match="there is memory for 1: lower"):
             await asyncio.to_thread(second.reset, problem_id=gray().id)
+        await asyncio.to_thread(first.reset, problem_id=gray().id)  # its own sandbox is not another one
         await asyncio.to_thread(run_sync, first._end())
 
     async def test_the_memory_is_known_before_the_first_sandbox(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,11 +240,7 @@ class TestEpisodes:
         assert done.returncode == 0, done.stderr
         number, begun, *sandboxes = done.stdout.split()
         assert (begun, len(sandboxes)) == ("begun", 1)
-        for _ in range(60):
-            if not (owned(int(number), every=True) | running(set(sandboxes))):
-                break
-            time.sleep(1)
-        assert not (owned(int(number), every=True) | running(set(sandboxes)))
+        assert until(lambda: not (owned(int(number), every=True) | running(set(sandboxes))))
 
 
 def test_trl_and_accelerate_accept_the_run_for_8_gpus(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ async def test_the_trainer_gets_a_group_of_the_example(tmp_path: Path, fault_in:
     assert made["rows"] == {"train": 13, "val": 1}
     episodes = 2 if fault_in is None else 1
     assert made["episodes"] == episodes
+    assert made["validated"]  # one more episode, without a verdict, changes no metric
     assert (made["rewards"], made["passed"], made["turns"]) == ([1.4] * episodes, [1.0] * episodes, [6] * episodes)
     for length, sampled, logprobs in zip(made["lengths"], made["sampled"], made["logprobs"], strict=True):
         assert logprobs == sampled - 1  # the first one is 0

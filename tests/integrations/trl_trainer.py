@@ -13,11 +13,9 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from trl import GRPOConfig, GRPOTrainer
 
-from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.integrations.conformance import Script
+from rtl_agent_gym.renderers import ToolCall, get_renderer
+from tests.integrations.conformance import Script, ids_of
 from tests.sandboxes.providers import kill
-
-END = "<|im_end|>"
 
 
 def tiny() -> tuple[Any, Any]:
@@ -62,10 +60,7 @@ class ScriptedTrainer(GRPOTrainer):
 
     def sampled(self, row: int, turn: int) -> list[int]:
         """The ids of a turn, which is numbered from 0."""
-        given, renderer = self._given(row, turn), get_renderer("qwen3_disable_thinking")
-        text = given if isinstance(given, str) else renderer.turn_text(ModelTurn(calls=given))
-        ids: list[int] = self._tokenizer.encode(text + END, add_special_tokens=False)
-        return ids
+        return ids_of(self._given(row, turn), get_renderer("qwen3_disable_thinking"), self._tokenizer)
 
     def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> tuple[Any, None]:
         turn, self._turn = self._turn, self._turn + 1

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies import ModelOptions, chat
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.retries import CHAT
 from tests.policies.chatting import MakePolicy
 from tests.policies.stub_server import ChatServer
 
@@ -20,8 +21,9 @@ def problem(arbiter: Problem) -> Problem:
 
 
 @pytest.fixture
-async def policies() -> AsyncIterator[MakePolicy]:
-    """Makes policies for a server."""
+async def policies(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[MakePolicy]:
+    """Makes policies for a server, which pause before another try only as long as the server asks for."""
+    monkeypatch.setattr(chat, "CHAT", CHAT._replace(first=0.0))
     made: list[ChatPolicy] = []
 
     def make(server: ChatServer, model: str = "org/some-model", **options: Any) -> ChatPolicy:

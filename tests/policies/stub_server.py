@@ -190,11 +190,18 @@ def events(model: str, reply: Reply, *, usage: bool) -> list[bytes]:
         for index, found in enumerate(arguments):
             if number < len(found):
                 deltas.append({"tool_calls": [{"index": index, "function": {"arguments": found[number]}}]})
+    return stream_of(model, deltas, _finish(reply), reply.get("usage", USAGE) if usage else None)
+
+
+def stream_of(
+    model: str, deltas: Sequence[dict[str, Any]], finish: str, usage: dict[str, Any] | None = None
+) -> list[bytes]:
+    """The events of these pieces of a turn, its reason to stop and its usage."""
     base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": model}
     chunks = [base | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    chunks.append(base | {"choices": [{"index": 0, "delta": {}, "finish_reason": _finish(reply)}]})
-    if usage and reply.get("usage", USAGE):
-        chunks.append(base | {"choices": [], "usage": reply.get("usage", USAGE)})
+    chunks.append(base | {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    if usage:
+        chunks.append(base | {"choices": [], "usage": usage})
     return [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks] + [b"data: [DONE]\n\n"]
 
 

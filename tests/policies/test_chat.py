@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
-from tests.policies.chatting import MakePolicy, native, next_turn, opened
+from rtl_agent_gym.renderers import get_renderer
+from tests.policies.chatting import MakePolicy, native, next_turn, opened, replied
 from tests.policies.stub_server import ChatServer, call
 
 
@@ -38,13 +37,38 @@ async def test_a_service_that_is_gone_is_a_fault(policies: MakePolicy) -> None:
         await next_turn(opened(policy))
 
 
-async def test_a_refusal_of_one_conversation_is_a_fault_of_that_one(policies: MakePolicy) -> None:
-    error = {"message": "this text offends", "type": "invalid_request_error"}
-    with ChatServer([call("ls"), {"status": 400, "error": error}]) as server:
-        player = opened(policies(server))
-        player.answered(native(await next_turn(player)), ["x"])
-        with pytest.raises(ModelError, match="this text offends"):
-            await next_turn(player)
+QUOTA = {"message": "You exceeded your current quota, please check your plan.", "type": "insufficient_quota"}
+NO_CREDITS = {"message": "Insufficient credits. Add more using https://openrouter.ai/credits", "code": 402}
+LOW_BALANCE = {
+    "message": "Your credit balance is too low to access the Anthropic API.",
+    "type": "invalid_request_error",
+}
+TOO_LARGE = {"message": "Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 9000"}
+OFFENDS = {"message": "this text offends", "type": "invalid_request_error"}
+LATER: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"status": 400, "error": OFFENDS}, RequestRefused, "this text offends"),
+    ({"status": 403, "body": "<html><h1>403 Forbidden</h1>request blocked</html>"}, RequestRefused, "request blocked"),
+    ({"status": 413, "error": TOO_LARGE}, RequestRefused, "too large for model"),
+    *(({"status": status, "error": {"message": "no longer"}}, UsageError, "no longer") for status in (401, 403, 404)),
+    *(
+        ({"status": status, "error": error}, UsageError, "refused the request")
+        for status, error in ((429, QUOTA), (402, NO_CREDITS), (400, LOW_BALANCE))
+    ),
+]
+
+
+async def test_a_later_refusal_ends_its_episode_or_the_run(policies: MakePolicy) -> None:
+    """A firewall, or a limit of the account on one request, is of one conversation; a key or an account is of all."""
+    with ChatServer([call("ls")]) as server:
+        policy = policies(server)
+        for refusal, error, words in LATER:
+            player = opened(policy)
+            await replied(player, "x")
+            server.faults.append(refusal)
+            arrived = len(server.arrived)
+            with pytest.raises(error, match=words):
+                await next_turn(player)
+            assert len(server.arrived) == arrived + 1, refusal  # it is not asked again
 
 
 BUSY: list[dict[str, Any]] = [
@@ -64,19 +88,18 @@ BUSY += [
 ]
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("fault", BUSY, ids=lambda fault: str(fault.get("status", "drop")))
-async def test_what_may_pass_is_tried_again_and_said(
-    policies: MakePolicy, fault: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_may_pass_is_tried_again_and_said(policies: MakePolicy, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)  # as on the command line; a training run in this process may have set another
-    with ChatServer([call("ls")], faults=[fault]) as server:
-        await next_turn(opened(policies(server, attempts=2)))
-        assert len(server.requests) == 1
-    (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
-    assert line.startswith("chat:org/some-model does not answer (")
-    assert "try 2 of 2 in" in line
-    assert "\x1b" not in line
+    with ChatServer([call("ls")]) as server:
+        for number, fault in enumerate(BUSY, 1):
+            server.faults.append(fault)
+            await next_turn(opened(policies(server, attempts=2)))
+            assert len(server.requests) == number, fault
+            (line,) = [record.getMessage() for record in caplog.records if record.name.startswith("rtl_agent_gym")]
+            assert line.startswith("chat:org/some-model does not answer (")
+            assert "try 2 of 2 in" in line
+            assert "\x1b" not in line
+            caplog.clear()
 
 
 async def test_many_conversations_that_wait_say_so_once(policies: MakePolicy, caplog: pytest.LogCaptureFixture) -> None:
@@ -144,26 +167,6 @@ async def test_a_seed_that_the_service_does_not_know_is_left_out(
 
 
 @pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (429, {"message": "You exceeded your current quota, please check your plan.", "type": "insufficient_quota"}),
-        (402, {"message": "Insufficient credits. Add more using https://openrouter.ai/credits", "code": 402}),
-        (
-            400,
-            {"message": "Your credit balance is too low to access the Anthropic API.", "type": "invalid_request_error"},
-        ),
-    ],
-)
-async def test_an_empty_account_is_said_at_once(policies: MakePolicy, status: int, error: dict[str, Any]) -> None:
-    with ChatServer([call("ls"), {"status": status, "error": error}]) as server:
-        player = opened(policies(server))
-        player.answered(native(await next_turn(player)), ["x"])
-        with pytest.raises(UsageError, match="refused the request"):
-            await next_turn(player)
-        assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize(
     ("model", "words"),
     [
         ("foo", r"give --base-url, or a provider: chat:openai/foo"),
@@ -193,28 +196,23 @@ async def test_a_model_without_provider_or_key_is_wrong_usage(
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_anthropics_own_protocol(
-    status: int, kind: str, message: str, outcome: type[Exception] | None, stream: bool
+    policies: MakePolicy, status: int, kind: str, message: str, outcome: type[Exception] | None, stream: bool
 ) -> None:
     refusal = {"status": status, "body": {"type": "error", "error": {"type": kind, "message": message}}}
     with ChatServer([refusal], path="/v1/messages") as server:
-        url = server.url.removesuffix("/v1")
-        policy = ChatPolicy(
-            "anthropic/claude-sonnet-4-5", ModelOptions(base_url=url, api_key="k", attempts=1, stream=stream)
-        )
+        options = {"base_url": server.url.removesuffix("/v1"), "api_key": "k", "attempts": 1, "stream": stream}
+        player = opened(policies(server, "anthropic/claude-sonnet-4-5", **options))
         if outcome is None:
-            assert await opened(policy).act([]) is None
+            assert await player.act([]) is None
         else:
             with pytest.raises(outcome, match=f": {message}"):
-                await next_turn(opened(policy))
-        await policy.close()
+                await next_turn(player)
 
 
 async def test_a_model_is_asked_for_by_the_name_that_its_server_has(policies: MakePolicy) -> None:
     with ChatServer([{"content": "hi"}]) as server:
         for name in ("openai/gpt-oss-20b", "Qwen/Qwen3-8B", "plain"):
-            policy = ChatPolicy(name, ModelOptions(base_url=server.url))
-            await next_turn(opened(policy))
-            await policy.close()
+            await next_turn(opened(policies(server, name)))
         assert [request["model"] for request in server.requests] == ["openai/gpt-oss-20b", "Qwen/Qwen3-8B", "plain"]
 
 
@@ -224,11 +222,10 @@ QUOTES = [
 ]
 
 
-@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
 @pytest.mark.parametrize("text", QUOTES)
-async def test_an_answer_that_quotes_commands_runs_none(policies: MakePolicy, renderer: str, text: str) -> None:
+async def test_an_answer_that_quotes_commands_runs_none(policies: MakePolicy, text: str) -> None:
     with ChatServer([{"content": text}]) as server:
-        action = native(await next_turn(opened(policies(server), renderer)))
+        action = native(await next_turn(opened(policies(server))))
     assert (action.kind, action.commands, action.text) == ("final", (), text)
 
 
@@ -240,7 +237,6 @@ async def test_a_call_that_the_service_left_in_the_text_is_answered(policies: Ma
     assert "written out in its text" in str(action.correction)
 
 
-@pytest.mark.parametrize("renderer", ["qwen3", "gpt_oss"])
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [
@@ -250,10 +246,10 @@ async def test_a_call_that_the_service_left_in_the_text_is_answered(policies: Ma
     ],
 )
 async def test_a_broken_call_stays_broken_and_its_caller_is_told(
-    policies: MakePolicy, renderer: str, name: str, arguments: str, words: str
+    policies: MakePolicy, name: str, arguments: str, words: str
 ) -> None:
     with ChatServer([{"content": "", "calls": [(name, arguments)]}, {"content": "ok"}]) as server:
-        player = opened(policies(server), renderer)
+        player = opened(policies(server))
         action = native(await next_turn(player))
         assert action.kind == "malformed"
         assert words in str(action.correction)
@@ -278,7 +274,7 @@ async def test_the_history_has_the_call_that_was_run(
     policies: MakePolicy, arguments: str, kept: dict[str, str]
 ) -> None:
     with ChatServer([{"content": "", "calls": [("execute_bash", arguments)]}, {"content": "ok"}]) as server:
-        player = opened(policies(server), "qwen3")
+        player = opened(policies(server))
         action = native(await next_turn(player))
         assert action.commands == (kept["command"],)
         player.answered(action, ["out"])
@@ -311,42 +307,24 @@ async def test_without_tools_the_model_writes_the_dialect_itself(policies: MakeP
     assert server.requests[0]["messages"] == messages
 
 
-async def test_the_key_goes_to_the_service(policies: MakePolicy) -> None:
-    with ChatServer([{"content": "hi"}]) as server:
-        await next_turn(opened(policies(server, api_key="sesame")))
-    assert server.authorizations == {"Bearer sesame"}
-
-
-@pytest.mark.parametrize(
-    ("model", "key"),
-    [("deepseek/deepseek-chat", "deepseeks"), ("openai/some-model", "openais"), ("org/some-model", "openais")],
-)
-async def test_with_an_address_too_a_providers_own_key_is_used(
-    model: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_key_is_the_given_one_or_the_providers(policies: MakePolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "openais")
     monkeypatch.setenv("DEEPSEEK_API_KEY", "deepseeks")
+    keys = {"deepseek/deepseek-chat": "deepseeks", "openai/some-model": "openais", "org/some-model": "openais"}
     with ChatServer([{"content": "hi"}]) as server:
-        policy = ChatPolicy(model, ModelOptions(base_url=server.url))
-        await next_turn(opened(policy))
-        await policy.close()
-    assert server.authorizations == {f"Bearer {key}"}
+        for model, key in keys.items():
+            await next_turn(opened(policies(server, model)))
+            assert server.authorizations == {f"Bearer {key}"}
+            server.authorizations.clear()
+        await next_turn(opened(policies(server, api_key="sesame")))
+        assert server.authorizations == {"Bearer sesame"}
 
 
-async def test_the_tool_is_sent_also_where_litellm_lists_none() -> None:
+async def test_the_tool_is_sent_also_where_litellm_lists_none(policies: MakePolicy) -> None:
     def reply(body: dict[str, Any]) -> dict[str, Any]:
         error = {"message": "this model does not support tools", "type": "invalid_request_error"}
         return {"status": 400, "error": error} if "tools" in body else {"content": "hi"}
 
-    with ChatServer(reply, whole=True) as server:
-        policy = ChatPolicy("perplexity/sonar", ModelOptions(base_url=server.url, api_key="k"))
-        with pytest.raises(UsageError, match=r"does not support tools; .*--no-tools"):
-            await next_turn(opened(policy))
-        await policy.close()
-
-
-def test_harmony_holds_several_calls_as_one() -> None:
-    calls = tuple(ToolCall("execute_bash", json.dumps({"command": text})) for text in ("cd rtl", "ls"))
-    renderer = get_renderer("gpt_oss")
-    action = renderer.parse_text(renderer.turn_text(ModelTurn("thinking", "Two steps.", calls)))
-    assert (action.kind, action.commands, action.thinking) == ("command", ("cd rtl\nls",), "thinking")
+    refused = pytest.raises(UsageError, match=r"does not support tools; .*--no-tools")
+    with ChatServer(reply, whole=True) as server, refused:
+        await next_turn(opened(policies(server, "perplexity/sonar", api_key="k")))

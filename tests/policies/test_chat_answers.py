@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,12 @@ import pytest
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
-from rtl_agent_gym.policies.chat_answers import WITHHELD
+from rtl_agent_gym.policies.chat_answers import WITHHELD, Received
 from rtl_agent_gym.policies.protocol import Usage
 from rtl_agent_gym.renderers import get_renderer
 from tests.policies.chatting import MakePolicy, native, next_turn, opened, replied
 from tests.policies.service_messages import FILTERS
-from tests.policies.stub_server import USAGE, ChatServer, call, head
+from tests.policies.stub_server import USAGE, ChatServer, call, events, head, stream_of
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 
@@ -122,8 +123,6 @@ async def test_calls_over_the_limit_are_answered_too(policies: MakePolicy) -> No
 
 
 async def test_calls_that_all_have_the_index_0_are_told_apart_by_their_ids(policies: MakePolicy) -> None:
-    from tests.policies.stub_server import events
-
     pieces = [
         event.replace(b'"index": 1, "id"', b'"index": 0, "id"') for event in events("m", call("ls"), usage=True)[:-3]
     ]
@@ -142,12 +141,12 @@ async def test_a_refusal_is_the_models_answer(policies: MakePolicy, stream: bool
 
 
 @both
-@pytest.mark.parametrize("finish", ["content_filter", "refusal", "sensitive"])
-async def test_a_filtered_answer_runs_nothing(policies: MakePolicy, stream: bool, finish: str) -> None:
-    with ChatServer([{**call("rm -rf /"), "finish": finish}]) as server:
-        completion = await next_turn(opened(policies(server, stream=stream)))
-    assert completion.refused
-    assert (native(completion).kind, native(completion).text) == ("final", WITHHELD)
+async def test_a_filtered_answer_runs_nothing(policies: MakePolicy, stream: bool) -> None:
+    for finish in ("content_filter", "refusal", "sensitive"):
+        with ChatServer([{**call("rm -rf /"), "finish": finish}]) as server:
+            completion = await next_turn(opened(policies(server, stream=stream)))
+        assert completion.refused, finish
+        assert (native(completion).kind, native(completion).text) == ("final", WITHHELD)
 
 
 async def test_nothing_in_a_refusal_is_read_as_a_call(policies: MakePolicy) -> None:
@@ -158,57 +157,46 @@ async def test_nothing_in_a_refusal_is_read_as_a_call(policies: MakePolicy) -> N
 
 
 @both
-@pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize(("status", "error"), FILTERS, ids=lambda part: str(part)[:40])
-async def test_a_content_filters_error_is_a_refusal(
-    policies: MakePolicy, status: int, error: dict[str, Any], first: bool, stream: bool
-) -> None:
-    filtered = {"status": status, "error": error}
-    with ChatServer([filtered] if first else [call("ls"), filtered]) as server:
-        player = opened(policies(server, stream=stream))
-        if not first:
-            await replied(player, "x")
-        completion = await next_turn(player)
-        assert len(server.requests) == 2 - first  # it is not asked again
-    assert completion.refused
-    assert native(completion).kind == "final"
-    assert error["message"] in native(completion).text
+async def test_a_content_filters_error_is_a_refusal(policies: MakePolicy, stream: bool) -> None:
+    with ChatServer([{"content": "Done."}]) as server:
+        for status, error in FILTERS:
+            policy = policies(server, stream=stream)
+            for place in ("the first request of all", "a later one"):
+                server.faults.append({"status": status, "error": error})
+                completion = await next_turn(opened(policy))  # if it were asked again, it would be done
+                assert (completion.refused, native(completion).kind) == (True, "final"), (error, place)
+                assert error["message"] in native(completion).text
 
 
 @both
-@pytest.mark.parametrize("finish", ["length", "max_tokens", "model_context_window_exceeded", "model_length"])
-async def test_a_turn_at_a_limit_is_cut_off(policies: MakePolicy, stream: bool, finish: str) -> None:
-    with ChatServer([{"content": "I will", "finish": finish}]) as server:
-        completion = await next_turn(opened(policies(server, stream=stream)))
-    assert completion.cut_off
-    assert native(completion).kind == "malformed"
+async def test_a_turn_at_a_limit_is_cut_off(policies: MakePolicy, stream: bool) -> None:
+    for finish in ("length", "max_tokens", "model_context_window_exceeded", "model_length"):
+        with ChatServer([{"content": "I will", "finish": finish}]) as server:
+            completion = await next_turn(opened(policies(server, stream=stream)))
+        assert (completion.cut_off, native(completion).kind) == (True, "malformed"), finish
 
 
-async def test_a_turn_that_anthropic_cut_off_at_the_end_of_the_context_is_no_final_answer() -> None:
+async def test_a_turn_that_anthropic_cut_off_at_the_end_of_the_context_is_no_final_answer(policies: MakePolicy) -> None:
     body = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5",
         "content": [{"type": "text", "text": "I will"}], "stop_reason": "model_context_window_exceeded",
         "usage": {"input_tokens": 40, "cache_read_input_tokens": 60, "output_tokens": 20},
     }  # fmt: skip
     with ChatServer([{"status": 200, "body": body}], path="/v1/messages") as server:
-        options = ModelOptions(base_url=server.url.removesuffix("/v1"), api_key="k", price_input=1, price_output=2)
-        policy = ChatPolicy("anthropic/claude-sonnet-4-5", options)
-        completion = await next_turn(opened(policy))
-        await policy.close()
+        options = {"base_url": server.url.removesuffix("/v1"), "api_key": "k", "price_input": 1, "price_output": 2}
+        completion = await next_turn(opened(policies(server, "anthropic/claude-sonnet-4-5", **options)))
     assert completion.cut_off
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
 
 
 @both
-@pytest.mark.parametrize("finish", ["error", "network_error", "abort", "insufficient_system_resource"])
-async def test_a_turn_in_which_the_service_failed_is_asked_for_again(
-    policies: MakePolicy, stream: bool, finish: str
-) -> None:
-    broken = {"content": "I am do", "finish": finish}
-    with ChatServer([{"content": "Done."}], faults=[broken]) as server:
-        assert native(await next_turn(opened(policies(server, stream=stream, attempts=2)))).text == "Done."
-    with ChatServer([broken]) as server, pytest.raises(ModelError, match=f"finish_reason:? {finish}"):
-        await next_turn(opened(policies(server, stream=stream, attempts=1)))
+async def test_a_turn_in_which_the_service_failed_is_asked_for_again(policies: MakePolicy, stream: bool) -> None:
+    for finish in ("error", "network_error", "abort", "insufficient_system_resource"):
+        broken = {"content": "I am do", "finish": finish}
+        with ChatServer([{"content": "Done."}], faults=[broken, broken]) as server:
+            with pytest.raises(ModelError, match=f"finish_reason:? {finish}"):
+                await next_turn(opened(policies(server, stream=stream, attempts=1)))
+            assert native(await next_turn(opened(policies(server, stream=stream, attempts=2)))).text == "Done."
 
 
 # ---- tokens and prices
@@ -222,6 +210,15 @@ async def test_tokens_and_their_cost(policies: MakePolicy, stream: bool) -> None
         completion = await next_turn(opened(policy))
     assert (completion.prompt_tokens, completion.cached_tokens, completion.output_tokens) == (100, 60, 20)
     assert completion.cost == pytest.approx((40 * 10 + 60 * 1 + 20 * 100) / 1e6)
+
+
+@pytest.mark.parametrize(("total", "output"), [(837, 174), (713, 50)])
+def test_thinking_that_is_counted_beside_the_other_tokens_counts(total: int, output: int) -> None:
+    """As xAI and Vertex AI count it (docs.cloud.google.com, reasoning for Grok models); OpenAI includes it."""
+    details = SimpleNamespace(reasoning_tokens=124)
+    counts = {"prompt_tokens": 663, "completion_tokens": 50, "total_tokens": total}
+    reported = SimpleNamespace(**counts, completion_tokens_details=details)
+    assert Received(reported=reported).usage == Usage(663, output)
 
 
 @both
@@ -300,47 +297,25 @@ NO_OVERFLOWS = [
 ]
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("status", "message", "advice"),
-    [
+@both
+async def test_a_request_that_nothing_will_change_ends_with_one_line(policies: MakePolicy, stream: bool) -> None:
+    tool_choice = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+    for status, message, advice in (
         (401, "Incorrect API key provided", "check --api-key"),
         (403, "You do not have access to this model", "no right to use this model"),
         (404, "The model `m` does not exist", "check the model's name and --base-url"),
-        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set', "--no-tools"),
+        (400, tool_choice, "--no-tools"),
         *((400, message, "") for message in NO_OVERFLOWS),
         (422, "Field required", ""),
-    ],
-)
-async def test_a_request_that_nothing_will_change_ends_with_one_line(
-    policies: MakePolicy, status: int, message: str, advice: str, stream: bool
-) -> None:
-    error = {"message": message, "type": "invalid_request_error"}
-    with ChatServer([{"status": status, "error": error}]) as server:
-        with pytest.raises(UsageError) as raised:
-            await next_turn(opened(policies(server, stream=stream)))
-        assert len(server.requests) == 1
-    assert f"refused the request: {message}" in str(raised.value)
-    assert advice in str(raised.value)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_key_that_is_revoked_later_ends_the_run_too(policies: MakePolicy, status: int) -> None:
-    with ChatServer([call("ls"), {"status": status, "error": {"message": "no longer"}}]) as server:
-        player = opened(policies(server))
-        await replied(player, "x")
-        with pytest.raises(UsageError, match="no longer"):
-            await next_turn(player)
-
-
-async def test_a_firewall_that_dislikes_one_conversation_does_not_end_the_run(policies: MakePolicy) -> None:
-    page = {"status": 403, "body": "<html><h1>403 Forbidden</h1>request blocked</html>"}
-    with ChatServer([call("cat /etc/passwd"), page]) as server:
-        player = opened(policies(server))
-        await replied(player, "root:x")
-        with pytest.raises(ModelError, match="request blocked"):
-            await next_turn(player)
+    ):
+        error = {"message": message, "type": "invalid_request_error"}
+        with ChatServer([{"status": status, "error": error}]) as server:
+            with pytest.raises(UsageError) as raised:
+                await next_turn(opened(policies(server, stream=stream)))
+            assert len(server.requests) == 1
+        assert f"refused the request: {message}" in str(raised.value)
+        assert advice in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 # ---- what litellm or a service would make of an answer
@@ -389,31 +364,29 @@ UNREAD: list[tuple[int, dict[str, Any]]] = [
 
 
 @both
-@pytest.mark.parametrize(("status", "error"), UNREAD, ids=lambda part: str(part)[:40])
-async def test_a_call_that_the_service_cannot_read_is_answered(
-    policies: MakePolicy, stream: bool, status: int, error: dict[str, Any]
-) -> None:
-    with ChatServer([{"status": status, "error": error}, {"content": "Done."}]) as server:
-        player = opened(policies(server, stream=stream, attempts=1, price_input=1.0, price_output=1.0))
-        completion = await next_turn(player)
-        action = native(completion)
-        assert (action.kind, completion.refused, completion.cost) == ("malformed", False, 0.0)  # as of other errors
-        assert error["message"][:20] in str(action.correction)
-        player.answered(action, [])
-        assert native(await next_turn(player)).kind == "final"
-    (call,) = server.requests[1]["messages"][-2]["tool_calls"]
-    assert call["function"] == {"name": "execute_bash", "arguments": "{}"}
+async def test_a_call_that_the_service_cannot_read_is_answered(policies: MakePolicy, stream: bool) -> None:
+    with ChatServer([{"content": "Done."}]) as server:
+        for status, error in UNREAD:
+            server.faults.append({"status": status, "error": error})
+            player = opened(policies(server, stream=stream, attempts=1, price_input=1.0, price_output=1.0))
+            completion = await next_turn(player)
+            action = native(completion)
+            assert (action.kind, completion.refused, completion.cost) == ("malformed", False, 0.0)  # as of other errors
+            assert error["message"][:20] in str(action.correction)
+            player.answered(action, [])
+            assert native(await next_turn(player)).kind == "final"
+            (called,) = server.requests[-1]["messages"][-2]["tool_calls"]
+            assert called["function"] == {"name": "execute_bash", "arguments": "{}"}
 
 
 @both
 async def test_a_call_of_a_custom_tool_is_answered(policies: MakePolicy, stream: bool) -> None:
     custom = {"id": "a", "type": "custom", "custom": {"name": "execute_bash", "input": "ls"}}
     if stream:
-        base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-        parts = [({"role": "assistant", "tool_calls": [{"index": 0, **custom}]}, None), ({}, "tool_calls")]
-        chunks = [base | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]} for delta, end in parts]
-        pieces = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
-        first: dict[str, Any] = {"raw": [head(content_type="text/event-stream"), *pieces, b"data: [DONE]\n\n"]}
+        delta = {"role": "assistant", "tool_calls": [{"index": 0, **custom}]}
+        first: dict[str, Any] = {
+            "raw": [head(content_type="text/event-stream"), *stream_of("m", [delta], "tool_calls")]
+        }
     else:
         message = {"role": "assistant", "content": None, "tool_calls": [custom]}
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
@@ -430,14 +403,7 @@ async def test_a_call_of_a_custom_tool_is_answered(policies: MakePolicy, stream:
 async def test_lone_surrogates_are_sent_back_as_what_can_be_sent(policies: MakePolicy) -> None:
     """A server may split a character above U+FFFF between two pieces of a stream."""
     halves = [{"content": "Look \ud83d"}, {"content": "\ude42 and \ud83d"}]
-    base = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
-    parts: list[tuple[dict[str, Any], str | None]] = [(half, None) for half in halves]
-    chunks = [
-        base | {"choices": [{"index": 0, "delta": delta, "finish_reason": end}]}
-        for delta, end in [*parts, ({}, "stop")]
-    ]
-    pieces = [b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks]
-    raw = {"raw": [head(content_type="text/event-stream"), *pieces, b"data: [DONE]\n\n"]}
+    raw = {"raw": [head(content_type="text/event-stream"), *stream_of("m", halves, "stop")]}
     with ChatServer([raw, {"content": "Done."}]) as server:
         player = opened(policies(server, stream=True, attempts=1))
         await next_turn(player)
@@ -446,22 +412,17 @@ async def test_lone_surrogates_are_sent_back_as_what_can_be_sent(policies: MakeP
     assert server.requests[1]["messages"][-2]["content"] == "Look 🙂 and �"
 
 
-@pytest.mark.parametrize(
-    ("finish", "own", "cut_off", "refused"),
-    [
+async def test_a_reason_to_stop_that_is_not_known_hides_none_that_is(policies: MakePolicy) -> None:
+    message = {"role": "assistant", "content": "I will"}
+    for finish, own, cut_off, refused in (
         ("length", "max_output_tokens", True, False),  # OpenRouter's answers have the provider's word, too
         ("content_filter", "PROHIBITED_CONTENT", False, True),
         ("PROHIBITED_CONTENT", None, False, True),
         ("stop", "completed", False, False),
         ("stop", "MAX_TOKENS", True, False),
-    ],
-)
-async def test_a_reason_to_stop_that_is_not_known_hides_none_that_is(
-    policies: MakePolicy, finish: str, own: str | None, cut_off: bool, refused: bool
-) -> None:
-    message = {"role": "assistant", "content": "I will"}
-    choice = {"index": 0, "message": message, "finish_reason": finish, "native_finish_reason": own}
-    body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE}
-    with ChatServer([{"status": 200, "body": body}]) as server:
-        completion = await next_turn(opened(policies(server)))
-    assert (completion.cut_off, completion.refused) == (cut_off, refused)
+    ):
+        choice = {"index": 0, "message": message, "finish_reason": finish, "native_finish_reason": own}
+        body = {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": USAGE}
+        with ChatServer([{"status": 200, "body": body}]) as server:
+            completion = await next_turn(opened(policies(server)))
+        assert (completion.cut_off, completion.refused) == (cut_off, refused), (finish, own)

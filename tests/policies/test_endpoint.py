@@ -20,10 +20,12 @@ from rtl_agent_gym.policies.apis import Api  # noqa: E402
 from rtl_agent_gym.policies.apis.completions import ChatCompletions  # noqa: E402
 from rtl_agent_gym.policies.apis.messages import AnthropicMessages  # noqa: E402
 from rtl_agent_gym.policies.apis.responses import OpenAIResponses  # noqa: E402
+from rtl_agent_gym.policies.chat import _litellm  # noqa: E402
 from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
+from rtl_agent_gym.policies.streams import ContextFull  # noqa: E402
 
-from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, vocabulary  # noqa: E402
+from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, streams, vocabulary  # noqa: E402
 
 
 @asynccontextmanager
@@ -67,38 +69,39 @@ async def test_a_conversation_with_the_openai_client(stream: bool) -> None:
         assert line.streams.numbers() == {"tokens/streams": 1.0, "tokens/breaks": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("tool_choice", "required"),
-        ("tool_choice", {"type": "function", "function": {"name": "bash"}}),
-        ("n", 2),
-        ("logit_bias", {"7": 1}),
-        ("stop", ["\n"]),
-        ("response_format", {"type": "json_object"}),
-        ("max_tokens", 0),
-        ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
-        ("messages", [{"role": "robot", "content": "hi"}]),
-        ("messages", []),
-        ("messages", [{"role": "tool", "content": "x"}]),
-        ("messages", [{"role": "assistant", "tool_calls": 7}, {"role": "user", "content": "x"}]),
-        ("messages", [{"role": "assistant", "tool_calls": [{"id": {}, "function": {"name": "x"}}]}]),
-        ("messages", [{"role": "assistant", "tool_calls": {"id": "a", "function": {"name": "x"}}}, TASK]),
-        ("messages", [{"role": "assistant", "tool_calls": {}}, TASK]),
-        ("tools", 7),
-        ("tools", BASH),
-        ("tools", {}),
-        ("stream_options", 7),
-    ],
-)
-async def test_what_would_change_the_meaning_is_refused(name: str, value: Any) -> None:
+REFUSED: list[tuple[str, Any]] = [
+    ("tool_choice", "required"),
+    ("tool_choice", {"type": "function", "function": {"name": "bash"}}),
+    ("n", 2),
+    ("logit_bias", {"7": 1}),
+    ("stop", ["\n"]),
+    ("response_format", {"type": "json_object"}),
+    ("max_tokens", 0),
+    ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
+    ("messages", [{"role": "robot", "content": "hi"}]),
+    ("messages", []),
+    ("messages", [{"role": "tool", "content": "x"}]),
+    ("messages", [{"role": "assistant", "tool_calls": 7}, {"role": "user", "content": "x"}]),
+    ("messages", [{"role": "assistant", "tool_calls": [{"id": {}, "function": {"name": "x"}}]}]),
+    ("messages", [{"role": "assistant", "tool_calls": {"id": "a", "function": {"name": "x"}}}, TASK]),
+    ("messages", [{"role": "assistant", "tool_calls": {}}, TASK]),
+    ("tools", 7),
+    ("tools", BASH),
+    ("tools", {}),
+    ("stream_options", 7),
+]
+
+
+async def test_what_would_change_the_meaning_is_refused() -> None:
     async with served([]) as (client, line, _):
-        asked = {"model": "any", "messages": [SYSTEM, TASK], "tools": [BASH]} | {name: value}
-        with pytest.raises(openai.BadRequestError) as caught:
-            await client.chat.completions.create(**asked)
-        assert name in str(caught.value)
-        assert line.fault is None
-        assert not line.streams.transcripts()
+        for name, value in REFUSED:
+            asked = {"model": "any", "messages": [SYSTEM, TASK], "tools": [BASH]} | {name: value}
+            with pytest.raises(openai.BadRequestError) as caught:
+                await client.chat.completions.create(**asked)
+            assert name in str(caught.value)
+            assert name in line.refused
+            assert line.fault is None
+            assert not line.streams.transcripts()
 
 
 async def test_a_secret_is_needed_and_ends_with_the_episode() -> None:
@@ -114,8 +117,23 @@ async def test_a_secret_is_needed_and_ends_with_the_episode() -> None:
             await client.chat.completions.create(model="any", messages=[TASK])
 
 
+async def test_a_request_that_the_episodes_end_ends_was_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the agent's last turn would name it as the reason."""
+    async with served([]) as (client, line, endpoint):
+
+        async def over(*_: object) -> None:
+            endpoint.end(line)
+            raise UsageError("the episode is over")
+
+        monkeypatch.setattr(line.streams, "answer", over)
+        with pytest.raises(openai.BadRequestError, match="the episode is over"):
+            await client.chat.completions.create(model="any", messages=[TASK])
+        assert line.refused == ""
+
+
 async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_none() -> None:
-    async with served([ModelError("no connection"), RequestRefused("too odd")], max_context=600) as (client, line, _):
+    texts: list[str | Exception] = [ModelError("no connection"), RequestRefused("too odd"), "Done.<|im_end|>"]
+    async with served(texts, max_context=600) as (client, line, _):
         with pytest.raises(openai.InternalServerError):
             await client.chat.completions.create(model="any", messages=[TASK])
         assert isinstance(line.fault, ModelError)
@@ -127,7 +145,24 @@ async def test_a_model_that_does_not_answer_is_a_fault_and_a_full_context_is_non
         with pytest.raises(openai.BadRequestError) as caught:
             await client.chat.completions.create(model="any", messages=[{"role": "user", "content": "x " * 900}])
         assert caught.value.code == "context_length_exceeded"
-        assert (line.fault, line.full) == (None, True)
+        assert (line.fault, line.full, line.refused) == (None, True, "")
+        line.refused = "tools: expected a list of functions"
+        await client.chat.completions.create(model="any", messages=[TASK])
+        assert (line.full, line.refused) == (False, "")  # what comes after an answer has another cause
+
+
+@pytest.mark.parametrize(("api", "provider"), [(ChatCompletions(), "openai"), (AnthropicMessages(), "anthropic")])
+def test_litellm_reads_a_full_context_in_its_words(api: Api, provider: str) -> None:
+    """Agents that ask through LiteLLM shorten their conversation for this exception alone."""
+    litellm = _litellm()
+    episode, _ = streams("qwen3", [], max_context=600)
+    with pytest.raises(ContextFull) as caught:
+        episode.check_length(b"x" * 200_000)
+    body = api.error(str(caught.value), "context_length_exceeded")
+    refused = httpx.Response(400, json=body, request=httpx.Request("POST", "http://127.0.0.1"))
+    error = openai.BadRequestError(f"Error code: 400 - {body}", response=refused, body=body["error"])
+    with pytest.raises(litellm.ContextWindowExceededError):
+        litellm.exception_type(model="policy", original_exception=error, custom_llm_provider=provider)
 
 
 EMPTY = {"role": "user", "content": ""}
@@ -142,9 +177,8 @@ MANY: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/messages", "/messages/count_tokens", "/responses"])
-@pytest.mark.parametrize("many", MANY)
 async def test_what_no_context_has_room_for_is_refused_before_it_is_validated(
-    many: str, path: str, monkeypatch: pytest.MonkeyPatch
+    path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[dict[str, Any]] = []
 
@@ -155,9 +189,11 @@ async def test_what_no_context_has_room_for_is_refused_before_it_is_validated(
     for api in (ChatCompletions, AnthropicMessages, OpenAIResponses):
         monkeypatch.setattr(api, "read", reading)
     async with served([], max_context=600) as (_, line, _), httpx.AsyncClient() as http:
-        reply = await http.post(f"{line.url}{path}", json=MANY[many])
-        assert (reply.status_code, line.full, read) == (400, True, [])
-        assert "no room for another turn" in reply.json()["error"]["message"]
+        for many, body in MANY.items():
+            line.full = False
+            reply = await http.post(f"{line.url}{path}", json=body)
+            assert (reply.status_code, line.full, read) == (400, True, []), many
+            assert "no room for another turn" in reply.json()["error"]["message"]
         few = {"messages": [EMPTY, TASK] * 60, "tools": [BASH]}
         await http.post(f"{line.url}{path}", json=few)
         assert read == [few]

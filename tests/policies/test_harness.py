@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import json
 import threading
 from functools import partial
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip install 'rtl-agent-gym[agents]'")
 
 from rtl_agent_gym import evaluate
-from rtl_agent_gym.episodes.runtime import acquire
-from rtl_agent_gym.errors import ModelError, RequestRefused, UsageError
+from rtl_agent_gym.errors import RequestRefused, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
-from rtl_agent_gym.evaluation.replay import replay
-from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.endpoint import ModelEndpoint
 from rtl_agent_gym.policies.harness import HarnessPolicy, _run_mini, _Wire
@@ -34,7 +28,7 @@ from tests.waiting import soon
 
 from . import test_inside
 from .agents_table import note
-from .test_inside import play, solution
+from .test_inside import play, replayed, solution
 from .test_streams import Scripted, in_json, vocabulary
 
 pytestmark = pytest.mark.docker
@@ -64,8 +58,8 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     note("mini-swe-agent", f"solved with {sandbox.replace('docker', 'Docker')}", result, player)
 
 
-@pytest.mark.parametrize("malformed", ["I have no call.", '<tool_call>\n{"name": 5, "arguments": {}}\n</tool_call>'])
-async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path, malformed: str) -> None:
+async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path) -> None:
+    malformed = '<tool_call>\n{"name": 5, "arguments": {}}\n</tool_call>'
     texts = [f"{malformed}<|im_end|>", in_json(solution(problem)), in_json(SUBMIT)]
     result, [player], _ = await play(problem, policy(list(texts)), tmp_path)
     assert result.score is not None
@@ -89,24 +83,11 @@ async def test_the_record_has_its_streams_and_replay_runs_its_commands_again(pro
     [path] = (tmp_path / "out" / "transcripts").glob("*")
     record = read_transcript(path)
     assert record.header.system == ""  # the agent has its own
-    assert [(turn.stream, turn.stream_reason) for turn in record.turns] == [
-        (1, ""),
-        (2, "answer"),
-        (2, "answer"),
-        (2, "answer"),
-    ]
-    console = Console(file=StringIO(), width=110)
-    print_episode(console, record)
-    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert [(turn.stream, turn.stream_reason) for turn in record.turns] == [(1, ""), *[(2, "answer")] * 3]
+    report, shown = await replayed(problem, tmp_path)
     assert "turn 1 · command · stream 1 ·" in shown
     assert "turn 2 · command · stream 2 (answer) ·" in shown
     assert "exit code 1" in shown
-    lease = acquire()
-    try:
-        grader = lease.runtime.scorer(None)
-        report = await replay(record, problem, provider=lease.runtime.agents, grader=grader)
-    finally:
-        await lease.release()
     assert report.divergence is None, report.divergence
     assert report.score_compared
     assert (report.compared_turns, report.notes) == (4, [])
@@ -125,12 +106,6 @@ async def test_the_limits_of_the_episode_hold_and_its_thread_ends(problem: Probl
         return [thread.name for thread in threading.enumerate() if "_run_mini" in thread.name]
 
     assert await soon(lambda: not left(), 10), left()
-
-
-async def test_a_model_that_is_down_is_no_grade(problem: Problem, tmp_path: Path) -> None:
-    result, _, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
-    assert result.score is None
-    assert "no connection" in json.dumps(result.model_dump(mode="json"))
 
 
 async def test_what_the_model_raises_keeps_its_kind(problem: Problem, tmp_path: Path) -> None:
@@ -159,19 +134,21 @@ async def test_a_full_context_ends_the_episode_and_it_is_graded(problem: Problem
     assert result.score.passed
 
 
-@pytest.mark.parametrize("command", ["", "  \n", "echo \0"])
-async def test_a_command_that_is_none_is_answered(problem: Problem, tmp_path: Path, command: str) -> None:
-    texts = [in_json(command), in_json(solution(problem)), in_json(SUBMIT)]
+async def test_a_command_that_is_none_is_answered(problem: Problem, tmp_path: Path) -> None:
+    texts = list(map(in_json, ("", "  \n", solution(problem), "echo \0", SUBMIT)))
     result, [player], _ = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
     assert result.score is not None
     assert result.score.passed
-    assert result.malformed == 1
+    assert result.malformed == 3
     seen = vocabulary("qwen3").decode(player.streams.transcripts()[0].tokens, skip_special_tokens=False)
-    assert "Nothing was run." in seen
+    assert seen.count("Nothing was run.") >= 3
     assert "execute_bash" not in seen  # its own tool is called bash
 
 
-@pytest.mark.parametrize("last", [f"{SUBMIT}; echo", f"{SUBMIT}; printf '<tool%s> execute_bash' _call"])
+@pytest.mark.parametrize(
+    "last",
+    [pytest.param(f"{SUBMIT}; echo", marks=pytest.mark.slow), f"{SUBMIT}; printf '<tool%s> execute_bash' _call"],
+)
 async def test_a_submission_that_is_no_answer_ends_the_episode(problem: Problem, tmp_path: Path, last: str) -> None:
     texts = [in_json(solution(problem)), in_json(last)]
     result, _, _ = await asyncio.wait_for(play(problem, policy(list(texts)), tmp_path), 120)
@@ -191,8 +168,8 @@ async def test_it_reaches_its_model_where_a_proxy_is_set(monkeypatch: pytest.Mon
 
 
 def test_one_policy_serves_several_loops(problem: Problem, tmp_path: Path) -> None:
-    agent = policy([in_json(SUBMIT), in_json(SUBMIT), in_json(SUBMIT)])
-    for number in range(3):
+    agent = policy([in_json(SUBMIT), in_json(SUBMIT)])
+    for number in range(2):
         config = EvaluationConfig(problems=[problem], folder=tmp_path / str(number), attempts=1)
         found = asyncio.run(asyncio.wait_for(evaluate(config, agent), 120))
         assert found.results[0].score is not None

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -33,14 +35,18 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import Replay, replay, restore
 from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
+from rtl_agent_gym.policies.endpoint import Line
 from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
-from rtl_agent_gym.policies.inside import InsidePlayer
+from rtl_agent_gym.policies.inside import InsidePlayer, _completion, _Ended
+from rtl_agent_gym.policies.protocol import InStream
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
+from rtl_agent_gym.policies.streams import Answer
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.renderers import ModelTurn, ToolCall
 from rtl_agent_gym.sandboxes import Process, SandboxSpec
 from rtl_agent_gym.transcripts import TurnRecord, read_transcript
 
-from .test_streams import Scripted, in_json, vocabulary
+from .test_streams import Scripted, in_json, streams, vocabulary
 
 pytestmark = pytest.mark.docker
 
@@ -256,14 +262,9 @@ async def test_a_bug_in_watching_it_ends_the_episode(
         await asyncio.wait_for(play(problem, policy(["never"]), tmp_path), 60)
 
 
-async def test_a_model_that_is_down_or_a_program_that_does_not_start_is_no_grade(
-    problem: Problem, tmp_path: Path
-) -> None:
-    result, _, _ = await play(problem, policy([in_json("ls"), ModelError("no connection")]), tmp_path)
-    assert result.score is None
-    assert "no connection" in str(result.fault)
+async def test_a_program_that_does_not_start_is_no_grade(problem: Problem, tmp_path: Path) -> None:
     wrong = policy([], {"argv": ["sh", "-c", "echo no such luck; exit 3"], "name": "wrong"})
-    result, _, _ = await play(problem, wrong, tmp_path / "second")
+    result, _, _ = await play(problem, wrong, tmp_path)
     assert result.score is None
     assert str(result.fault).startswith("SandboxError: wrong never asked its model")
     assert "no such luck" in str(result.fault)
@@ -279,7 +280,7 @@ async def test_what_ends_a_run_with_the_model_ends_it_with_an_agent(
         await play(problem, policy([in_json("ls"), error]), tmp_path)
 
 
-@pytest.mark.parametrize("kind", [RequestRefused, ServiceError])
+@pytest.mark.parametrize("kind", [ModelError, RequestRefused, ServiceError])
 async def test_a_fault_of_the_model_keeps_its_kind(problem: Problem, tmp_path: Path, kind: type[Exception]) -> None:
     result, _, _ = await play(problem, policy([in_json("ls"), kind("too odd")]), tmp_path)
     assert result.score is None
@@ -330,7 +331,7 @@ for _ in range(int(sys.argv[3])):
 """Writes what the model says into files itself: its first line is the path."""
 
 
-@pytest.mark.parametrize("turns", [1, 2])
+@pytest.mark.parametrize("turns", [pytest.param(1, marks=pytest.mark.slow), 2])
 async def test_what_a_program_without_tools_writes_is_recorded(problem: Problem, tmp_path: Path, turns: int) -> None:
     program = {
         "argv": ["python3", "/home/agent/agent.py", "{url}", "/home/agent/task.md", str(turns)],
@@ -410,6 +411,39 @@ def ask(body):
     assert [turn["action"] for turn in turns] == ["command", "command", "final"]
     assert turns[0]["commands"][0]["output"] == "1\n"
     assert player.streams.numbers()["tokens/breaks"] == 0
+
+
+def test_results_belong_to_their_calls() -> None:
+    """In any order, between those of other conversations, or left out. A turn that the limit ended is cut off."""
+    calls = tuple(ToolCall("bash", "{}", f"call_1_0_{number}") for number in range(3))
+    answer = Answer(ModelTurn(calls=calls), "length", 10, 5, InStream(1))
+    results: list[Any] = [("call_1_0_2", "two"), ("call_1_0_0", "zero"), ("call_7_0_0", "of another one")]
+    messages: list[Any] = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": ""}]
+    messages += [{"role": "tool", "tool_call_id": id_, "content": text} for id_, text in results]
+    found = _completion(answer, messages)
+    assert found.outside is not None
+    assert (found.outside.outputs, found.cut_off) == (("zero", "", "two"), True)
+    assert not _completion(replace(answer, finish="tool_calls"), ()).cut_off
+    messages[2]["content"] = [{"type": "image_url"}]
+    with pytest.raises(UsageError, match="image_url"):
+        _completion(answer, messages)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_an_agent_that_ends_after_a_refusal_says_which(answered: bool) -> None:
+    agent = policy([])
+    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player._line, player._answered = Line("", streams("qwen3", [])[0], refused="stop: [1] is not understood"), answered
+    refused = r"its last request was refused \(stop: \[1\] is not understood\); it ended with status 1"
+    if not answered:
+        with pytest.raises(SandboxError, match=f"^small got no answer from its model: {refused}$"):
+            await player._last(_Ended("it ended with status 1"))
+        return
+    completion = await player._last(_Ended("it ended with status 1"))
+    assert completion is not None
+    assert re.search(refused, completion.text)
+    assert completion.outside is not None
+    assert completion.outside.last
 
 
 async def test_it_cannot_submit(problem: Problem, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.evaluate import require_judge
-from rtl_agent_gym.policies.judge import make_judge
+from rtl_agent_gym.policies.judge import ChatJudge
 from rtl_agent_gym.scoring.judging import rate
 from tests.policies.stub_server import ChatServer
 
@@ -37,7 +37,7 @@ async def test_an_answer_that_the_service_refuses_is_rated_0(refusal: dict[str, 
         return {"content": f'{{"code": "{code}", "score": 1, "reasoning": "the same"}}'}
 
     with ChatServer(reply) as server:
-        judge = make_judge(f"chat:x/y@{server.url}")
+        judge = ChatJudge(f"chat:x/y@{server.url}")
         for _ in range(2):  # as the first request of all, and after others
             rating = await rate(judge, "What?", "right", "<script>alert(1)</script>")
             assert (rating.score, rating.given) == (0.0, False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.episodes.workspaces import read_completion
@@ -45,16 +45,11 @@ def test_a_written_turn_is_read_back(name: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])))
+@example("EOF\nEOF_\n$x `y` \\\n")
 def test_heredoc_writes_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, content: str) -> None:
     folder = tmp_path_factory.mktemp("heredoc")
     subprocess.run(["bash", "-c", heredoc("a b/c.sv", content)], cwd=folder, check=True)
     assert (folder / "a b" / "c.sv").read_bytes() == content.encode()
-
-
-def test_heredoc_survives_its_own_mark(tmp_path: Path) -> None:
-    content = "EOF\nEOF_\n$x `y` \\\n"
-    subprocess.run(["bash", "-c", heredoc("f", content)], cwd=tmp_path, check=True)
-    assert (tmp_path / "f").read_text() == content
 
 
 async def test_golden_needs_a_solution() -> None:

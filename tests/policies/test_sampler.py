@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import tinker
 
+from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.engines.catalogue import renderer_for
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, write_turn
@@ -28,52 +26,31 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 
-
-@dataclass
-class ScriptedSampler:
-    """Says prepared texts, stop token included."""
-
-    texts: Sequence[str]
-    error: Exception | None = None
-    prompts: list[list[int]] = field(default_factory=list)
-    parameters: list[tinker.SamplingParams] = field(default_factory=list)
-
-    async def _answer(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        ids = qwen3_tokenizer().encode(self.texts[len(self.prompts) - 1], add_special_tokens=False).ids
-        ids = ids[: self.parameters[-1].max_tokens]
-        stop = "stop" if ids and ids[-1] in self.parameters[-1].stop else "length"  # type: ignore[operator]
-        sequence = SimpleNamespace(tokens=ids, logprobs=[-0.5] * len(ids), stop_reason=stop)
-        return SimpleNamespace(sequences=[sequence])
-
-    def sample(self, prompt: tinker.ModelInput, num_samples: int, sampling_params: tinker.SamplingParams) -> Any:
-        self.prompts.append(prompt.to_ints())
-        self.parameters.append(sampling_params)
-        return self._answer()
-
-    def get_tokenizer(self) -> Any:
-        return qwen3_tokenizer()
-
+from .test_streams import Scripted
 
 RENDERER = get_renderer("qwen3", qwen3_tokenizer())
 
 
-def opened(sampler: ScriptedSampler, **options: Any) -> tuple[TokenSamplerPlayer, TokenTranscript]:
+def scripted(*texts: str | Exception) -> Scripted:
+    """A sampler that says these texts."""
+    return Scripted(qwen3_tokenizer(), list(texts))
+
+
+def opened(sampler: Scripted, **options: Any) -> tuple[TokenSamplerPlayer, TokenTranscript]:
     """A player, and the tokens of an episode that has begun."""
     policy = TokenSamplerPolicy(sampler, name="test", options=ModelOptions(**options))  # type: ignore[arg-type]
     player = policy.player(load_problems("bundled")[0], RENDERER, 5)
     return player, TokenTranscript(RENDERER.initial_ids("be an engineer", "design it"))
 
 
-async def act(sampler: ScriptedSampler) -> None:
+async def act(sampler: Scripted) -> None:
     player, tokens = opened(sampler)
     await player.sample(tokens)
 
 
 async def test_what_is_sampled_is_returned_unchanged_and_the_tokens_are_the_episodes() -> None:
     odd = "<think>\n\nhm</think>" + write_turn(RENDERER, "é  ", ["ls  -la"]) + "<|im_end|>"
-    sampler = ScriptedSampler([odd, "All done.<|im_end|>"])
+    sampler = scripted(odd, "All done.<|im_end|>")
     player, tokens = opened(sampler, temperature=0.7, max_tokens=300)
     first = await player.sample(tokens)
     assert first is not None
@@ -92,7 +69,7 @@ async def test_what_is_sampled_is_returned_unchanged_and_the_tokens_are_the_epis
 
 
 async def test_turns_shrink_to_the_context_and_end_where_no_useful_one_fits() -> None:
-    sampler = ScriptedSampler(["word " * 500])
+    sampler = scripted("word " * 500)
     player, tokens = opened(sampler, max_tokens=300, max_context=1000)
     tokens.add_action([], [])
     tokens.append([1] * (1000 - MIN_TURN_TOKENS - len(tokens)))
@@ -106,14 +83,14 @@ async def test_turns_shrink_to_the_context_and_end_where_no_useful_one_fits() ->
 
 
 async def test_a_renderer_without_vocabulary_is_refused() -> None:
-    policy = TokenSamplerPolicy(ScriptedSampler([]), name="test")  # type: ignore[arg-type]
+    policy = TokenSamplerPolicy(scripted(), name="test")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="without a vocabulary"):
         policy.player(load_problems("bundled")[0], get_renderer("qwen3"), 0)
 
 
 async def test_a_failing_service_is_a_fault() -> None:
     with pytest.raises(ModelError, match="did not answer: gone"):
-        await act(ScriptedSampler([""], tinker.TinkerError("gone")))
+        await act(scripted(tinker.TinkerError("gone")))
 
 
 def refused(kind: type[tinker.APIStatusError], status: int) -> Exception:
@@ -135,25 +112,23 @@ async def test_a_refusal_is_wrong_usage_where_another_request_would_be_refused_t
     error: Exception, first: type[Exception], later: type[Exception]
 ) -> None:
     with pytest.raises(first):
-        await act(ScriptedSampler([""], error))
-    sampler = ScriptedSampler(["Done.<|im_end|>", ""])
-    player, tokens = opened(sampler)
+        await act(scripted(error))
+    player, tokens = opened(scripted("Done.<|im_end|>", error))
     await player.sample(tokens)
-    sampler.error = error
     with pytest.raises(later):
         await player.sample(tokens)
 
 
-class PublishedSampler(ScriptedSampler, tinker.SamplingClient):  # type: ignore[misc]
+class PublishedSampler(Scripted, tinker.SamplingClient):  # type: ignore[misc]
     """The SDK's own class, whose futures also raise plain exceptions."""
 
 
 @pytest.mark.parametrize("error", [ValueError("no tokens"), RuntimeError("the session ended"), OSError("reset")])
 async def test_plain_exceptions_of_the_sdk_are_the_services(error: Exception) -> None:
     with pytest.raises((UsageError, ModelError), match=str(error)):
-        await act(PublishedSampler([""], error))
+        await act(PublishedSampler(qwen3_tokenizer(), [error]))
     with pytest.raises(type(error)) as raised:  # of another engine they are faults of ours
-        await act(ScriptedSampler([""], error))
+        await act(scripted(error))
     assert raised.value is error
 
 
@@ -194,6 +169,13 @@ def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> Non
         tinker_policy("Qwen/Qwen3-8B", ModelOptions())
     with pytest.raises(UsageError, match="no such folder"):
         local_policy("/nowhere/at/all", ModelOptions())
+
+
+async def test_the_context_is_at_most_the_models() -> None:
+    for given, expected in ((32_768, 1024), (500, 500)):
+        policy = local_policy(str(shipped("student")), ModelOptions(max_context=given))
+        assert policy.options.max_context == expected
+        await policy.close()
 
 
 def test_a_model_whose_files_change_has_another_digest(tmp_path: Path) -> None:

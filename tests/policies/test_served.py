@@ -81,6 +81,7 @@ async def test_an_episode_is_the_one_that_the_model_plays_here(
 
 
 @pytest.mark.docker
+@pytest.mark.sampled(1)  # the servers differ in their own protocols alone, which the test above compares
 async def test_an_agents_episode_is_the_one_that_the_model_plays_here(
     problem: Problem, service: TokenService, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ async def test_an_agents_episode_is_the_one_that_the_model_plays_here(
 
 
 @pytest.mark.docker
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("fault", [status(503), killed, status(400)])
 async def test_a_server_that_fails_for_good_is_no_grade(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault

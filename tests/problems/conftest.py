@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from collections.abc import Callable
@@ -22,6 +23,21 @@ services:
 
 Row = dict[str, Any]
 WriteRows = Callable[..., Path]
+
+
+def changed(row: Row, *keys: str, value: Any) -> Row:
+    """A copy of `row` with the field at `keys` set."""
+    row = copy.deepcopy(row)
+    place = row
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    return row
+
+
+def with_files(row: Row, **parts: dict[str, str]) -> Row:
+    """A copy of `row` with more files in some of its parts, such as its harness."""
+    return row | {part: row[part] | files for part, files in parts.items()}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ That each golden solution passes its hidden tests and each wrong design fails th
 from __future__ import annotations
 
 import io
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,17 @@ def test_every_folder_is_a_problem() -> None:
     assert [folder_of(problem) for problem in PROBLEMS.values()] == sorted(folders)
 
 
+@each_problem
+def test_the_order_in_which_targets_are_compiled_is_known(problem: Problem) -> None:
+    """It decides where a package may stand. Unless it is that of `rtl/*.sv`, the prompt names the files in it."""
+    source = (folder_of(problem) / "harness/src/.env").read_text(encoding="utf-8")
+    paths = str(dotenv_values(stream=io.StringIO(source))["VERILOG_SOURCES"]).split()
+    names = [path.rpartition("/")[2] for path in paths if path.removeprefix("/code/") in problem.targets]
+    assert len(names) == len(problem.targets)
+    sentence = problem.prompt[problem.prompt.rfind("compiled") :]
+    assert names == sorted(names) or [name for name in re.findall(r"`(\w+\.sv)`", sentence) if name in names] == names
+
+
 def test_the_harnesses_use_what_real_rows_use() -> None:
     services = [
         service
@@ -102,15 +114,11 @@ def test_loads_as_its_folder_says(problem: Problem) -> None:
 
 
 @each_problem
-def test_prompt_names_the_targets_and_the_specification(problem: Problem) -> None:
+def test_the_prompt_names_targets_and_specification_and_nothing_shown_the_hidden_tests(problem: Problem) -> None:
     assert "docs/specification.md" in problem.context
     assert "docs/specification.md" in problem.prompt
     for path in problem.targets:
         assert Path(path).name in problem.prompt
-
-
-@each_problem
-def test_nothing_shown_speaks_of_the_hidden_tests(problem: Problem) -> None:
     shown = "\n".join([problem.system_message, problem.prompt, *problem.context.values()]).lower()
     for word in ("cocotb", "pytest", "test_runner", "harness", "hidden"):
         assert word not in shown, word
@@ -130,6 +138,7 @@ def test_wrong_designs_are_whole_and_distinct(problem: Problem) -> None:
 
 @pytest.mark.docker
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.sampled(5)
 @each_problem
 async def test_designs_compile_and_golden_passes_its_testbench(problem: Problem, shared_sandbox: DockerSandbox) -> None:
     """Each golden and each wrong design, as each service compiles it; and each testbench on the golden one."""
@@ -214,16 +223,11 @@ def test_a_solution_that_no_longer_fits_its_context_is_named(tmp_path: Path) -> 
 # Looking wrong designs up
 
 
-@pytest.mark.parametrize(
-    "name", ["nothing", "cvdp_agentic_rtlgym_nothing_0001", "cvdp_agentic_fixed_arbiter_0001", "../.."]
-)
-def test_wrong_designs_of_an_unknown_problem(name: str) -> None:
-    with pytest.raises(UsageError, match="not a bundled problem"):
-        wrong_designs(name)
-
-
-def test_wrong_designs_by_short_name() -> None:
+def test_wrong_designs_have_the_problems_name_or_its_short_one() -> None:
     assert wrong_designs("sync_fifo") == wrong_designs("cvdp_agentic_rtlgym_sync_fifo_0001")
+    for name in ("nothing", "cvdp_agentic_rtlgym_nothing_0001", "cvdp_agentic_fixed_arbiter_0001", "../.."):
+        with pytest.raises(UsageError, match="not a bundled problem"):
+            wrong_designs(name)
 
 
 # The builder

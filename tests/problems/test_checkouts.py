@@ -27,6 +27,11 @@ def repository(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repository")
 
 
+def heavy(row: Row, commit: str, body: str = "", **more: Any) -> Row:
+    """A row that starts from a commit of the repository ``core``, with this change of its design."""
+    return row | {"context": {"repo": "core", "commit": commit}, "patch": {"src/core.sv": body}} | more
+
+
 def test_the_files_of_a_commit(repository: Repository, tmp_path: Path) -> None:
     old = repository.commit(FILES)
     new = repository.commit({**FILES, "src/more.sv": b"// gr\xfcn\n"})
@@ -132,19 +137,14 @@ def test_a_link_to_a_large_file_counts_as_its_copy(
         read_checkout(bundle, commit)
 
 
-@pytest.mark.parametrize(
-    ("commit", "words"),
-    [
-        ("--help", "is not a commit"),
-        ("HEAD", "is not a commit"),
-        ("0" * 40, "has no commit"),
-        ("abc", "is not a commit"),
-    ],
-)
-def test_a_commit_that_is_not_there(commit: str, words: str, repository: Repository, tmp_path: Path) -> None:
+def test_a_commit_that_is_not_there(repository: Repository, tmp_path: Path) -> None:
     repository.commit(FILES)
-    with pytest.raises(ProblemError, match=words):
-        read_checkout(repository.bundle(tmp_path / "core.bundle"), commit)
+    bundle = repository.bundle(tmp_path / "core.bundle")
+    for commit in ("--help", "HEAD", "abc"):
+        with pytest.raises(ProblemError, match="is not a commit"):
+            read_checkout(bundle, commit)
+    with pytest.raises(ProblemError, match="has no commit"):
+        read_checkout(bundle, "0" * 40)
 
 
 def test_what_is_no_bundle(repository: Repository, tmp_path: Path) -> None:
@@ -202,9 +202,7 @@ def test_the_patch_of_a_heavy_row_is_warned_of_once(
     repository.bundle(tmp_path / "core.bundle")
     change = "@@ -2,1 +2,1 @@\n-  assign y = a;\n+  assign y = ~a;\n"
     plain, *patched = (
-        agentic_row
-        | {"id": f"r{number}", "context": {"repo": "core", "commit": commit}, "patch": {"src/core.sv": body}}
-        for number, body in enumerate(("", change, change))
+        heavy(agentic_row, commit, body, id=f"r{number}") for number, body in enumerate(("", change, change))
     )
     load_problems(write_rows(plain))
     assert not caplog.records
@@ -218,14 +216,10 @@ def test_a_patch_that_does_not_apply_is_an_error(
 ) -> None:
     commit = repository.commit(FILES)
     repository.bundle(tmp_path / "core.bundle")
-    row = agentic_row | {
-        "context": {"repo": "core", "commit": commit},
-        "patch": {"src/core.sv": "@@ -1 +1 @@\n-x\n+y\n"},
-    }
     with pytest.raises(ProblemError, match=r"patch\.src/core\.sv"):
-        load_problems(write_rows(row))
+        load_problems(write_rows(heavy(agentic_row, commit, "@@ -1 +1 @@\n-x\n+y\n")))
     with pytest.raises(ProblemError, match="has no commit"):
-        load_problems(write_rows(row | {"context": {"repo": "core", "commit": "f" * 40}}))
+        load_problems(write_rows(heavy(agentic_row, "f" * 40)))
 
 
 def test_a_folder_that_cannot_be_listed_may_have_the_bundle_itself(
@@ -234,8 +228,7 @@ def test_a_folder_that_cannot_be_listed_may_have_the_bundle_itself(
     def denied(_: Path) -> None:
         raise PermissionError("not yours")
 
-    row = agentic_row | {"context": {"repo": "core", "commit": repository.commit(FILES)}, "patch": {}}
-    path = write_rows(row)
+    path = write_rows(heavy(agentic_row, repository.commit(FILES)))
     monkeypatch.setattr(Path, "iterdir", denied)
     (problem,) = load_problems(path)
     assert "put its bundle core.bundle beside the file" in str(problem.unscorable)

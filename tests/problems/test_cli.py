@@ -2,18 +2,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from rtl_agent_gym.cli.options import one_problem
 from rtl_agent_gym.cli.problems import problems_app
 from rtl_agent_gym.errors import ProblemError, UsageError
-
-Row = dict[str, Any]
-Write = Callable[..., Path]
+from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.visible import plural
+from tests.cli.in_process import call
+from tests.problems.conftest import Row
+from tests.problems.conftest import WriteRows as Write
 
 
 def run(*arguments: str | Path) -> Result:
@@ -38,6 +40,17 @@ def test_list(source: Path) -> None:
         "yes",
     ]
     assert result.output.endswith("2 problems\n")
+    assert "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001" in run("list").output
+
+
+@pytest.mark.parametrize("columns", ["80", "200"])
+def test_list_folds_no_word_on_a_terminal(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the output for a terminal
+    words = re.split(r"[\s,:│]+", re.sub(r"\x1b\[[0-9;]*m", "", run("list").output))
+    for problem in load_problems("bundled"):
+        assert {problem.id, problem.difficulty, *problem.targets} <= set(words)
+    assert words.count("medium") == sum(problem.difficulty == "medium" for problem in load_problems("bundled"))
 
 
 def test_list_in_a_narrow_terminal_loses_nothing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,10 +83,6 @@ def test_list_as_json_with_filters(filters: list[str], expected: list[str], sour
     assert all("harness" not in entry and "golden" not in entry for entry in listed)
 
 
-def test_list_of_the_bundled_problems_is_the_default() -> None:
-    assert "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001" in run("list").output
-
-
 def test_errors_are_left_to_the_main_program(source: Path) -> None:
     assert isinstance(run("list", "--problems", source, "--category", "77").exception, UsageError)
     assert isinstance(run("show", "cvdp_agentic_tini_0001", "--problems", source).exception, UsageError)
@@ -81,16 +90,13 @@ def test_errors_are_left_to_the_main_program(source: Path) -> None:
     assert isinstance(run("list", "--problems", source).exception, ProblemError)
 
 
-def test_show_gives_what_a_solver_gets(source: Path) -> None:
-    output = run("show", "cvdp_agentic_tiny_0001", "--problems", source).output
+def test_show_gives_what_a_solver_gets_and_hidden_parts_only_on_request(source: Path) -> None:
+    arguments = ("show", "cvdp_agentic_tiny_0001", "--problems", source)
+    output = run(*arguments).output
     for text in ("cid004", "Invert the output of rtl/tiny.sv.", "assign y = a;", "# Tiny", "targets: rtl/tiny.sv"):
         assert text in output
     for text in ("test_runner", "VERILOG_SOURCES", "~a"):
         assert text not in output
-
-
-def test_show_gives_the_hidden_parts_only_on_request(source: Path) -> None:
-    arguments = ("show", "cvdp_agentic_tiny_0001", "--problems", source)
     hidden = run(*arguments, "--harness").output
     assert "def test_runner" in hidden
     assert "~a" not in hidden
@@ -120,12 +126,6 @@ def test_a_problems_text_cannot_steer_the_terminal(agentic_row: Row, write_rows:
     row = agentic_row | {"prompt": "a [bold]b[/bold] \x1b[2Jc\x07\x9b31m"}
     output = run("show", row["id"], "--problems", write_rows(row)).output
     assert "a [bold]b[/bold] ⟨U+001B⟩[2Jc⟨U+0007⟩⟨U+009B⟩31m" in output
-
-
-def test_validate_finds_nothing_in_right_rows(source: Path) -> None:
-    result = run("validate", "--problems", source)
-    assert result.exit_code == 0
-    assert result.output == "2 problems, 0 findings\n"
 
 
 def test_validate_reports_every_finding(agentic_row: Row, nonagentic_row: Row, write_rows: Write) -> None:
@@ -168,16 +168,17 @@ def test_validate_of_a_missing_source_is_wrong_usage(tmp_path: Path) -> None:
     assert isinstance(run("validate", "--problems", tmp_path / "gone.jsonl").exception, UsageError)
 
 
-@pytest.mark.parametrize(("line", "status"), [(None, 0), ("{", 1)])
-def test_the_program_exits_with_the_commands_status(
-    line: str | None, status: int, agentic_row: Row, write_rows: Write
-) -> None:
-    from rtl_agent_gym.cli import main
+def test_the_command_that_lists_the_problems_to_choose_from_can_be_copied() -> None:
+    source = "family:timers?count=2&seed=7"
+    with pytest.raises(UsageError) as raised:
+        one_problem(source, None)
+    assert shlex.split(str(raised.value).removesuffix(")"))[-3:] == ["list", "--problems", source]
 
-    path = write_rows(agentic_row, *([line] if line else []))
-    code: object = 0
-    try:
-        main(["problems", "validate", "--problems", str(path)])
-    except SystemExit as stop:
-        code = stop.code or 0
-    assert code == status
+
+@pytest.mark.parametrize(("lines", "status"), [([], 0), (["{"], 1)])
+def test_the_program_exits_with_the_commands_status(
+    lines: list[str], status: int, agentic_row: Row, write_rows: Write
+) -> None:
+    done = call("problems", "validate", "--problems", str(write_rows(agentic_row, *lines)))
+    assert done.returncode == status
+    assert done.stdout.endswith(f"1 problem, {plural(status, 'finding')}\n")

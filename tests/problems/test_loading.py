@@ -11,9 +11,8 @@ import pytest
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, find_problem, load_problems, scan_problems, validate_problem
 from rtl_agent_gym.problems.validation import missing_here
-
-Row = dict[str, Any]
-Write = Callable[..., Path]
+from tests.problems.conftest import Row
+from tests.problems.conftest import WriteRows as Write
 
 
 def make(row: Row, name: str, category: str = "cid004", difficulty: str = "easy") -> Row:
@@ -31,10 +30,6 @@ def rows(agentic_row: Row) -> list[Row]:
 
 def names(problems: list[Problem]) -> list[str]:
     return [problem.id.split("_")[2] for problem in problems]
-
-
-def test_all_rows_in_the_files_order(rows: list[Row], write_rows: Write) -> None:
-    assert names(load_problems(write_rows(*rows))) == ["arbiter", "fifo", "uart"]
 
 
 def test_gzip_is_told_by_content(rows: list[Row], write_rows: Write) -> None:
@@ -60,6 +55,8 @@ def test_a_byte_order_mark_and_blank_lines_do_not_matter(rows: list[Row], tmp_pa
 
 def test_problems_that_are_there_pass_through_the_filters(rows: list[Row], write_rows: Write) -> None:
     problems = load_problems(write_rows(*rows))
+    assert names(problems) == ["arbiter", "fifo", "uart"]
+    assert find_problem(problems, "cvdp_agentic_fifo_0001") is problems[1]
     assert load_problems(problems) == problems
     assert load_problems(tuple(problems), difficulties=["hard"]) == problems[:1]
     assert load_problems([]) == []
@@ -108,31 +105,20 @@ def test_an_unknown_name_in_a_filter_lists_near_matches(
         load_problems(write_rows(*rows), **filters)
 
 
-def test_find_problem(rows: list[Row], write_rows: Write) -> None:
-    problems = load_problems(write_rows(*rows))
-    assert find_problem(problems, "cvdp_agentic_fifo_0001") is problems[1]
-
-
-def test_an_id_that_stands_twice_names_both_lines(rows: list[Row], write_rows: Write) -> None:
+def test_an_id_that_stands_twice_names_both_places(rows: list[Row], write_rows: Write) -> None:
     path = write_rows(rows[0], rows[1], rows[0])
     with pytest.raises(ProblemError) as caught:
         load_problems(path)
     assert (caught.value.source, caught.value.line, caught.value.field) == (str(path), 3, "id")
     assert f"{path}:1" in caught.value.message
-
-
-def test_an_id_that_stands_in_two_files_of_a_folder_names_both(rows: list[Row], write_rows: Write) -> None:
     first = write_rows(rows[0], name="set/a.jsonl")
     second = write_rows(rows[1], rows[0], name="set/b.jsonl")
     with pytest.raises(ProblemError) as caught:
         load_problems(first.parent)
     assert str(caught.value).startswith(f"{second}:2: ")
     assert f"{first}:1" in caught.value.message
-
-
-def test_given_problems_are_unique_too(rows: list[Row], write_rows: Write) -> None:
-    problems = load_problems(write_rows(*rows))
-    with pytest.raises(ProblemError, match=r"entry 3: .*is repeated, here and at entry 0"):
+    problems = load_problems(first)
+    with pytest.raises(ProblemError, match=r"entry 1: .*is repeated, here and at entry 0"):
         load_problems([*problems, problems[0]])
 
 

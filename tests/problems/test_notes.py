@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ from rtl_agent_gym.problems import notes as notes_module
 from rtl_agent_gym.problems.notes import (
     NOTES,
     TESTBENCH,
-    MutationScore,
     Note,
     Statement,
     all_notes,
@@ -30,15 +27,14 @@ from rtl_agent_gym.problems.notes import (
     write_notes,
 )
 from tests.cli import in_process
+from tests.cli.in_process import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "docs" / "assets" / "mutants.json"
 """What ``benchmarks/mutants.py`` measured."""
 
 V102 = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
 V110 = "cvdp_v1.1.0_agentic_code_generation_no_commercial.jsonl"
 EXAMPLES = "cvdp_v1.1.0_example_*.jsonl"
-OF_CVDP = {note.digest: note for note in read_notes(NOTES)}
 OF_V102 = {note.id: note for note in all_notes().values() if note.release in ("v1.0.2", "v1.1.0 (example)")}
 """And of the examples."""
 WANTS = Statement(name="a", kind="wants", about="value", text="x", shown="run", fails=("t::one", "t::two"), part=True)
@@ -54,19 +50,6 @@ def note(**changes: Any) -> Note:
 @pytest.fixture(scope="module")
 def rows(cvdp_data: Path) -> list[Problem]:
     return load_problems(cvdp_data / V102)
-
-
-@pytest.fixture
-def mutants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """``benchmarks/mutants.py``, which writes copies of its files."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import mutants
-
-    assert isinstance(mutants, ModuleType)
-
-    for name in ("PAGE", "ASSET", "NOTES"):
-        monkeypatch.setattr(mutants, name, Path(shutil.copy(getattr(mutants, name), tmp_path)))
-    return mutants
 
 
 def test_every_published_row_has_its_note(cvdp_data: Path, rows: list[Problem]) -> None:
@@ -202,16 +185,14 @@ def test_what_a_comment_or_a_string_says_meets_no_demand(text: str, lacking: boo
 def test_no_submission_holds_up_the_search(unit: str) -> None:
     """As large as a file in a transcript may be: minutes, if the time were quadratic."""
     text = unit * ((256 << 10) // len(unit))
-    for note in all_notes().values():
-        for one in note.wants:
-            assert not one.lacks or one.is_lacking({"rtl/x.sv": text})
+    wants = {one.lacks: one for note in all_notes().values() for one in note.wants if one.lacks}
+    for one in wants.values():
+        assert one.is_lacking({"rtl/x.sv": text})
 
 
 def test_rows_are_selected(rows: list[Problem]) -> None:
     notes = OF_V102
-    fair = keep_rows(rows, "fair")
-    partial = keep_rows(rows, "partial")
-    sound = keep_rows(rows, "sound")
+    fair, partial, sound = keep_rows(rows, "fair"), keep_rows(rows, "partial"), keep_rows(rows, "sound")
     assert 0 < len(sound) < len(partial) < len(fair) < len(rows) == len(keep_rows(rows, "all"))
     assert [problem for problem in rows if notes[problem.id].fair] == fair
     assert {notes[problem.id].rating for problem in partial} == {"sound", "partial"}
@@ -237,8 +218,9 @@ def test_list_and_show_print_the_notes(cvdp_data: Path) -> None:
     source = str(cvdp_data / V102)
     listed = in_process.call("problems", "list", "--problems", source)
     assert listed.returncode == 0, listed.stderr
-    (line,) = [line for line in listed.stdout.splitlines() if "monte_carlo_0006" in line]
-    assert "unfair" in line
+    for name, words in {"monte_carlo_0006": "unfair", "fixed_arbiter_0010": "rejects 5 of 8 mutants"}.items():
+        (line,) = [line for line in listed.stdout.splitlines() if name in line]
+        assert words in line
     shown = in_process.call("problems", "show", "cvdp_agentic_monte_carlo_0006", "--problems", source)
     assert "rating: unfair" in shown.stdout
     assert "demanded, but not stated: a clock of 7 and one of 13 ns" in shown.stdout
@@ -296,64 +278,12 @@ def test_notes_are_written_as_they_are_read(tmp_path: Path) -> None:
     assert (tmp_path / "notes.json").read_text() == NOTES.read_text()
 
 
-BARREL, GRAY, FIFO, BUNDLED = (
-    "cvdp_agentic_barrel_shifter_0001",
-    "cvdp_agentic_binary_to_gray_0003",
-    "cvdp_agentic_custom_fifo_0004",
-    "cvdp_agentic_rtlgym_sync_fifo_0001",
-)
-
-
 IMPOSSIBLE = "cvdp_agentic_phase_rotation_0019"
 """A row without a right design, and so without a strength."""
 
 
-def measured_line(name: str, killed: int, survived: int, **more: Any) -> dict[str, Any]:
-    """A line of the benchmark's results."""
-    total = {"killed": killed, "survived": survived, "proved": 1, "invalid": 1}
-    strength = {"problem_id": name, "mutants": 9, "total": total, "operators": {"width": total}, "survivors": []}
-    place = {"source": "bundled" if name == BUNDLED else "rows.jsonl", "id": name, "limit": 8, "seed": 0}
-    return place | {"strength": strength} | more
-
-
-def test_what_is_measured_is_written_into_figures_and_notes(mutants: ModuleType) -> None:
-    figures = json.loads(FIGURES.read_text())
-    right, gray = OF_V102[FIFO].digest, OF_V102[GRAY].digest
-    error = {
-        "source": "rows.jsonl",
-        "id": IMPOSSIBLE,
-        "limit": 8,
-        "seed": 0,
-        "row": OF_V102[IMPOSSIBLE].digest,
-        "error": "rejected",
-    }
-    found = [
-        measured_line(FIFO, 3, 1, row=right),
-        measured_line(GRAY, 0, 0, row=gray),
-        measured_line(BUNDLED, 5, 0, limit=figures[BUNDLED]["limit"]),
-    ]
-    mutants.write([*found, error])
-    after = {note.digest: note for note in read_notes(mutants.NOTES)}
-    assert after[right].strength == MutationScore(killed=3, counted=4)
-    assert after[gray].strength is None  # nothing that counts is left
-    assert {digest for digest, note in OF_CVDP.items() if after[digest] != note} == {right, gray}
-    written = json.loads(mutants.ASSET.read_text())
-    assert {name for name in written if written[name] != figures.get(name)} == {FIFO, GRAY, BUNDLED, error["id"]}
-    assert f"| `{FIFO.removeprefix('cvdp_agentic_')}` | 9 | 3 | 1 | 1 | 1 | 75% |" in mutants.PAGE.read_text()
-
-
-def test_a_strength_of_another_row_is_not_written_into_the_note(mutants: ModuleType) -> None:
-    with pytest.raises(UsageError, match=f"{BARREL} of rows.jsonl"):
-        mutants.write([measured_line(BARREL, 1, 1, row="0" * 64)])
-    assert mutants.NOTES.read_text() == NOTES.read_text()
-    assert mutants.ASSET.read_text() == FIGURES.read_text()
-
-
-def test_list_and_show_print_the_strength(cvdp_data: Path) -> None:
+def test_show_prints_the_strength(cvdp_data: Path) -> None:
     source = str(cvdp_data / V102)
-    wide = in_process.call("problems", "list", "--problems", source).stdout
-    [line] = [line for line in wide.splitlines() if "fixed_arbiter_0010" in line]
-    assert "rejects 5 of 8 mutants" in line
     shown = in_process.call("problems", "show", "cvdp_agentic_fixed_arbiter_0010", "--problems", source)
     assert "strength of its tests: 62% (5 of 8 mutants rejected)" in shown.stdout
     data = in_process.call("problems", "show", "cvdp_agentic_fixed_arbiter_0010", "--problems", source, "--json")

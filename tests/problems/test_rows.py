@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.problems.validation import missing_here
-
-Row = dict[str, Any]
-Write = Callable[..., Path]
+from tests.problems.conftest import Row, WriteRows, changed, with_files
 
 
 def load_one(path: Path) -> Problem:
@@ -31,16 +29,6 @@ def refusal(path: Path) -> ProblemError:
     return caught.value
 
 
-def changed(row: Row, *keys: str, value: Any) -> Row:
-    """A copy of `row` with the field at `keys` set."""
-    row = copy.deepcopy(row)
-    place = row
-    for key in keys[:-1]:
-        place = place[key]
-    place[keys[-1]] = value
-    return row
-
-
 def without(row: Row, *keys: str) -> Row:
     row = copy.deepcopy(row)
     place = row
@@ -50,7 +38,7 @@ def without(row: Row, *keys: str) -> Row:
     return row
 
 
-def test_an_agentic_row(agentic_row: Row, write_rows: Write) -> None:
+def test_an_agentic_row(agentic_row: Row, write_rows: WriteRows) -> None:
     problem = load_one(write_rows(agentic_row))
     assert problem.id == "cvdp_agentic_tiny_0001"
     assert (problem.category, problem.difficulty, problem.agentic) == (4, "easy", True)
@@ -62,20 +50,20 @@ def test_an_agentic_row(agentic_row: Row, write_rows: Write) -> None:
     assert problem.unscorable is None
 
 
-def test_a_withheld_solution_is_no_golden(agentic_row: Row, write_rows: Write) -> None:
-    problem = load_one(write_rows(changed(agentic_row, "patch", "rtl/tiny.sv", value="")))
-    assert problem.golden is None
-    assert problem.targets == ("rtl/tiny.sv",)
+def test_a_withheld_solution_is_no_golden(agentic_row: Row, nonagentic_row: Row, write_rows: WriteRows) -> None:
+    withheld = changed(nonagentic_row, "output", "context", "rtl/tiny.sv", value="")
+    for row in (with_files(agentic_row, patch={"rtl/tiny.sv": ""}), withheld):
+        problem = load_one(write_rows(row))
+        assert problem.golden is None
+        assert problem.targets == ("rtl/tiny.sv",)
 
 
-def test_a_patch_may_make_a_new_file(agentic_row: Row, write_rows: Write) -> None:
-    row = changed(agentic_row, "patch", "rtl/new.sv", value="@@ -0,0 +1 @@\n+module new;endmodule\n")
-    golden = load_one(write_rows(row)).golden
-    assert golden is not None
-    assert golden["rtl/new.sv"] == "module new;endmodule\n"
+def test_a_patch_may_make_a_new_file(agentic_row: Row, write_rows: WriteRows) -> None:
+    row = with_files(agentic_row, patch={"rtl/new.sv": "@@ -0,0 +1 @@\n+module new;endmodule\n"})
+    assert (load_one(write_rows(row)).golden or {})["rtl/new.sv"] == "module new;endmodule\n"
 
 
-def test_a_nonagentic_row(nonagentic_row: Row, write_rows: Write) -> None:
+def test_a_nonagentic_row(nonagentic_row: Row, write_rows: WriteRows) -> None:
     problem = load_one(write_rows(nonagentic_row))
     assert (problem.category, problem.difficulty, problem.agentic) == (3, "medium", False)
     assert problem.targets == ("rtl/tiny.sv",)
@@ -84,15 +72,10 @@ def test_a_nonagentic_row(nonagentic_row: Row, write_rows: Write) -> None:
     assert problem.unscorable is None
 
 
-def test_a_nonagentic_row_with_empty_solutions_has_no_golden(nonagentic_row: Row, write_rows: Write) -> None:
-    problem = load_one(write_rows(changed(nonagentic_row, "output", "context", "rtl/tiny.sv", value="")))
-    assert problem.golden is None
-
-
 @pytest.mark.parametrize(
     ("category", "words"), [("cid006", ""), ("cid008", ""), ("cid009", "judge model"), ("cid010", "judge model")]
 )
-def test_comprehension_rows_ask_for_text(category: str, words: str, nonagentic_row: Row, write_rows: Write) -> None:
+def test_comprehension_rows_ask_for_text(category: str, words: str, nonagentic_row: Row, write_rows: WriteRows) -> None:
     row = nonagentic_row | {
         "categories": [category, "hard"],
         "output": {"response": "Because it is so.", "context": {"docs/x.md": "not asked for"}},
@@ -106,28 +89,27 @@ def test_comprehension_rows_ask_for_text(category: str, words: str, nonagentic_r
     assert "no reference" in str(load_one(write_rows(withheld)).unscorable)
 
 
-def test_a_row_without_harness_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+def test_a_row_without_harness_cannot_be_scored(agentic_row: Row, write_rows: WriteRows) -> None:
     assert "no harness" in str(load_one(write_rows(changed(agentic_row, "harness", value={}))).unscorable)
 
 
-def test_commercial_rows_say_what_they_need(agentic_row: Row, write_rows: Write) -> None:
+def test_commercial_rows_say_what_they_need(agentic_row: Row, write_rows: WriteRows) -> None:
     compose = agentic_row["harness"]["docker-compose.yml"]
-    eda = changed(
-        agentic_row, "harness", "docker-compose.yml", value=compose.replace("__OSS_SIM_IMAGE__", "__VERIF_EDA_IMAGE__")
-    )
-    assert load_one(write_rows(eda)).unscorable is None
-    assert "commercial simulator" in str(missing_here(load_one(write_rows(eda))))
-    in_dockerfile = changed(agentic_row, "harness", "Dockerfile", value="FROM __VERIF_EDA_IMAGE__\n")
-    assert "commercial simulator" in str(missing_here(load_one(write_rows(in_dockerfile))))
+    eda = compose.replace("__OSS_SIM_IMAGE__", "__VERIF_EDA_IMAGE__")
     licence = "networks:\n  net:\n    name: __LICENSE_NETWORK__\n    external: true\n"
-    networked = changed(agentic_row, "harness", "docker-compose.yml", value=compose + licence)
-    assert "licence server" in str(missing_here(load_one(write_rows(networked))))
     external = licence.replace("__LICENSE_NETWORK__", "licnetwork")
-    by_name = changed(agentic_row, "harness", "docker-compose.yml", value=compose + external)
-    assert "external network licnetwork" in str(missing_here(load_one(write_rows(by_name))))
+    for name, text, need in (
+        ("docker-compose.yml", eda, "commercial simulator"),
+        ("Dockerfile", "FROM __VERIF_EDA_IMAGE__\n", "commercial simulator"),
+        ("docker-compose.yml", compose + licence, "licence server"),
+        ("docker-compose.yml", compose + external, "external network licnetwork"),
+    ):
+        problem = load_one(write_rows(with_files(agentic_row, harness={name: text})))
+        assert problem.unscorable is None
+        assert need in str(missing_here(problem))
 
 
-def test_heavy_rows_without_their_bundle_load_but_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+def test_heavy_rows_without_their_bundle_load_but_cannot_be_scored(agentic_row: Row, write_rows: WriteRows) -> None:
     row = agentic_row | {
         "id": "cvdp_agentic_heavy_big-core_0009",
         "context": {"repo": "cvdp_agentic_heavy_big-core", "commit": "abc123"},
@@ -140,12 +122,12 @@ def test_heavy_rows_without_their_bundle_load_but_cannot_be_scored(agentic_row: 
     assert "cvdp_agentic_heavy_big-core at abc123" in str(problem.unscorable)
 
 
-def test_a_heavy_row_without_its_commit_is_bad(agentic_row: Row, write_rows: Write) -> None:
+def test_a_heavy_row_without_its_commit_is_bad(agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(agentic_row, "context", value={"repo": "x"})))
     assert error.field == "context.commit"
 
 
-def test_an_error_names_file_line_id_and_field(agentic_row: Row, write_rows: Write) -> None:
+def test_an_error_names_file_line_id_and_field(agentic_row: Row, write_rows: WriteRows) -> None:
     bad = changed(agentic_row, "prompt", value=7) | {"id": "cvdp_agentic_bad_0001"}
     path = write_rows(agentic_row, "", bad)
     error = refusal(path)
@@ -154,27 +136,15 @@ def test_an_error_names_file_line_id_and_field(agentic_row: Row, write_rows: Wri
     assert str(error) == f"{path}:3: cvdp_agentic_bad_0001: prompt: expected a string, got a number"
 
 
-@pytest.mark.parametrize("field", ["id", "categories", "prompt", "context", "patch", "harness"])
-def test_a_missing_field(field: str, agentic_row: Row, write_rows: Write) -> None:
-    error = refusal(write_rows(without(agentic_row, field)))
-    assert error.field == field
-    assert "missing; expected" in error.message
-
-
 @pytest.mark.parametrize(
-    ("keys", "field"),
+    ("kind", "field"),
     [
-        (("input",), "input"),
-        (("output",), "output"),
-        (("input", "prompt"), "input.prompt"),
-        (("input", "context"), "input.context"),
-        (("harness",), "harness"),
+        *(("agentic_row", field) for field in ("id", "categories", "prompt", "context", "patch", "harness")),
+        *(("nonagentic_row", field) for field in ("input", "output", "input.prompt", "input.context", "harness")),
     ],
 )
-def test_a_missing_field_of_a_nonagentic_row(
-    keys: tuple[str, ...], field: str, nonagentic_row: Row, write_rows: Write
-) -> None:
-    error = refusal(write_rows(without(nonagentic_row, *keys)))
+def test_a_missing_field(kind: str, field: str, request: pytest.FixtureRequest, write_rows: WriteRows) -> None:
+    error = refusal(write_rows(without(request.getfixturevalue(kind), *field.split("."))))
     assert error.field == field
     assert "missing; expected" in error.message
 
@@ -191,31 +161,32 @@ def test_a_missing_field_of_a_nonagentic_row(
         (("categories",), ["cid099", "easy"], "unknown category 'cid099'"),
         (("categories",), ["easy", "cid003"], "unknown category 'easy'"),
         (("prompt",), " \n", "the prompt is empty"),
-        (("prompt",), None, "expected a string, got null"),
+        (("prompt",), None, "the field is missing; expected a string"),
         (("prompt",), "half \ud800", "surrogate"),
         (("system_message",), [], "expected a string, got an array"),
         (("context",), [], "expected an object of file path to text, got an array"),
         (("context",), {"rtl/x": "", "rtl/x/y.sv": ""}, "'rtl/x' is a file"),
-        (("patch",), None, "expected an object of file path to diff body, got null"),
+        (("patch",), None, "the field is missing; expected an object of file path to diff body"),
+        (("patch",), True, "expected an object of file path to diff body, got a boolean"),
         (("harness",), "x", "expected an object of file path to text, got a string"),
         (("harness",), {"src/.env": ""}, "docker-compose.yml is missing"),
     ],
 )
 def test_a_mistyped_field(
-    keys: tuple[str, ...], value: object, message: str, agentic_row: Row, write_rows: Write
+    keys: tuple[str, ...], value: object, message: str, agentic_row: Row, write_rows: WriteRows
 ) -> None:
     error = refusal(write_rows(changed(agentic_row, *keys, value=value)))
     assert error.field == ".".join(keys)
     assert message in error.message
 
 
-def test_an_entry_of_the_categories_is_named(agentic_row: Row, write_rows: Write) -> None:
+def test_an_entry_of_the_categories_is_named(agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(agentic_row, "categories", value=["cid003", 1])))
     assert error.field == "categories[1]"
     assert error.message == "expected a string, got a number"
 
 
-def test_several_faults_of_one_row_are_one_error(agentic_row: Row, write_rows: Write) -> None:
+def test_several_faults_of_one_row_are_one_error(agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(without(agentic_row, "patch"), "prompt", value=1)))
     assert error.field == "prompt"
     assert "more faults in patch" in error.message
@@ -225,21 +196,21 @@ def test_several_faults_of_one_row_are_one_error(agentic_row: Row, write_rows: W
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../x.sv", "rtl/../../x", "rtl\\x.sv", "rtl/x\0.sv", "C:\\x", "", "./x"]
 )
-def test_a_path_out_of_the_work_folder(field: str, path: str, agentic_row: Row, write_rows: Write) -> None:
+def test_a_path_out_of_the_work_folder(field: str, path: str, agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(agentic_row, field, path, value="")))
     assert error.field == f"{field}.{path}"
     assert "the path" in error.message
 
 
-@pytest.mark.parametrize("value", [None, 3, {"text": "x"}])
+@pytest.mark.parametrize("value", [3, {"text": "x"}])
 @pytest.mark.parametrize("field", ["context", "patch", "harness"])
-def test_a_file_that_is_no_text(field: str, value: object, agentic_row: Row, write_rows: Write) -> None:
+def test_a_file_that_is_no_text(field: str, value: object, agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(agentic_row, field, "rtl/x.sv", value=value)))
     assert error.field == f"{field}.rtl/x.sv"
     assert "expected a string, got" in error.message
 
 
-def test_a_nested_harness_is_named_as_it_stands(nonagentic_row: Row, write_rows: Write) -> None:
+def test_a_nested_harness_is_named_as_it_stands(nonagentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(nonagentic_row, "harness", "files", "src/x.py", value=1)))
     assert error.field == "harness.files.src/x.py"
     error = refusal(write_rows(changed(nonagentic_row, "harness", "files", "docker-compose.yml", value="services: {}")))
@@ -273,25 +244,22 @@ def test_a_nested_harness_is_named_as_it_stands(nonagentic_row: Row, write_rows:
         ),
     ],
 )
-def test_a_bad_compose_file(compose: str, message: str, agentic_row: Row, write_rows: Write) -> None:
+def test_a_bad_compose_file(compose: str, message: str, agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(changed(agentic_row, "harness", "docker-compose.yml", value=compose)))
     assert error.field == "harness.docker-compose.yml"
     assert message in error.message
 
 
-def test_an_unknown_template_in_a_dockerfile(agentic_row: Row, write_rows: Write) -> None:
-    error = refusal(write_rows(changed(agentic_row, "harness", "Dockerfile", value="FROM __MY_IMAGE__\n")))
+def test_templates_are_those_of_compose_files_and_dockerfiles(agentic_row: Row, write_rows: WriteRows) -> None:
+    error = refusal(write_rows(with_files(agentic_row, harness={"Dockerfile": "FROM __MY_IMAGE__\n"})))
     assert error.field == "harness.Dockerfile"
     assert "unknown template __MY_IMAGE__" in error.message
-
-
-def test_double_underscores_of_python_are_no_templates(agentic_row: Row, write_rows: Write) -> None:
-    row = changed(agentic_row, "harness", "src/test_runner.py", value="if __name__ == '__MAIN__': pass")
-    row = changed(row, "harness", "Dockerfile", value="FROM __OSS_SIM_IMAGE__\nRUN rm -r __pycache__\n")
+    runner, dockerfile = "if __name__ == '__MAIN__': pass", "FROM __OSS_SIM_IMAGE__\nRUN rm -r __pycache__\n"
+    row = with_files(agentic_row, harness={"src/test_runner.py": runner, "Dockerfile": dockerfile})
     assert load_one(write_rows(row)).unscorable is None
 
 
-def test_a_patch_that_does_not_apply(agentic_row: Row, write_rows: Write) -> None:
+def test_a_patch_that_does_not_apply(agentic_row: Row, write_rows: WriteRows) -> None:
     row = changed(agentic_row, "context", "rtl/tiny.sv", value="module other;\nendmodule\n")
     error = refusal(write_rows(row))
     assert error.field == "patch.rtl/tiny.sv"
@@ -312,19 +280,34 @@ def test_a_patch_that_does_not_apply(agentic_row: Row, write_rows: Write) -> Non
         ('{"id": ' + "9" * 5000 + "}", "not JSON that can be read"),
     ],
 )
-def test_a_line_that_is_no_row(line: str, message: str, agentic_row: Row, write_rows: Write) -> None:
+def test_a_line_that_is_no_row(line: str, message: str, agentic_row: Row, write_rows: WriteRows) -> None:
     error = refusal(write_rows(agentic_row, line))
     assert error.line == 2
     assert message in error.message
 
 
-def test_a_row_survives_json_unchanged(agentic_row: Row, write_rows: Write) -> None:
+def test_a_row_survives_json_unchanged(agentic_row: Row, write_rows: WriteRows) -> None:
     text = "β \u2028 \x85 line\r\nend"
     row = changed(agentic_row, "context", "docs/spec.md", value=text)
     assert load_one(write_rows(json.dumps(row, ensure_ascii=False))).context["docs/spec.md"] == text
 
 
-def test_only_agentic_problems_have_such_rows(nonagentic_row: Row, write_rows: Callable[..., Path]) -> None:
+def aligned(row: Any, other: Any) -> Any:
+    """`row` with null for each key that only `other` has, at every depth."""
+    if not isinstance(row, dict) or not isinstance(other, dict):
+        return row
+    return {key: aligned(row.get(key), other.get(key)) for key in row | other}
+
+
+def test_null_is_no_value(agentic_row: Row, nonagentic_row: Row, write_rows: WriteRows) -> None:
+    """Hugging Face's `datasets` writes each row with the keys of all rows."""
+    heavy = agentic_row | {"id": "mine_big_0001", "context": {"repo": "big", "commit": "abc123"}, "patch": {}}
+    rows = [agentic_row, nonagentic_row, heavy, with_files(agentic_row, context={"rtl/b.sv": ""}) | {"id": "b"}]
+    written = [functools.reduce(aligned, rows, row) for row in rows]
+    assert load_problems(write_rows(*written)) == load_problems(write_rows(*rows, name="plain.jsonl"))
+
+
+def test_only_agentic_problems_have_such_rows(nonagentic_row: Row, write_rows: WriteRows) -> None:
     (problem,) = load_problems(write_rows(nonagentic_row))
     with pytest.raises(UsageError, match="cvdp_copilot_tiny_0001 is not an agentic problem"):
         problem_row(problem)

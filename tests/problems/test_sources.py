@@ -11,16 +11,16 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems import load_problems
+from tests.problems.conftest import Row
+from tests.problems.conftest import WriteRows as Write
 
-Row = dict[str, Any]
-Write = Callable[..., Path]
-Load = Callable[..., str]
+Load = Callable[..., list[str]]
 
 OFFICIAL = "nvidia/cvdp-benchmark-dataset"
 OLD_FILE = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
@@ -30,10 +30,11 @@ LOAD = """
 import sys
 from rtl_agent_gym.errors import RTLGymError
 from rtl_agent_gym.problems import load_problems
-try:
-    print("loaded", [problem.id for problem in load_problems(sys.argv[1])])
-except RTLGymError as error:
-    print(type(error).__name__, error)
+for source in sys.argv[1:]:
+    try:
+        print("loaded", [problem.id for problem in load_problems(source)])
+    except RTLGymError as error:
+        print(type(error).__name__, error)
 """
 
 
@@ -105,33 +106,33 @@ def hub() -> Iterator[tuple[type[Hub], str]]:
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Load a source in a process of its own: the client reads its settings when it is imported."""
+    """A line for each source, loaded in a process of its own: the client reads its settings when it is imported."""
     pytest.importorskip("huggingface_hub")
 
-    def run(source: str, **settings: str) -> str:
+    def run(*sources: str, **settings: str) -> list[str]:
         env = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-        env |= {
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        }
+        env |= {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+        env |= {"PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
-            [sys.executable, "-c", LOAD, source], env=env | settings, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", LOAD, *sources], env=env | settings, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        lines = done.stdout.splitlines()
+        assert len(lines) == len(sources), lines
+        return lines
 
     return run
 
 
 def test_a_file_of_a_data_set_is_downloaded_once(hub: tuple[type[Hub], str], load: Load, agentic_row: Row) -> None:
     server, address = hub
-    server.files["my.jsonl"] = json.dumps(agentic_row).encode()
-    assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address) == "loaded ['cvdp_agentic_tiny_0001']"
+    server.files |= {"my.jsonl": json.dumps(agentic_row).encode(), "bad.jsonl": b"{\n"}
+    loaded, bad = load(f"{OFFICIAL}:my.jsonl", f"{OFFICIAL}:bad.jsonl", HF_ENDPOINT=address)
+    assert loaded == "loaded ['cvdp_agentic_tiny_0001']"
+    assert bad.startswith(f"ProblemError {OFFICIAL}:bad.jsonl:1: not JSON")
     assert server.requests
     server.requests.clear()
-    offline = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
-    assert offline == "loaded ['cvdp_agentic_tiny_0001']"
+    assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1") == [loaded]
     assert server.requests == []
 
 
@@ -141,64 +142,47 @@ def test_the_short_name_means_the_newest_agentic_file(hub: tuple[type[Hub], str]
         row = agentic_row | {"id": f"cvdp_agentic_v{release.replace('.', '_')}_0001"}
         server.files[OLD_FILE.replace("1.0.2", release)] = json.dumps(row).encode()
     newest = "loaded ['cvdp_agentic_v1_10_0_0001']"
-    assert load("cvdp", HF_ENDPOINT=address) == newest
-    assert load(OFFICIAL, HF_ENDPOINT=address) == newest
-    server.requests.clear()
-    assert load(f"cvdp@{OTHER_REVISION}", HF_ENDPOINT=address) == newest
+    assert load(f"cvdp@{OTHER_REVISION}", HF_ENDPOINT=address) == [newest]
     assert all(OTHER_REVISION in path for path in server.requests if "/tree/" in path or "/resolve/" in path)
-    assert load(f"cvdp:{OLD_FILE}", HF_ENDPOINT=address) == "loaded ['cvdp_agentic_v1_0_2_0001']"
+    old = "loaded ['cvdp_agentic_v1_0_2_0001']"
+    assert load("cvdp", OFFICIAL, f"cvdp:{OLD_FILE}", HF_ENDPOINT=address) == [newest, newest, old]
 
 
 def test_without_the_hub_the_short_name_means_what_is_in_the_cache(
     hub: tuple[type[Hub], str], load: Load, agentic_row: Row
 ) -> None:
+    """Where the client is in offline mode, where no Hub answers, and where it is busy."""
     server, address = hub
     server.files[OLD_FILE] = json.dumps(agentic_row).encode()
-    expected = "loaded ['cvdp_agentic_tiny_0001']"
+    expected = ["loaded ['cvdp_agentic_tiny_0001']"]
     assert load("cvdp", HF_ENDPOINT=address) == expected
     assert load("cvdp", HF_ENDPOINT=address, HF_HUB_OFFLINE="1") == expected
     assert load("cvdp", HF_ENDPOINT="http://127.0.0.1:9") == expected
-
-
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_hub_is_like_none(status: int, hub: tuple[type[Hub], str], load: Load, agentic_row: Row) -> None:
-    server, address = hub
-    server.files[OLD_FILE] = json.dumps(agentic_row).encode()
-    expected = "loaded ['cvdp_agentic_tiny_0001']"
-    assert load("cvdp", HF_ENDPOINT=address) == expected
-    server.broken = status
-    assert load("cvdp", HF_ENDPOINT=address) == expected
-
-
-def test_a_bad_row_of_a_data_set_is_named_by_data_set_and_file(hub: tuple[type[Hub], str], load: Load) -> None:
-    server, address = hub
-    server.files["my.jsonl"] = b"{\n"
-    assert load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address).startswith(f"ProblemError {OFFICIAL}:my.jsonl:1: not JSON")
+    for status in (429, 503):
+        server.broken = status
+        assert load("cvdp", HF_ENDPOINT=address) == expected
 
 
 @pytest.mark.slow
 def test_each_failure_of_a_download_has_its_own_words(hub: tuple[type[Hub], str], load: Load) -> None:
     server, address = hub
-    no_file = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
+    named = (f"{OFFICIAL}:my.jsonl", "nobody/nothing:my.jsonl", "somebody/gated:my.jsonl")
+    no_file, no_set, gated = load(*named, HF_ENDPOINT=address)
     assert no_file.startswith(f"ProblemError {OFFICIAL}:my.jsonl: the data set has no file my.jsonl; ")
-    no_set = load("nobody/nothing:my.jsonl", HF_ENDPOINT=address)
     assert "there is no data set nobody/nothing, or it is private" in no_set
-    gated = load("somebody/gated:my.jsonl", HF_ENDPOINT=address)
     assert "the data set is gated; accept its terms" in gated
-    offline = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
+    [offline] = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address, HF_HUB_OFFLINE="1")
     assert "the client is in offline mode and the file is not in the local cache" in offline
     assert f"hf download --repo-type dataset {OFFICIAL} my.jsonl" in offline
     server.broken = 418
-    broken = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
+    [broken] = load(f"{OFFICIAL}:my.jsonl", HF_ENDPOINT=address)
     assert broken.startswith(f"ProblemError {OFFICIAL}:my.jsonl: ")
     assert "then give the file's path" in broken
-    for message in (no_file, no_set, gated, offline, broken):
-        assert "\n" not in message
 
 
 @pytest.mark.slow  # the client itself tries again for twenty seconds
 def test_no_network(load: Load) -> None:
-    message = load(OFFICIAL, HF_ENDPOINT="http://127.0.0.1:9")
+    [message] = load(OFFICIAL, HF_ENDPOINT="http://127.0.0.1:9")
     assert "the Hugging Face Hub does not answer and the file is not in the local cache" in message
     assert "then give the file's path" in message
 
@@ -212,12 +196,6 @@ def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_data_set_whose_files_are_not_known_needs_a_file_name() -> None:
     with pytest.raises(UsageError, match="somebody/problems:FILE"):
         load_problems("somebody/problems")
-
-
-def test_the_client_is_imported_only_when_it_is_needed() -> None:
-    code = "import sys, rtl_agent_gym.problems; print('huggingface_hub' in sys.modules)"
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True).stdout == "False\n"
 
 
 def test_a_folder_of_the_data_sets_name_comes_first(

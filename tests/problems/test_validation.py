@@ -1,22 +1,18 @@
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.problems.validation import data_faults, missing_here
+from tests.problems.conftest import Row, WriteRows, changed, with_files
 
-Row = dict[str, Any]
-Write = Callable[..., Path]
 Findings = Callable[[Row], list[str]]
 
 
 @pytest.fixture
-def findings(write_rows: Write) -> Findings:
+def findings(write_rows: WriteRows) -> Findings:
     def check(row: Row) -> list[str]:
         (problem,) = load_problems(write_rows(row))
         return validate_problem(problem)
@@ -25,7 +21,7 @@ def findings(write_rows: Write) -> Findings:
 
 
 def test_what_a_file_of_rows_holds_has_usable_paths_and_texts(
-    agentic_row: Row, nonagentic_row: Row, write_rows: Write
+    agentic_row: Row, nonagentic_row: Row, write_rows: WriteRows
 ) -> None:
     for problem in (*load_problems("bundled"), *load_problems(write_rows(agentic_row, nonagentic_row))):
         assert list(data_faults(problem)) == []
@@ -35,11 +31,9 @@ def test_what_a_file_of_rows_holds_has_usable_paths_and_texts(
 
 
 def compose(row: Row, old: str, new: str) -> Row:
-    row = copy.deepcopy(row)
     text = row["harness"]["docker-compose.yml"]
     assert old in text
-    row["harness"]["docker-compose.yml"] = text.replace(old, new)
-    return row
+    return with_files(row, harness={"docker-compose.yml": text.replace(old, new)})
 
 
 def test_right_problems_have_no_findings(agentic_row: Row, nonagentic_row: Row, findings: Findings) -> None:
@@ -56,15 +50,7 @@ def test_an_env_file_that_is_not_there(entry: str, agentic_row: Row, findings: F
     assert findings(row) == [
         "harness.docker-compose.yml: service 'direct' names the env_file src/.env_two, which the harness lacks"
     ]
-    row["harness"]["src/.env_two"] = "VERILOG_SOURCES = /code/rtl/tiny.sv\n"
-    assert findings(row) == []
-
-
-def test_an_env_file_with_a_nul_character(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["harness"]["src/.env"] += "X = a\0b\n"
-    found = "harness.docker-compose.yml: service 'direct' names the env_file src/.env, which contains a NUL character"
-    assert findings(row) == [found]
+    assert findings(with_files(row, harness={"src/.env_two": "VERILOG_SOURCES = /code/rtl/tiny.sv\n"})) == []
 
 
 RUNNER = 'runner.test(hdl_toplevel=os.getenv("TOPLEVEL"), test_module=os.getenv("MODULE"))\n'
@@ -88,15 +74,14 @@ RUNNER = 'runner.test(hdl_toplevel=os.getenv("TOPLEVEL"), test_module=os.getenv(
 def test_a_module_of_tests_that_is_not_there(
     module: str, files: dict[str, str], missing: str, agentic_row: Row, findings: Findings
 ) -> None:
-    row = copy.deepcopy(agentic_row)
-    env = row["harness"]["src/.env"].replace("MODULE = test_tiny", f"MODULE = {module}")
-    row["harness"] |= {"src/.env": env, "src/test_runner.py": RUNNER, **files}
+    env = agentic_row["harness"]["src/.env"].replace("MODULE = test_tiny", f"MODULE = {module}")
+    row = with_files(agentic_row, harness={"src/.env": env, "src/test_runner.py": RUNNER, **files})
     name = missing.replace("/", ".")
     said = f"service 'direct' sets MODULE to {name}, but the harness has no {missing}.py"
     assert findings(row) == ([f"harness.docker-compose.yml: {said}"] if missing else [])
-    row = compose(row, "image: __OSS_SIM_IMAGE__", "build: .")
-    row["harness"]["Dockerfile"] = "FROM __OSS_SIM_IMAGE__\nCOPY tests /src\n"
-    assert findings(row) == []  # it may be there
+    built = compose(row, "image: __OSS_SIM_IMAGE__", "build: .")
+    copies = {"Dockerfile": "FROM __OSS_SIM_IMAGE__\nCOPY tests /src\n"}
+    assert findings(with_files(built, harness=copies)) == []  # it may be there
 
 
 def test_each_service_is_checked(agentic_row: Row, findings: Findings) -> None:
@@ -110,121 +95,106 @@ def test_each_service_is_checked(agentic_row: Row, findings: Findings) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "command", ["pytest -s /src/gone.py", '/bin/sh -c "pytest /src/gone.py -v"', "[pytest, /src/gone.py]"]
-)
-def test_a_test_file_that_is_not_there(command: str, agentic_row: Row, findings: Findings) -> None:
-    row = compose(agentic_row, "pytest /src/test_runner.py -v", command)
-    assert findings(row) == ["harness.docker-compose.yml: service 'direct' runs /src/gone.py, which the harness lacks"]
+COMMAND, IMAGE = "pytest /src/test_runner.py -v", "image: __OSS_SIM_IMAGE__"
+GONE = "runs /src/gone.py, which the harness lacks"
 
 
 @pytest.mark.parametrize(
-    ("build", "missing"), [("build: .", "Dockerfile"), ("build: {context: src, dockerfile: D}", "src/D")]
+    ("old", "new", "finding"),
+    [
+        (COMMAND, "pytest -s /src/gone.py", GONE),
+        (COMMAND, '/bin/sh -c "pytest /src/gone.py -v"', GONE),
+        (COMMAND, "[pytest, /src/gone.py]", GONE),
+        (IMAGE, "build: .", "is built from Dockerfile, which the harness lacks"),
+        (IMAGE, "build: {context: src, dockerfile: D}", "is built from src/D, which the harness lacks"),
+    ],
 )
-def test_a_dockerfile_that_is_not_there(build: str, missing: str, agentic_row: Row, findings: Findings) -> None:
-    row = compose(agentic_row, "image: __OSS_SIM_IMAGE__", build)
-    assert findings(row) == [
-        f"harness.docker-compose.yml: service 'direct' is built from {missing}, which the harness lacks"
-    ]
+def test_a_file_that_a_service_lacks(old: str, new: str, finding: str, agentic_row: Row, findings: Findings) -> None:
+    assert findings(compose(agentic_row, old, new)) == [f"harness.docker-compose.yml: service 'direct' {finding}"]
 
 
-def test_a_target_that_no_test_would_compile(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["patch"]["rtl/other.sv"] = "@@ -0,0 +1 @@\n+module other;endmodule\n"
-    assert findings(row) == ["patch.rtl/other.sv: neither VERILOG_SOURCES nor the context names this target"]
-    row["harness"]["src/.env"] = "VERILOG_SOURCES = ../rtl/tiny.sv /code/rtl/other.sv\n"
-    assert findings(row) == []
+def sources(names: str, **more: str) -> dict[str, dict[str, str]]:
+    """A harness that compiles these files."""
+    return {"harness": {"src/.env": f"DIR = /code/rtl\nVERILOG_SOURCES = {names}\n", **more}}
 
 
-def test_a_testbench_may_be_asked_for_without_being_compiled(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["patch"]["verif/tb.sv"] = "@@ -0,0 +1 @@\n+module tb;endmodule\n"
-    assert findings(row) == []
+def unprovided(name: str) -> list[str]:
+    return [f"harness: VERILOG_SOURCES names {name}, which is not in context, targets or the harness's src/"]
 
 
-def test_a_source_that_nothing_provides(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["harness"]["src/.env"] = "VERILOG_SOURCES = /code/rtl/tiny.sv /code/rtl/gone.sv /src/helper.sv\n"
-    row["harness"]["src/helper.sv"] = ""
-    assert findings(row) == [
-        "harness: VERILOG_SOURCES names /code/rtl/gone.sv, which is not in context, targets or the harness's src/"
-    ]
+OTHER = {"patch": {"rtl/other.sv": "@@ -0,0 +1 @@\n+module other;endmodule\n"}}
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        (OTHER, ["patch.rtl/other.sv: neither VERILOG_SOURCES nor the context names this target"]),
+        (OTHER | sources("../rtl/tiny.sv /code/rtl/other.sv"), []),
+        ({"patch": {"verif/tb.sv": "@@ -0,0 +1 @@\n+module tb;endmodule\n"}}, []),  # need not be compiled
+        (
+            sources("/code/rtl/tiny.sv /code/rtl/gone.sv /src/helper.sv", **{"src/helper.sv": ""}),
+            unprovided("/code/rtl/gone.sv"),
+        ),
+        (sources("/code/rtl/*.sv"), []),  # only a shell could tell
+        (sources(""), []),
+        (sources("$DIR/tiny.sv"), []),
+        (sources("$DIR/tiny.sv $DIR/other.sv"), unprovided("/code/rtl/other.sv")),
+        (
+            {"harness": {"src/.env": "VERILOG_SOURCES = /code/rtl/tiny.sv\nX = a\0b\n"}},
+            [
+                "harness.docker-compose.yml: service 'direct' names the env_file src/.env, which contains a NUL "
+                "character"
+            ],
+        ),
+        ({"patch": {"verif/tb.sv": ""}}, ["patch.verif/tb.sv: the golden solution lacks this target"]),
+        (
+            {"patch": {"docs/spec.md": "@@ -1 +0,0 @@\n-# Tiny\n"}},
+            ["patch.docs/spec.md: the golden solution's file is empty"],
+        ),
+        (
+            {"patch": {"src/test_runner.py": "@@ -0,0 +1 @@\n+pass\n"}},
+            [
+                "patch.src/test_runner.py: a solution may only change files below rtl/, verif/, docs/",
+                "patch.src/test_runner.py: the golden solution changes a file that a solution may not change",
+            ],
+        ),
+        (
+            {"context": {"verif/hint.py": "def test_runner():\n    pass\n", "src/x.py": "x"}},
+            [
+                "context.verif/hint.py: the agent would see a file of the hidden harness",
+                "context.src/x.py: this place belongs to the hidden harness",
+            ],
+        ),
+    ],
+)
+def test_files_that_do_not_fit_together(
+    parts: dict[str, dict[str, str]], expected: list[str], agentic_row: Row, findings: Findings
+) -> None:
+    assert findings(with_files(agentic_row, **parts)) == expected
 
 
 def test_a_source_of_the_harness_that_the_tests_do_not_find(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["harness"] |= {"src/.env": "VERILOG_SOURCES = /code/rtl/tiny.sv /code/verif/tb.sv\n", "verif/tb.sv": ""}
-    (found,) = findings(row)
-    assert "names /code/verif/tb.sv" in found
-    row["harness"]["Dockerfile"] = "FROM __OSS_SIM_IMAGE__\nCOPY verif /code/verif\n"
-    assert findings(compose(row, "image: __OSS_SIM_IMAGE__", "build: .")) == []
+    row = with_files(agentic_row, **sources("/code/rtl/tiny.sv /code/verif/tb.sv", **{"verif/tb.sv": ""}))
+    assert findings(row) == unprovided("/code/verif/tb.sv")
+    copies = {"Dockerfile": "FROM __OSS_SIM_IMAGE__\nCOPY verif /code/verif\n"}
+    assert findings(compose(with_files(row, harness=copies), IMAGE, "build: .")) == []
 
 
-def test_sources_set_in_the_compose_file_count(agentic_row: Row, findings: Findings) -> None:
-    extra = "    environment:\n      VERILOG_SOURCES: /code/rtl/gone.sv\n    command:"
-    (finding,) = findings(compose(agentic_row, "    command:", extra))
-    assert "/code/rtl/gone.sv" in finding
-    as_list = "    environment: [VERILOG_SOURCES=/code/rtl/gone.sv]\n    command:"
-    assert findings(compose(agentic_row, "    command:", as_list)) == [finding]
-
-
-@pytest.mark.parametrize("sources", ["/code/rtl/*.sv", ""])
-def test_sources_that_only_a_shell_could_tell_are_not_judged(
-    sources: str, agentic_row: Row, findings: Findings
-) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["harness"]["src/.env"] = f"VERILOG_SOURCES = {sources}\n"
-    assert findings(row) == []
-
-
-def test_sources_are_those_that_a_service_has(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["harness"]["src/.env"] = "DIR = /code/rtl\nVERILOG_SOURCES = $DIR/tiny.sv\n"
-    assert findings(row) == []
-    row["harness"]["src/.env"] = "DIR = /code/rtl\nVERILOG_SOURCES = $DIR/tiny.sv $DIR/other.sv\n"
-    (found,) = findings(row)
-    assert "names /code/rtl/other.sv" in found
-
-
-def test_a_golden_solution_that_leaves_a_target_out(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["patch"]["verif/tb.sv"] = ""
-    assert findings(row) == ["patch.verif/tb.sv: the golden solution lacks this target"]
-
-
-def test_a_golden_solution_that_empties_a_file(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["patch"]["docs/spec.md"] = "@@ -1 +0,0 @@\n-# Tiny\n"
-    assert findings(row) == ["patch.docs/spec.md: the golden solution's file is empty"]
-
-
-def test_a_target_where_no_solution_may_be(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["patch"]["src/test_runner.py"] = "@@ -0,0 +1 @@\n+pass\n"
-    assert findings(row) == [
-        "patch.src/test_runner.py: a solution may only change files below rtl/, verif/, docs/",
-        "patch.src/test_runner.py: the golden solution changes a file that a solution may not change",
-    ]
+@pytest.mark.parametrize(
+    "environment", ["\n      VERILOG_SOURCES: /code/rtl/gone.sv", " [VERILOG_SOURCES=/code/rtl/gone.sv]"]
+)
+def test_sources_set_in_the_compose_file_count(environment: str, agentic_row: Row, findings: Findings) -> None:
+    row = compose(agentic_row, "    command:", f"    environment:{environment}\n    command:")
+    assert findings(row) == unprovided("/code/rtl/gone.sv")
 
 
 def test_no_target(agentic_row: Row, nonagentic_row: Row, findings: Findings) -> None:
     assert "patch: names no target file" in findings(agentic_row | {"patch": {}})
-    row = copy.deepcopy(nonagentic_row)
-    row["output"]["context"] = {}
+    row = changed(nonagentic_row, "output", "context", value={})
     assert "output.context: names no target file" in findings(row)
 
 
-def test_context_that_gives_the_hidden_tests_away(agentic_row: Row, findings: Findings) -> None:
-    row = copy.deepcopy(agentic_row)
-    row["context"]["verif/hint.py"] = row["harness"]["src/test_runner.py"]
-    row["context"]["src/x.py"] = "x"
-    assert findings(row) == [
-        "context.verif/hint.py: the agent would see a file of the hidden harness",
-        "context.src/x.py: this place belongs to the hidden harness",
-    ]
-
-
-def test_a_problem_without_hidden_tests_cannot_be_scored(agentic_row: Row, write_rows: Write) -> None:
+def test_a_problem_without_hidden_tests_cannot_be_scored(agentic_row: Row, write_rows: WriteRows) -> None:
     (problem,) = load_problems(write_rows(agentic_row))
     problem = problem.model_copy(update={"harness": {}})
     assert missing_here(problem) == "the problem has no hidden tests"

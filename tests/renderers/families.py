@@ -14,9 +14,16 @@ from unicodedata import normalize
 
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer, vocabularies
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS
+from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES
 from rtl_agent_gym.renderers.protocol import TOOL, TOOL_NAME
 from rtl_agent_gym.renderers.transcript import TokenTranscript
-from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_5_tokenizer, qwen3_tokenizer
+from rtl_agent_gym.renderers.vocabularies import (
+    QWEN3_ADDED,
+    QWEN3_SPECIAL,
+    harmony_encoding,
+    qwen3_5_tokenizer,
+    qwen3_tokenizer,
+)
 
 REAL = {"qwen3_5": "Qwen3.5", "qwen3_6": "Qwen3.6", "qwen3_8": "Qwen3.8", "qwen3_coder": "Qwen3"}
 """Families whose vocabulary is at hand. The others get Qwen3's with their own control tokens."""
@@ -121,14 +128,17 @@ def family_of(name: str) -> str:
 @cache
 def vocabulary(family: str) -> Any:
     """The family's tokenizer, or a stand-in with its control tokens; a `tokenizers.Tokenizer`. gpt-oss has its own."""
-    if family in ("qwen3_coder", *OWN):
+    if family in ("qwen3_coder", *OWN, *GPT_OSS_NAMES):
         return qwen3_tokenizer()
     if family in REAL:
         return qwen3_5_tokenizer()
     from tokenizers import AddedToken, Tokenizer
 
-    made = Tokenizer.from_str(qwen3_tokenizer().to_str())
-    made.add_tokens([AddedToken(text, normalized=False) for text in FAMILIES[family].controls])
+    real = qwen3_tokenizer()
+    made = Tokenizer(real.model)  # shares the ranks, and has no added tokens
+    made.normalizer, made.pre_tokenizer, made.decoder = real.normalizer, real.pre_tokenizer, real.decoder
+    made.add_special_tokens([AddedToken(text, normalized=False, special=True) for text in QWEN3_SPECIAL])
+    made.add_tokens([AddedToken(text, normalized=False) for text in (*QWEN3_ADDED, *FAMILIES[family].controls)])
     return made
 
 
@@ -136,6 +146,46 @@ def vocabulary(family: str) -> Any:
 def renderer_of(name: str) -> Renderer:
     """A variant with its vocabulary."""
     return get_renderer(name, vocabulary(family_of(name)))
+
+
+# ---- what a model of one of this package's own dialects samples, by the renderer's name
+
+
+def sampled(name: str, text: str) -> list[int]:
+    """The ids of a text with control tokens written out."""
+    if name in GPT_OSS_NAMES:
+        return list(harmony_encoding().encode(text, allowed_special="all"))
+    return list(qwen3_tokenizer().encode(text, add_special_tokens=False).ids)
+
+
+def letters(name: str, text: str) -> list[int]:
+    """The ids of a text whose control tokens are only spelled, letter by letter."""
+    return renderer_of(name).codec.encode([text])
+
+
+def decoded(name: str, ids: list[int]) -> str:
+    """The text of ids, control tokens written out, by the vocabulary's own decoder."""
+    if name in GPT_OSS_NAMES:
+        return str(harmony_encoding().decode(ids))
+    return str(qwen3_tokenizer().decode(ids, skip_special_tokens=False))
+
+
+def lone_byte(name: str) -> int:
+    """A token that is one byte, which alone is not UTF-8."""
+    return next(id_ for id_ in range(256) if decoded(name, [id_]) == "\ufffd")
+
+
+def valid_call(name: str, command: str) -> str:
+    """A right completion that runs a command."""
+    arguments = json.dumps({"command": command}, ensure_ascii=False)
+    if name in GPT_OSS_NAMES:
+        return (
+            "<|channel|>analysis<|message|>hm<|end|>"
+            "<|start|>assistant to=functions.execute_bash<|channel|>commentary <|constrain|>json<|message|>"
+            f"{arguments}<|call|>"
+        )
+    call = f'<tool_call>\n{{"name": "execute_bash", "arguments": {arguments}}}\n</tool_call>'
+    return f"<think>\nhm\n</think>\n\n{call}<|im_end|>"
 
 
 @cache

@@ -10,17 +10,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rtl_agent_gym.renderers import Renderer
 from rtl_agent_gym.renderers.protocol import TOOL, TOOL_NAME
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 
-from .families import OWN, by_template
+from . import fuzzing
+from .families import OWN, by_template, renderer_of, sampled
 
-fuzz = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+fuzz = settings(fuzzing.fuzz, max_examples=40)
 
 # Text in which no control token is spelled: there templates and we differ on purpose.
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"))
@@ -35,13 +34,11 @@ PINNED_PROMPT = ("You are an engineer.\n", "\n\nBuild an arbiter: grant[7:0] 漢
 @example(system=PINNED_PROMPT[0], user=PINNED_PROMPT[1])
 @example(system=" ", user="")
 @fuzz
-def test_qwen_prompts_equal_the_chat_template(
-    name: str, make: Callable[[str], Renderer], system: str, user: str
-) -> None:
+def test_qwen_prompts_equal_the_chat_template(name: str, system: str, user: str) -> None:
     messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
     if not system:
         del messages[0]
-    assert make(name).initial_ids(system, user) == by_template(name, messages)
+    assert renderer_of(name).initial_ids(system, user) == by_template(name, messages)
 
 
 # SHA-256 of the prompts' ids as the published chat template gives them, so that this holds where trl is not installed.
@@ -53,8 +50,8 @@ QWEN_PROMPT_DIGESTS = {
 
 
 @pytest.mark.parametrize("name", QWEN_PROMPT_DIGESTS)
-def test_qwen_prompts_are_the_ones_that_were_compared(name: str, make: Callable[[str], Renderer]) -> None:
-    ids = make(name).initial_ids(*PINNED_PROMPT)
+def test_qwen_prompts_are_the_ones_that_were_compared(name: str) -> None:
+    ids = renderer_of(name).initial_ids(*PINNED_PROMPT)
     assert hashlib.sha256(struct.pack(f"<{len(ids)}I", *ids)).hexdigest() == QWEN_PROMPT_DIGESTS[name]
 
 
@@ -69,17 +66,15 @@ def test_qwen_prompts_are_the_ones_that_were_compared(name: str, make: Callable[
 )
 @given(system=plain, user=plain)
 @fuzz
-def test_gpt_oss_prompts_equal_their_text(
-    name: str, effort: str, make: Callable[[str], Renderer], harmony: Any, system: str, user: str
-) -> None:
-    renderer = make(name)
+def test_gpt_oss_prompts_equal_their_text(name: str, effort: str, system: str, user: str) -> None:
+    renderer = renderer_of(name)
     ids = renderer.initial_ids(system, user)
-    assert harmony.decode(ids) == renderer.initial_text(system, user)
-    assert f"\nReasoning: {effort}\n" in harmony.decode(ids)
+    assert harmony_encoding().decode(ids) == renderer.initial_text(system, user)
+    assert f"\nReasoning: {effort}\n" in harmony_encoding().decode(ids)
 
 
 def test_gpt_oss_prompts_equal_the_chat_template_but_for_the_date(
-    make: Callable[[str], Renderer], qwen_chat: Any, chat_template: Callable[[str], str]
+    qwen_chat: Any, chat_template: Callable[[str], str]
 ) -> None:
     messages = [{"role": "system", "content": "Be good."}, {"role": "user", "content": "Do it."}]
     theirs = qwen_chat.apply_chat_template(  # only the template matters, not whose tokenizer carries it
@@ -89,21 +84,14 @@ def test_gpt_oss_prompts_equal_the_chat_template_but_for_the_date(
     assert sum(date in theirs for date in dates) == 1
     for date in dates:
         theirs = theirs.replace(date, "")
-    assert make("gpt_oss").initial_text("Be good.", "Do it.") == theirs
+    assert renderer_of("gpt_oss").initial_text("Be good.", "Do it.") == theirs
 
 
 @pytest.mark.parametrize("name", OWN[:3])
 @given(thought=words, before=words, commands=st.lists(words, max_size=3))
 @fuzz
 def test_qwen_parsing_agrees_with_the_cookbook(
-    name: str,
-    make: Callable[[str], Renderer],
-    cookbook: Any,
-    qwen_chat: Any,
-    sampled: Callable[[str, str], list[int]],
-    thought: str,
-    before: str,
-    commands: list[str],
+    name: str, cookbook: Any, qwen_chat: Any, thought: str, before: str, commands: list[str]
 ) -> None:
     calls = [json.dumps({"name": TOOL_NAME, "arguments": {"command": command}}) for command in commands]
     text = f"<think>\n{thought}\n</think>\n\n{before}"
@@ -114,7 +102,7 @@ def test_qwen_parsing_agrees_with_the_cookbook(
     theirs = [json.loads(call.function.arguments)["command"] for call in message.get("tool_calls", [])]
     parts = [message["content"]] if isinstance(message["content"], dict) else message["content"]
     assert isinstance(parts, list)
-    action = make(name).parse_ids(ids)
+    action = renderer_of(name).parse_ids(ids)
     assert list(action.commands) == theirs == commands
     assert action.kind == ("command" if commands else "final")
     assert action.text.split() == "".join(part.get("text", "") for part in parts).split()
@@ -125,14 +113,7 @@ def test_qwen_parsing_agrees_with_the_cookbook(
 @given(thought=words, command=words)
 @fuzz
 def test_gpt_oss_parsing_agrees_with_the_cookbook_and_harmony(
-    recipient_first: bool,
-    make: Callable[[str], Renderer],
-    cookbook: Any,
-    harmony: Any,
-    harmony_as_tokenizer: Any,
-    sampled: Callable[[str, str], list[int]],
-    thought: str,
-    command: str,
+    recipient_first: bool, cookbook: Any, harmony_as_tokenizer: Any, thought: str, command: str
 ) -> None:
     import openai_harmony as oh
 
@@ -141,12 +122,12 @@ def test_gpt_oss_parsing_agrees_with_the_cookbook_and_harmony(
     header = to + channel + " " if recipient_first else channel + to + " "
     text = f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant{header}<|constrain|>json<|message|>"
     ids = sampled("gpt_oss", text + arguments + "<|call|>")
-    action = make("gpt_oss").parse_ids(ids)
+    action = renderer_of("gpt_oss").parse_ids(ids)
     assert (action.kind, action.commands, action.thinking, action.notes) == ("command", (command,), thought.strip(), ())
     message, termination = cookbook.get_renderer("gpt_oss_medium_reasoning", harmony_as_tokenizer).parse_response(ids)
     assert termination.is_clean
     assert [json.loads(call.function.arguments)["command"] for call in message["tool_calls"]] == [command]
-    parsed = harmony.parse_messages_from_completion_tokens(ids, oh.Role.ASSISTANT)
+    parsed = harmony_encoding().parse_messages_from_completion_tokens(ids, oh.Role.ASSISTANT)
     assert [(m.channel, m.recipient) for m in parsed] == [
         ("analysis", None),
         ("commentary", "functions.execute_bash"),
@@ -156,15 +137,9 @@ def test_gpt_oss_parsing_agrees_with_the_cookbook_and_harmony(
 
 @given(answer=words)
 @fuzz
-def test_final_answers_agree_with_the_cookbook(
-    make: Callable[[str], Renderer],
-    cookbook: Any,
-    harmony_as_tokenizer: Any,
-    sampled: Callable[[str, str], list[int]],
-    answer: str,
-) -> None:
+def test_final_answers_agree_with_the_cookbook(cookbook: Any, harmony_as_tokenizer: Any, answer: str) -> None:
     ids = sampled("gpt_oss", f"<|channel|>final<|message|>{answer}<|return|>")
-    action = make("gpt_oss").parse_ids(ids)
+    action = renderer_of("gpt_oss").parse_ids(ids)
     message, _ = cookbook.get_renderer("gpt_oss_medium_reasoning", harmony_as_tokenizer).parse_response(ids)
     content = message["content"]
     theirs = content if isinstance(content, str) else "".join(part["text"] for part in content)

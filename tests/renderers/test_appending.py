@@ -7,14 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import Renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 
-from .conftest import FAMILIES, Make, Sampled
+from .families import OWN, decoded, renderer_of, sampled
+from .fuzzing import fuzz
 
 TURNS = 50
 
@@ -23,8 +24,6 @@ ADVERSARIAL = {
     "qwen3": [*range(151_643, 151_669), 151_669, 151_935, 200_000],
     "gpt_oss": [*range(199_998, 200_019), 201_087, 201_088, 250_000],
 }
-
-fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 def adversarial(name: str) -> list[int]:
@@ -48,11 +47,11 @@ def reply(renderer: Renderer, ids: list[int], output: str = "ok\n") -> list[int]
     return renderer.correction_ids(action.correction or "Go on.", ids)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(data=st.data())
 @settings(fuzz, max_examples=30)
-def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(name: str, make: Make, data: st.DataObject) -> None:
-    renderer = make(name)
+def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(name: str, data: st.DataObject) -> None:
+    renderer = renderer_of(name)
     transcript = TokenTranscript(renderer.initial_ids("Be good.", "Do it."))
     expected_mask = [0] * len(transcript)
     for ids in data.draw(actions(name)):
@@ -69,15 +68,15 @@ def test_each_prompt_is_the_last_one_plus_exactly_the_sampled_ids(name: str, mak
     assert len(transcript) == len(expected_mask)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(data=st.data())
 @settings(fuzz, max_examples=10)
-def test_the_cookbook_makes_one_datum_of_an_episode(name: str, make: Make, cookbook: Any, data: st.DataObject) -> None:
+def test_the_cookbook_makes_one_datum_of_an_episode(name: str, cookbook: Any, data: st.DataObject) -> None:
     from tinker_cookbook.completers import TokensWithLogprobs
     from tinker_cookbook.rl.data_processing import trajectory_to_data
     from tinker_cookbook.rl.types import Trajectory, Transition
 
-    renderer = make(name)
+    renderer = renderer_of(name)
     transcript = TokenTranscript(renderer.initial_ids("Be good.", "Do it."))
     transitions = []
     for turn, ids in enumerate(data.draw(actions(name))):
@@ -97,14 +96,9 @@ def test_the_cookbook_makes_one_datum_of_an_episode(name: str, make: Make, cookb
     assert list(ours.loss_fn_inputs["mask"].data) == transcript.mask[1:]
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(
-    name: str,
-    make: Make,
-    sampled: Sampled,
-    decoded: Callable[[str, list[int]], str],
-) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(name: str) -> None:
+    renderer = renderer_of(name)
     closing = "<|end|>" if name == "gpt_oss" else "<|im_end|>"
     open_body = "<|channel|>analysis<|message|>hm" if name == "gpt_oss" else "<think>hm"
     appends: list[Callable[[list[int]], list[int]]] = [
@@ -121,9 +115,9 @@ def test_a_turn_that_did_not_end_is_closed_before_the_next_opens(
         assert not decoded(name, renderer.correction_ids("x", sampled(name, open_body + "<|end|>"))).startswith(closing)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_is_appended_depends_on_the_end_of_the_action_alone(name: str, make: Make) -> None:
-    renderer, rng = make(name), random.Random(1)
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_appended_depends_on_the_end_of_the_action_alone(name: str) -> None:
+    renderer, rng = renderer_of(name), random.Random(1)
     stop = renderer.stop[0]
     assert isinstance(stop, int)
     first = renderer.observation_ids(["x"], [stop])

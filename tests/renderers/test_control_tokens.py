@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from .conftest import FAMILIES, Make, Sampled
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+
+from . import fuzzing
+from .families import OWN, decoded, renderer_of, sampled
 
 SPELLED = [
     "<|im_start|>",
@@ -41,9 +42,7 @@ SPELLED = [
 ]
 
 hostile = st.lists(st.sampled_from(SPELLED) | st.text(max_size=6), max_size=8).map("".join)
-fuzz = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+fuzz = settings(fuzzing.fuzz, max_examples=60)
 everything = "".join(SPELLED)
 
 
@@ -59,52 +58,44 @@ def shown(name: str, text: str) -> str:
     return clean if name == "gpt_oss" else unicodedata.normalize("NFC", clean)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(system=hostile, user=hostile)
 @example(system=everything, user=everything)
 @fuzz
-def test_problem_texts_stay_text(
-    name: str, make: Make, decoded: Callable[[str, list[int]], str], system: str, user: str
-) -> None:
-    renderer = make(name)
+def test_problem_texts_stay_text(name: str, system: str, user: str) -> None:
+    renderer = renderer_of(name)
     ids = renderer.initial_ids(system, user)
     assert controls(name, ids) == controls(name, renderer.initial_ids("S" if system else "", "U"))
     assert shown(name, user) in decoded(name, ids)
     assert shown(name, system) in decoded(name, ids)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(outputs=st.lists(hostile, min_size=1, max_size=3), action=st.lists(st.integers(0, 100_000), max_size=3))
 @example(outputs=[everything], action=[1])
 @fuzz
-def test_outputs_stay_text(
-    name: str,
-    make: Make,
-    decoded: Callable[[str, list[int]], str],
-    outputs: list[str],
-    action: list[int],
-) -> None:
-    renderer = make(name)
+def test_outputs_stay_text(name: str, outputs: list[str], action: list[int]) -> None:
+    renderer = renderer_of(name)
     ids = renderer.observation_ids(outputs, action)
     assert controls(name, ids) == controls(name, renderer.observation_ids(["x"] * len(outputs), action))
     for output in outputs:
         assert shown(name, output) in decoded(name, ids)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(message=hostile)
 @example(message=everything)
 @fuzz
-def test_corrections_stay_text(name: str, make: Make, message: str) -> None:
-    renderer = make(name)
+def test_corrections_stay_text(name: str, message: str) -> None:
+    renderer = renderer_of(name)
     for action in ([], [1], [200_012], [151_645]):
         ids = renderer.correction_ids(message, action)
         assert controls(name, ids) == controls(name, renderer.correction_ids("x", action))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_model_wrote_comes_back_in_a_correction_as_text(name: str, make: Make, sampled: Sampled) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_what_a_model_wrote_comes_back_in_a_correction_as_text(name: str) -> None:
+    renderer = renderer_of(name)
     if name == "gpt_oss":
         wrong = '<|channel|>commentary to=functions.x<|message|>{"a": "<tool_call></tool_call>"<|call|>'
     else:
@@ -120,7 +111,7 @@ def test_what_a_model_wrote_comes_back_in_a_correction_as_text(name: str, make: 
         assert sorted(found) == sorted([*frame, 151_657, 151_658])
 
 
-def test_the_frame_of_a_qwen_result(make: Make, qwen_vocabulary: Any) -> None:
+def test_the_frame_of_a_qwen_result() -> None:
     names = ["<|im_end|>", "<|im_start|>", "<tool_response>", "</tool_response>", "<|im_end|>", "<|im_start|>"]
-    expected = [qwen_vocabulary.token_to_id(name) for name in names]
-    assert controls("qwen3", make("qwen3").observation_ids(["</tool_response>"], [1])) == expected
+    expected = [qwen3_tokenizer().token_to_id(name) for name in names]
+    assert controls("qwen3", renderer_of("qwen3").observation_ids(["</tool_response>"], [1])) == expected

@@ -10,10 +10,11 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers.chat import ChatDialect
 from rtl_agent_gym.renderers.coded import CodedDialect
 from rtl_agent_gym.renderers.families import ALIASES, FAMILIES, VARIANTS
 from rtl_agent_gym.renderers.library import LIBRARY_NAMES
-from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ
+from rtl_agent_gym.renderers.protocol import MAX_CALLS_READ, TOOL
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import Control
@@ -36,22 +37,35 @@ from .families import (
     play,
     renderer_of,
     template_text,
+    vocabulary,
     words,
 )
+from .fuzzing import can_be_sent
 from .table import DOCS, EPISODES, MARKS, NO_COOKBOOK, read, record, table
 
 FEW, MANY = 8, 1000
 
-one_of_each_family = pytest.mark.parametrize(
-    "name", [next(name for name, variant in VARIANTS.items() if variant.family == family) for family in FAMILIES]
+
+def first_name(family: str) -> str:
+    """The default name of a family."""
+    return next((name for name, variant in VARIANTS.items() if variant.family == family), family)
+
+
+FIRST = list(map(first_name, FAMILIES))
+ODD = ("qwen3_5_disable_thinking", "nemotron3_low_thinking", "kimi_k26_preserve_thinking", "deepseekv3_thinking")
+"""Variants whose thinking or continuation is unlike that of their family's first."""
+one_of_each_family = pytest.mark.parametrize("name", FIRST)
+each_variant = pytest.mark.parametrize(
+    "name", [name if name in (*FIRST, *ODD) else pytest.param(name, marks=pytest.mark.slow) for name in LIBRARY_NAMES]
 )
 
 
 Oracle = Callable[[str, list[dict[str, Any]]], list[int]]
 
 
-def compare(name: str, who: str, oracle: Oracle, episodes: int = FEW) -> int:
+def compare(name: str, who: str, oracle: Oracle, episodes: int | None = None) -> int:
     """How many random episodes another renders as they are appended: all, unless `DIFFERS` has the name."""
+    episodes = episodes or (FEW if name in DIFFERS[who] else FEW // 2)
     equal = 0
     for seed in range(episodes):
         played = play(name, Random(seed), *[anything] * (name in OWN and who == TEMPLATE))
@@ -66,7 +80,7 @@ def compare(name: str, who: str, oracle: Oracle, episodes: int = FEW) -> int:
 def test_episodes_equal_the_official_template(name: str) -> None:
     if name != "gpt_oss" and template_text(TEMPLATES[name][0]) is None:
         pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
-    compare(name, TEMPLATE, by_template, 80 if name in OWN else FEW)
+    compare(name, TEMPLATE, by_template, 40 if name in OWN else None)
 
 
 @pytest.mark.parametrize("name", [*OWN, *(n for n in LIBRARY_NAMES if FAMILIES[family_of(n)].config != "cookbook")])
@@ -107,9 +121,19 @@ def test_a_thousand_episodes_of_each_family(family: str) -> None:
 HARMONY = ("<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|return|>", "<|call|>")
 
 
-def first_name(family: str) -> str:
-    """The default name of a family."""
-    return next((name for name, variant in VARIANTS.items() if variant.family == family), family)
+def mutated(turn: list[int], marks: list[int], random: Random, how: int) -> list[int]:
+    """A turn that is cut off, has one token more or less, or is a mixture of its tokens and others."""
+    ids = list(turn)
+    match how:
+        case 0:
+            ids = ids[: random.randrange(len(ids))]
+        case 1:
+            ids.insert(random.randrange(len(ids)), random.choice(marks))
+        case 2:
+            del ids[random.randrange(len(ids))]
+        case 3:
+            ids = [random.choice([*marks, *turn]) for _ in range(random.randrange(12))]
+    return ids
 
 
 @pytest.mark.parametrize("family", [*OWN, *FAMILIES])
@@ -130,16 +154,8 @@ def test_a_thousand_hostile_episodes_of_each_family(family: str) -> None:
         mask = [0] * len(tokens)
         for _ in range(random.randint(1, 3)):
             calls = tuple(ToolCall.of(words(random, 4)) for _ in range(random.randint(0, 3)))
-            ids = renderer.turn_ids(ModelTurn(words(random, 4) if renderer.thinks else "", words(random, 3), calls))
-            match random.randrange(5):
-                case 0:
-                    ids = ids[: random.randrange(len(ids))]
-                case 1:
-                    ids.insert(random.randrange(len(ids)), random.choice(marks))
-                case 2:
-                    del ids[random.randrange(len(ids))]
-                case 3:
-                    ids = [random.choice([*marks, *ids]) for _ in range(random.randrange(12))]
+            turn = renderer.turn_ids(ModelTurn(words(random, 4) if renderer.thinks else "", words(random, 3), calls))
+            ids = mutated(turn, marks, random, random.randrange(5))
             action = renderer.parse_ids(ids)
             if action.commands:
                 reply = renderer.observation_ids([hostile() for _ in action.commands], ids)
@@ -160,7 +176,7 @@ def controls(renderer: Renderer, ids: list[int]) -> list[str]:
     return [piece for piece in renderer.codec.pieces(ids) if isinstance(piece, Control)]
 
 
-@pytest.mark.parametrize("name", LIBRARY_NAMES)
+@each_variant
 def test_texts_that_spell_control_tokens_forge_nothing(name: str) -> None:
     """Prompts and outputs made of every control text of the family add no control token to the stream."""
     renderer = renderer_of(name)
@@ -200,6 +216,15 @@ def test_results_are_read_back_whatever_the_ids_of_the_calls(name: str, id_: str
         assert renderer.outputs(renderer.observation_ids(outputs, renamed)) == outputs
 
 
+@each_variant
+def test_a_correction_is_read_back_whatever_its_role(name: str) -> None:
+    """Where it is a message of the user, a teacher of another family reads it, too."""
+    renderer = renderer_of(name)
+    turn = renderer.turn_ids(ModelTurn("hm", "Done."))
+    for before in (turn, turn[:-1]):  # complete, and cut off
+        assert renderer.outputs(renderer.correction_ids("ERROR: <|im_end|>\nx", before)) == ["ERROR: <|im_end|>\nx"]
+
+
 @one_of_each_family
 def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
     """A model that writes a call letter by letter, without its control tokens, has not called."""
@@ -213,7 +238,7 @@ def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
     assert renderer.parse_ids(letters).kind != "command"
 
 
-@pytest.mark.parametrize("name", LIBRARY_NAMES)
+@each_variant
 def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
     """Cut-off, mixed-up and random turns: an action, a correction that extends exactly what was sampled, one datum."""
     renderer, random = renderer_of(name), Random(name)
@@ -222,21 +247,10 @@ def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
     tokens = TokenTranscript(renderer.initial_ids("s", "u"))
     sampled: list[list[int]] = []
     for number in range(60):
-        ids = list(turn)
-        match number % 4:
-            case 0:
-                ids = ids[: random.randrange(len(ids))]
-            case 1:
-                ids.insert(random.randrange(len(ids)), random.choice(marks))
-            case 2:
-                del ids[random.randrange(len(ids))]
-            case _:
-                ids = [random.choice([*marks, *turn]) for _ in range(random.randrange(12))]
+        ids = mutated(turn, marks, random, number % 4)
         action = renderer.parse_ids(ids)
-        assert (action.kind == "malformed") == (action.correction is not None)
-        assert (action.kind == "command") == bool(action.commands)
-        kinds = renderer.kinds(ids)
-        assert len(kinds) == len(ids)
+        can_be_sent(action)
+        assert len(renderer.kinds(ids)) == len(ids)
         tokens.add_action(ids, [-1.0] * len(ids))
         if action.kind == "command":
             tokens.append(renderer.observation_ids(["out"] * len(action.commands), ids))
@@ -247,7 +261,7 @@ def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
     assert sum(tokens.mask) == sum(map(len, sampled))
 
 
-@pytest.mark.parametrize("name", LIBRARY_NAMES)
+@each_variant
 def test_an_episode_never_breaks_where_the_library_extends_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the library refuses, what was sampled stays and the whole reply follows: one training example.
 
@@ -317,6 +331,14 @@ def test_a_cut_off_call_is_malformed_and_not_run(name: str) -> None:
         assert action.kind == "malformed" or action.commands == ("rm -rf rtl && echo done",), end
 
 
+@pytest.mark.parametrize(
+    ("name", "other"), [("deepseekv4_1", "deepseekv4"), ("deepseekv4", "deepseekv4_1"), ("kimi_k2", "gemma4")]
+)
+def test_a_call_in_another_familys_form_is_not_the_end(name: str, other: str) -> None:
+    text = get_renderer(other).turn_text(ModelTurn("", "I look.", (ToolCall.of("ls"),)))
+    assert get_renderer(name).parse_text(text).kind == "malformed"
+
+
 @pytest.mark.parametrize("value", ["[" * 100_000, "1" * 10_000, '{"command": "ls", "command": "rm"}', "\ud800", "{"])
 @one_of_each_family
 def test_no_arguments_break_the_parser(name: str, value: str) -> None:
@@ -367,7 +389,7 @@ def test_another_argument_is_ignored_however_it_is_written(name: str, value: str
     assert (action.commands, len(action.notes)) == (("ls",), 1), action.correction
 
 
-@pytest.mark.parametrize("name", LIBRARY_NAMES)
+@each_variant
 def test_text_behind_the_stop_token_is_ignored(name: str) -> None:
     renderer = renderer_of(name)
     first, second = (renderer.turn_text(ModelTurn("", "", (ToolCall.of(c),))) for c in ("ls", "rm -rf rtl"))
@@ -417,7 +439,7 @@ def test_more_calls_than_are_read_are_malformed() -> None:
 def test_names_of_the_library_and_of_the_cookbook_are_accepted() -> None:
     for name in [*VARIANTS, *ALIASES]:
         assert get_renderer(name).name == ALIASES.get(name, name)
-    with pytest.raises(UsageError, match="qwen3_5"):
+    with pytest.raises(UsageError, match=r"no renderer 'qwen9'.*qwen3_instruct.*gpt_oss.*qwen3_5"):
         get_renderer("qwen9")
 
 
@@ -442,6 +464,19 @@ def test_a_turn_of_a_dialect_with_one_call_has_all_commands() -> None:
     turn = ModelTurn("", "", (ToolCall.of("ls"), ToolCall.of("make")))
     assert renderer.parse_ids(renderer.turn_ids(turn)).commands == ("ls\nmake",)
     assert renderer.parse_text(renderer.turn_text(turn)).commands == ("ls\nmake",)
+
+
+def test_a_call_behind_llamas_token_for_calls_is_a_call() -> None:
+    """Its prompt says `Environment: ipython`, and servers accept such a turn, too."""
+    renderer, call = renderer_of("llama3"), '{"name": "execute_bash", "parameters": {"command": "ls"}}'
+    assert renderer.parse_text(f"<|python_tag|>{call}<|eom_id|>").commands == ("ls",)
+    ids = renderer.codec.encode([Control("<|python_tag|>"), call, Control("<|eom_id|>")])
+    assert renderer.parse_ids(ids).commands == ("ls",)
+    assert [part.body for part in renderer.contents(ids)] == ['{"command": "ls"}']
+    assert renderer.outputs(renderer.observation_ids(["out"], ids)) == ["out"]
+    assert renderer.parse_text(f"<|python_tag|><|python_tag|>{call}").kind == "malformed"
+    chat = ChatDialect("llama3", vocabulary("llama3"))
+    assert chat.parse("", chat.coded(ids), [TOOL])[0].calls == (ToolCall.of("ls"),)
 
 
 @pytest.mark.parametrize("name", ["qwen3_5", "nemotron3", "glm5_3_max_reasoning"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import Action, Renderer, get_renderer
-from rtl_agent_gym.renderers.gpt_oss import EFFORTS, EXAMPLE, pieces_of, read_turn
+from rtl_agent_gym.renderers import Action, get_renderer
+from rtl_agent_gym.renderers.gpt_oss import EXAMPLE, pieces_of, read_turn
+from rtl_agent_gym.renderers.vocabularies import harmony_encoding
+
+from .fuzzing import can_be_sent, fuzz
 
 TO = "to=functions.execute_bash"
 JSON = "<|constrain|>json"
@@ -22,23 +24,12 @@ ANALYSIS = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
 RENDERER = get_renderer("gpt_oss")
 
 
-@pytest.fixture
-def parse(harmony: Any) -> Callable[..., Action]:
+def parse(text: str, *, truncated: bool = False) -> Action:
     """Parse on both sides, which must agree."""
-
-    def both(text: str, *, truncated: bool = False) -> Action:
-        by_text = RENDERER.parse_text(text, truncated=truncated)
-        by_ids = RENDERER.parse_ids(harmony.encode(text, allowed_special="all"))
-        assert by_text == by_ids
-        return by_text
-
-    return both
-
-
-def test_the_renderer_keeps_the_promise() -> None:
-    assert isinstance(RENDERER, Renderer)
-    assert RENDERER.stop == [200012, 200002]
-    assert [get_renderer(name).name for name in EFFORTS] == list(EFFORTS)
+    by_text = RENDERER.parse_text(text, truncated=truncated)
+    by_ids = RENDERER.parse_ids(harmony_encoding().encode(text, allowed_special="all"))
+    assert by_text == by_ids
+    return by_text
 
 
 @pytest.mark.parametrize(
@@ -59,13 +50,13 @@ def test_the_renderer_keeps_the_promise() -> None:
         ),
     ],
 )
-def test_calls_are_read(parse: Callable[..., Action], completion: str, commands: list[str]) -> None:
+def test_calls_are_read(completion: str, commands: list[str]) -> None:
     action = parse(completion)
     assert (action.kind, list(action.commands), action.notes) == ("command", commands, ())
     assert action.thinking == ("hm" if completion.startswith(ANALYSIS) else "")
 
 
-def test_a_preamble_is_text_and_a_final_answer_ends_the_task(parse: Callable[..., Action]) -> None:
+def test_a_preamble_is_text_and_a_final_answer_ends_the_task() -> None:
     preamble = "<|channel|>commentary<|message|>I look.<|end|><|start|>assistant"
     action = parse(f"{preamble}<|channel|>commentary {TO} {JSON}<|message|>{LS}<|call|>")
     assert (action.commands, action.text) == (("ls",), "I look.")
@@ -97,7 +88,7 @@ def test_a_preamble_is_text_and_a_final_answer_ends_the_task(parse: Callable[...
         (f"<|channel|>commentary {TO} to=b c<|message|>{LS}<|call|>", ["header could not be read"]),
     ],
 )
-def test_mistakes_are_told(parse: Callable[..., Action], completion: str, words: list[str]) -> None:
+def test_mistakes_are_told(completion: str, words: list[str]) -> None:
     action = parse(completion)
     assert action.kind == "malformed"
     assert action.correction is not None
@@ -105,17 +96,6 @@ def test_mistakes_are_told(parse: Callable[..., Action], completion: str, words:
     assert "Nothing was run." in action.correction
     for word in words:
         assert word in action.correction
-
-
-def test_text_without_any_header_is_told() -> None:
-    for completion in ("", "Done.", '{"command": "ls"}'):
-        assert RENDERER.parse_text(completion).kind == "malformed"
-
-
-def test_a_call_in_the_analysis_channel_is_run_with_a_note(parse: Callable[..., Action]) -> None:
-    action = parse(f"<|channel|>analysis {TO} {JSON}<|message|>{LS}<|call|>")
-    assert action.commands == ("ls",)
-    assert "commentary channel" in action.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +110,7 @@ def test_a_call_in_the_analysis_channel_is_run_with_a_note(parse: Callable[..., 
         "<|channel|>analysis<|message|>hm<|end|><|start|>assist",
     ],
 )
-def test_what_the_token_limit_cut_is_told(parse: Callable[..., Action], completion: str) -> None:
+def test_what_the_token_limit_cut_is_told(completion: str) -> None:
     action = parse(completion, truncated=True)
     assert action.kind == "malformed"
     assert "cut off by the token limit" in (action.correction or "")
@@ -141,31 +121,25 @@ def test_a_stop_token_that_was_taken_off_is_no_mistake() -> None:
     assert RENDERER.parse_text("<|channel|>final<|message|>Done.").kind == "final"
 
 
-def test_more_than_eight_calls_are_refused_with_a_note(parse: Callable[..., Action]) -> None:
-    call = f"<|channel|>commentary {TO} {JSON}<|message|>{LS}"
-    action = parse("<|end|><|start|>assistant".join([call] * 9) + "<|call|>")
-    assert len(action.commands) == 8
-    assert "9 calls" in action.notes[0]
-
-
-def test_results_and_corrections(harmony: Any) -> None:
+def test_results_and_corrections() -> None:
     assert RENDERER.observation_text(["a", "b"]) == "a\nb"
     assert RENDERER.correction_text("a") == "a"
     for use in (RENDERER.observation_text, lambda outputs: RENDERER.observation_ids(outputs, [])):
         with pytest.raises(UsageError, match="one output per command"):
             use([])
     one = "<|start|>functions.execute_bash to=assistant<|channel|>commentary<|message|>"
-    assert harmony.decode(RENDERER.observation_ids(["a", "b"], [200012])) == (
+    assert harmony_encoding().decode(RENDERER.observation_ids(["a", "b"], [200012])) == (
         f"{one}a<|end|>{one}b<|end|><|start|>assistant"
     )
     # After a call the tool answers, otherwise the user.
-    assert harmony.decode(RENDERER.correction_ids("x", [200012])) == f"{one}x<|end|><|start|>assistant"
-    assert harmony.decode(RENDERER.correction_ids("x", [200002])) == (
+    assert harmony_encoding().decode(RENDERER.correction_ids("x", [200012])) == f"{one}x<|end|><|start|>assistant"
+    assert harmony_encoding().decode(RENDERER.correction_ids("x", [200002])) == (
         "<|start|>user<|message|>x<|end|><|start|>assistant"
     )
 
 
 def test_the_opening_as_messages_declares_the_tool() -> None:
+    assert RENDERER.stop == [200012, 200002]
     system, user = RENDERER.initial_messages("Be good.", "Do it.")
     assert system["content"].startswith("# Instructions\n\nBe good.\n\n# Tools\n\n## functions")
     assert user == {"role": "user", "content": "Do it."}
@@ -195,13 +169,9 @@ _COMPLETIONS = st.lists(_PIECES, max_size=14).map("".join)
 
 
 @given(st.lists(_PIECES | st.just("\ud800"), max_size=14).map("".join), st.booleans())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None)
 def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bool) -> None:
-    action = RENDERER.parse_text(completion, truncated=truncated)
-    assert (action.correction is not None) == (action.kind == "malformed")
-    assert bool(action.commands) == (action.kind == "command")
-    for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
-        text.encode()
+    can_be_sent(RENDERER.parse_text(completion, truncated=truncated))
 
 
 @given(_COMPLETIONS, st.sampled_from(["<|call|>", "<|return|>"]))
@@ -211,10 +181,10 @@ def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bo
 @example(f"<|channel|>commentary x {TO}<|message|>{LS}", "<|call|>")
 @example("<|channel|>final <|constrain|>json<|message|>{}", "<|return|>")
 @example("<|return|><|message|>", "<|call|>")
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_and_ids_are_read_alike(harmony: Any, completion: str, stop: str) -> None:
+@settings(fuzz, max_examples=300)
+def test_text_and_ids_are_read_alike(completion: str, stop: str) -> None:
     completion += stop
-    by_ids = RENDERER.parse_ids(harmony.encode(completion, allowed_special="all"))
+    by_ids = RENDERER.parse_ids(harmony_encoding().encode(completion, allowed_special="all"))
     assert RENDERER.parse_text(completion) == by_ids
 
 
@@ -224,14 +194,14 @@ def test_text_and_ids_are_read_alike(harmony: Any, completion: str, stop: str) -
 @example(f"<|channel|>commentary x {TO}<|message|>{LS}", "<|call|>")
 @example(f"<|channel|>commentary {TO} <|start|><|message|>{LS}", "<|call|>")
 @example("<|constrain|><|constrain|><|message|>", "<|call|>")
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_messages_are_those_of_openai_harmony(harmony: Any, completion: str, stop: str) -> None:
+@settings(fuzz, max_examples=300)
+def test_messages_are_those_of_openai_harmony(completion: str, stop: str) -> None:
     """Where its parser takes a turn for messages, they are ours; what it refuses is malformed."""
     import openai_harmony as oh
 
-    ids = harmony.encode(completion + stop, allowed_special="all")
+    ids = harmony_encoding().encode(completion + stop, allowed_special="all")
     stop_at = next(place for place, id_ in enumerate(ids) if id_ in (200012, 200002))
-    parser = oh.StreamableParser(harmony, oh.Role.ASSISTANT)
+    parser = oh.StreamableParser(harmony_encoding(), oh.Role.ASSISTANT)
     try:
         for id_ in ids[: stop_at + 1]:
             parser.process(id_)
@@ -253,7 +223,7 @@ def _no_format(recipient: str | None) -> str | None:
 
 
 @pytest.mark.parametrize("body", ["<|channel|>", LS, ""])
-def test_a_call_without_a_recipient_does_not_end_the_task(parse: Callable[..., Action], body: str) -> None:
+def test_a_call_without_a_recipient_does_not_end_the_task(body: str) -> None:
     for completion in (
         f"{JSON}<|channel|>commentary<|message|>{body}",
         f"<|channel|>commentary {JSON}<|message|>{body}",
@@ -267,7 +237,7 @@ def test_a_call_without_a_recipient_does_not_end_the_task(parse: Callable[..., A
 @pytest.mark.parametrize(
     "call", [f"<|channel|>commentary {TO} {JSON}<|message|>{{", f"<|channel|>commentary {TO}<|message|>{LS}"]
 )
-def test_thousands_of_calls_are_malformed_at_once(parse: Callable[..., Action], call: str) -> None:
+def test_thousands_of_calls_are_malformed_at_once(call: str) -> None:
     completion = "<|end|><|start|>assistant".join([call] * 20_000) + "<|call|>"
     begun = time.process_time()
     action = RENDERER.parse_text(completion)

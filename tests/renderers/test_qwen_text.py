@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import time
 import unicodedata
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.renderers import Action, Renderer, get_renderer, with_notes
+from rtl_agent_gym.renderers import Action, get_renderer, with_notes
 from rtl_agent_gym.renderers.qwen import EXAMPLE
+from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+
+from .families import renderer_of
+from .fuzzing import can_be_sent, fuzz
 
 RENDERER = get_renderer("qwen3")
 
@@ -37,12 +40,6 @@ def told(action: Action, *words: str) -> None:
     assert "Nothing was run." in action.correction
     for word in words:
         assert word in action.correction
-
-
-def test_the_renderer_keeps_the_promise() -> None:
-    assert isinstance(RENDERER, Renderer)
-    assert RENDERER.name == "qwen3"
-    assert RENDERER.stop == ["<|im_end|>"]
 
 
 @pytest.mark.parametrize(
@@ -137,23 +134,16 @@ def test_more_than_eight_calls_are_refused_with_a_note() -> None:
         ('{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>', ["without a <tool_call>"]),
         ('{"name": "execute_bash", "arguments": {"command": "ls"}}', ["a call without <tool_call>"]),
         ('```json\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n```', ["a call without <tool_call>"]),
+        ("<think>" + call("ls") + "</think>\nDone.", ["inside your thinking"]),
+        ("<think>I will now list.\n" + call("ls"), ["inside your thinking"]),
+        (call("ls") + "\n</think>\nDone.", ["inside your thinking"]),
+        ("<think>Perhaps <tool_call>?</think>", ["inside your thinking"]),
+        ("```bash\nls", ["no closing ``` line"]),
+        ("```bash\n\n```", ["is empty"]),
     ],
 )
 def test_mistakes_are_told(completion: str, words: list[str]) -> None:
     told(parse(completion), *words)
-
-
-@pytest.mark.parametrize(
-    "completion",
-    [
-        "<think>" + call("ls") + "</think>\nDone.",
-        "<think>I will now list.\n" + call("ls"),
-        call("ls") + "\n</think>\nDone.",
-        "<think>Perhaps <tool_call>?</think>",
-    ],
-)
-def test_a_call_inside_thinking_is_not_a_call(completion: str) -> None:
-    told(parse(completion), "inside your thinking")
 
 
 def test_thinking_may_speak_of_calls() -> None:
@@ -230,17 +220,6 @@ def test_anything_else_ends_the_task(completion: str) -> None:
     assert (action.kind, action.text, action.commands) == ("final", completion.strip(), ())
 
 
-@pytest.mark.parametrize(
-    ("completion", "words"),
-    [
-        ("```bash\nls", ["no closing ``` line"]),
-        ("```bash\n\n```", ["is empty"]),
-    ],
-)
-def test_fences_that_cannot_be_run_are_told(completion: str, words: list[str]) -> None:
-    told(parse(completion), *words)
-
-
 def test_a_fence_keeps_its_body_as_it_is() -> None:
     body = "cat > x.md <<'E'\n    ```\n\x0c``\nE"
     assert parse(f"````bash\n{body}\n```\n````").commands == (body + "\n```",)
@@ -264,6 +243,7 @@ def test_notes_stand_below_the_last_output() -> None:
 
 
 def test_the_opening_declares_the_tool() -> None:
+    assert RENDERER.stop == ["<|im_end|>"]
     system, user = RENDERER.initial_messages("Be good.", "Do it.")
     assert system["content"].startswith("Be good.\n\n# Tools\n")
     assert '"name": "execute_bash"' in system["content"]
@@ -277,14 +257,12 @@ def test_the_opening_declares_the_tool() -> None:
     assert quiet == text + "<think>\n\n</think>\n\n"
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3_disable_thinking", "qwen3_instruct"])
-def test_without_a_tokenizer_the_token_side_says_what_is_missing(name: str) -> None:
-    renderer = get_renderer(name)
+def test_without_a_tokenizer_the_token_side_says_what_is_missing() -> None:
     for use in (
-        lambda: renderer.initial_ids("", ""),
-        lambda: renderer.parse_ids([1]),
-        lambda: renderer.observation_ids(["a"], [1]),
-        lambda: renderer.correction_ids("a", [1]),
+        lambda: RENDERER.initial_ids("", ""),
+        lambda: RENDERER.parse_ids([1]),
+        lambda: RENDERER.observation_ids(["a"], [1]),
+        lambda: RENDERER.correction_ids("a", [1]),
     ):
         with pytest.raises(UsageError, match="needs the model's tokenizer"):
             use()
@@ -319,11 +297,6 @@ def test_long_lines_are_no_trouble_in_fences(line: str) -> None:
     assert time.process_time() - begun < 0.2
 
 
-def test_unknown_names_are_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"no renderer 'qwen9'.*qwen3_instruct.*gpt_oss"):
-        get_renderer("qwen9")
-
-
 _PIECES = st.sampled_from(
     [
         "<think>",
@@ -347,11 +320,7 @@ _PIECES = st.sampled_from(
 
 @given(st.lists(_PIECES | st.text(max_size=8), max_size=12).map("".join), st.booleans())
 def test_any_text_has_an_outcome_that_can_be_sent(completion: str, truncated: bool) -> None:
-    action = parse(completion, truncated=truncated)
-    assert (action.correction is not None) == (action.kind == "malformed")
-    assert bool(action.commands) == (action.kind == "command")
-    for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
-        text.encode()  # whatever came in, what goes on is valid Unicode
+    can_be_sent(parse(completion, truncated=truncated))
 
 
 _READABLE = _PIECES.filter(lambda piece: piece not in ("\ud800", "<|im_end|>")) | st.sampled_from([OPENED, " ", "é"])
@@ -360,13 +329,11 @@ _READABLE = _PIECES.filter(lambda piece: piece not in ("\ud800", "<|im_end|>")) 
 @given(st.lists(_READABLE, max_size=12).map("".join), st.booleans())
 @example("I look.</think>\n" + call("ls"), False)
 @example("I look." + call("ls") + "</think>", True)
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_text_and_ids_are_read_alike(
-    make: Callable[[str], Renderer], qwen_vocabulary: Any, completion: str, truncated: bool
-) -> None:
+@settings(fuzz, max_examples=200)
+def test_text_and_ids_are_read_alike(completion: str, truncated: bool) -> None:
     completion = unicodedata.normalize("NFC", completion) + ("" if truncated else "<|im_end|>")
-    ids = qwen_vocabulary.encode(completion, add_special_tokens=False).ids
-    assert parse(completion, truncated=truncated) == make("qwen3").parse_ids(ids)
+    ids = qwen3_tokenizer().encode(completion, add_special_tokens=False).ids
+    assert parse(completion, truncated=truncated) == renderer_of("qwen3").parse_ids(ids)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).filter(str.strip))

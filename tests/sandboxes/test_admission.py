@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import DaemonError, SandboxError, UsageError
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec, WaitingSandboxes, admission, cgroups, namespaces
 from rtl_agent_gym.sandboxes import client as client_module
 from rtl_agent_gym.sandboxes.admission import (
@@ -434,7 +434,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Budget:
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_as_many_containers_start_at_once_as_the_limits_say(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 20
     made, barrier = Budget(Limits(memory=8 << 30, cpus=1, starts=many)), threading.Barrier(many)
@@ -505,15 +504,14 @@ async def test_one_started_in_advance_counts_as_in_use_once_it_is_handed_out(sma
 
 
 @pytest.mark.docker
-async def test_gradings_wait_for_a_processor(small: Budget) -> None:
-    [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
+async def test_gradings_wait_for_a_processor(small: Budget, arbiter: Problem) -> None:
     async with make_provider() as provider, Scorer(provider, waiting=2) as scorer:
         # Different files: each has a grading of its own.
         texts = [
-            {path: f"{text}\n// {number}\n" for path, text in (problem.golden or {}).items()} for number in range(3)
+            {path: f"{text}\n// {number}\n" for path, text in (arbiter.golden or {}).items()} for number in range(2)
         ]
-        scores = await asyncio.gather(*(scorer.score(problem, files) for files in texts))
+        scores = await asyncio.gather(*(scorer.score(arbiter, files) for files in texts))
     usage = small.usage()
-    assert [score.passed for score in scores] == [True] * 3
-    assert (usage["grading/granted"], usage["grading/waits"]) == (3, 2)
+    assert [score.passed for score in scores] == [True] * 2
+    assert (usage["grading/granted"], usage["grading/waits"]) == (2, 1)
     assert [usage[f"{kind}/used"] for kind in small.permits] == [0] * 5

@@ -8,12 +8,13 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, Sandbox, SandboxSpec, admission, cgroups
 from rtl_agent_gym.sandboxes.cgroups import (
     Groups,
@@ -30,11 +31,6 @@ from tests.sandboxes.ordinary_user import SINGLE, USER_ID, run_as
 
 MIB = 1 << 20
 FILL = "head -c {0}M /dev/zero > /tmp/a; head -c {0}M /dev/zero > /rundir/b; ls /tmp"
-
-
-def test_without_a_controller_of_memory_there_are_no_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    assert make_groups("cgroupfs", 20 << 30, 2, local=True) is None
 
 
 @pytest.fixture
@@ -64,8 +60,9 @@ PEAKS = ("memory.max_usage_in_bytes", "memory.peak")
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
-async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gradings(small: Groups) -> None:
+async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gradings(
+    small: Groups, arbiter: Problem
+) -> None:
     async def fill(sandbox: Sandbox) -> bool:
         try:
             await sandbox.run(FILL.format(200), timeout=60)
@@ -73,11 +70,10 @@ async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gra
             return True
         return False
 
-    [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     async with DockerSandboxes() as provider, Scorer(provider) as scorer:
         sandboxes = await asyncio.gather(*(provider.create() for _ in range(4)))
         assert (await provider.budget()).groups is small, "the daemon has other control groups"
-        grading = asyncio.ensure_future(scorer.score(problem, dict(problem.golden or {})))
+        grading = asyncio.ensure_future(scorer.score(arbiter, dict(arbiter.golden or {})))
         ended = await asyncio.gather(*map(fill, sandboxes))
         score = await grading
     assert any(ended), "800 MiB fitted into 300"
@@ -86,7 +82,6 @@ async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gra
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_a_new_sandbox_waits_while_the_others_use_the_memory(
     small: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +144,6 @@ def test_a_process_that_ended_below_half_of_its_sandboxs_memory_lacked_anothers(
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> None:
     async with DockerSandboxes() as provider:
         await provider.budget()
@@ -160,7 +154,6 @@ async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> Non
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_groups_that_do_not_hold_the_containers_are_given_up(
     small: Groups, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +191,24 @@ def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
     (agents / "memory.current").write_text(str(90 * MIB))
     (agents / "memory.stat").write_text(f"anon 5\nactive_file {30 * MIB}\ninactive_file {10 * MIB}\n")
     assert made.free("agent") == 50 * MIB
+
+
+def test_a_sandboxs_group_is_below_a_limit_also_after_somebody_deleted_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = Path.mkdir
+
+    def as_the_kernel(self: Path, *given: Any, **options: Any) -> None:
+        mkdir(self, *given, **options)
+        for name in ("cgroup.controllers", "cgroup.subtree_control", "memory.max", "cpu.weight", "cpu.max", "pids.max"):
+            (self / name).touch()
+
+    monkeypatch.setattr(Path, "mkdir", as_the_kernel)
+    (tmp_path / "root").mkdir()
+    groups = Groups(tmp_path / "root", "rtl-gym-1-0", {"agent": 100 * MIB, "scoring": 200 * MIB})
+    made = groups.add("agent", "one", memory=MIB, cpus=1.0, pids=8, weight=256)
+    assert (made.folders["memory"] / "memory.max").read_text() == str(MIB)
+    assert (made.folders["memory"].parent / "memory.max").read_text() == str(100 * MIB)
 
 
 SESSION = "user.slice/user-1000.slice/user@1000.service"
@@ -257,19 +268,18 @@ def test_groups_of_processes_that_are_gone_are_deleted(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "memory")) == sorted([here, "rtl-gym-hog"])
 
 
-@pytest.mark.parametrize(
-    ("local", "driver", "why"),
-    [
-        (False, "cgroupfs", "the daemon is on another machine"),
-        (True, "systemd", "the daemon's cgroup driver is systemd, not cgroupfs"),
-    ],
-)
 def test_other_daemons_have_none_and_the_log_says_why(
-    local: bool, driver: str, why: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    assert make_groups(driver, 20 << 30, 2, local=local) is None
-    assert f"the memory of sandboxes is not limited together: {why}" in caplog.text
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    for local, driver, why in (
+        (False, "cgroupfs", "the daemon is on another machine"),
+        (True, "systemd", "the daemon's cgroup driver is systemd, not cgroupfs"),
+        (True, "cgroupfs", f"{tmp_path} has no control groups that limit memory"),
+    ):
+        assert make_groups(driver, 20 << 30, 2, local=local) is None
+        assert f"the memory of sandboxes is not limited together: {why}" in caplog.text
 
 
 def test_who_may_not_make_groups_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

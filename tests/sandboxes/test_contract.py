@@ -78,9 +78,9 @@ def spec(request: pytest.FixtureRequest) -> SandboxSpec:
     return SandboxSpec(role=request.param)
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def box(maker: SandboxProvider, spec: SandboxSpec) -> AsyncIterator[Sandbox]:
-    """A fresh one for each test."""
+    """One for all tests that leave nothing in it which the others would see."""
     await maker.prepare(spec)
     made = await maker.create(spec)
     yield made
@@ -126,7 +126,7 @@ async def test_a_killed_process_takes_its_children_along(box: Sandbox) -> None:
     await process.kill()
     assert process.exit_code == 137
     assert (await box.exec(["pgrep", "-c", "sleep"])).output == "0\n"
-    result = await box.exec(["sh", "-c", "echo begun; setsid sleep 97 & sleep 96"], timeout=2.0)
+    result = await box.exec(["sh", "-c", "echo begun; setsid sleep 97 & sleep 96"], timeout=1.0)
     assert (result.output, result.timed_out, result.exit_code) == ("begun\n", True, None)
     assert (await box.exec(["pgrep", "-c", "sleep"])).output == "0\n"
 
@@ -151,6 +151,7 @@ async def test_much_stdin_waits_for_who_reads_it(box: Sandbox) -> None:
     process = await box.spawn(["sh", "-c", "sleep 1; wc -c"])
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(process.write(b"x" * 3_000_000), 0.3)
+    assert (await box.exec(["echo", "fine"])).output == "fine\n"  # meanwhile, others are served
     assert (await process.communicate(b"y" * 3_000_000)).output == "6000000\n"
     result = await box.exec(["sh", "-c", "exec <&-; sleep 0.5; echo done"], stdin=b"x" * 3_000_000)
     assert (result.output, result.exit_code) == ("done\n", 0)
@@ -188,7 +189,8 @@ async def test_files_go_in_and_come_out(box: Sandbox) -> None:
     await box.ping()
 
 
-async def test_a_closed_sandbox_is_lost(box: Sandbox) -> None:
+async def test_a_closed_sandbox_is_lost(maker: SandboxProvider, spec: SandboxSpec) -> None:
+    box = await maker.create(spec)
     process = await box.spawn(["cat"])
     reading = asyncio.ensure_future(process.output.read())
     await asyncio.sleep(0)
@@ -216,6 +218,7 @@ async def test_files_and_a_process_are_there_from_the_start(maker: SandboxProvid
     assert (change.exit_code == 0) == (spec.role == "scoring")
     with pytest.raises(SandboxLost, match="standby"):
         await box.ping()
+    await box.close()
 
 
 async def test_a_folder_of_the_keepers(maker: SandboxProvider) -> None:
@@ -224,6 +227,7 @@ async def test_a_folder_of_the_keepers(maker: SandboxProvider) -> None:
     assert result.output.startswith("text")
     assert result.output.count("Permission denied") == 2
     assert result.output.endswith("\nb\n")
+    await box.close()
 
 
 async def test_images_are_built_once(maker: SandboxProvider, monkeypatch: pytest.MonkeyPatch) -> None:

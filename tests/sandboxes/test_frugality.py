@@ -15,15 +15,13 @@ import pytest
 
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.policies import write_turn
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
 from rtl_agent_gym.sandboxes.warden import files, program
 from rtl_agent_gym.sandboxes.warden.frames import pack
 from rtl_agent_gym.transcripts import read_transcript
-
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 
 IN_SANDBOX = """
 import collections, json, os, subprocess, sys
@@ -88,13 +86,12 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.mark.docker
 async def test_a_step_is_one_round_trip_and_its_transcript_has_the_files(
-    provider: DockerSandboxes, counts: Counter[str], tmp_path: Path
+    provider: DockerSandboxes, counts: Counter[str], arbiter: Problem, tmp_path: Path
 ) -> None:
-    [problem] = load_problems("bundled", ids=[ARBITER])
     renderer = get_renderer("qwen3")
     config = EpisodeConfig(transcript_dir=tmp_path)
     grader: Any = None
-    async with Episode(problem, provider=provider, grader=grader, renderer=renderer, config=config) as episode:
+    async with Episode(arbiter, provider=provider, grader=grader, renderer=renderer, config=config) as episode:
         await episode.start()
         for commands in (["true"], ["echo hi; echo word > rtl/new.sv"], ["false", "rm rtl/new.sv"]):
             counts.clear()
@@ -172,7 +169,6 @@ def test_files_in_many_folders_are_read_in_linear_time(tmp_path: Path, monkeypat
     assert len(files.read_files(request, lambda data: None)["files"]) == 99, "rtl is a folder, too"
 
 
-@pytest.mark.docker
 @pytest.mark.daemon  # runs a warden inside, for which a sandbox without a control group has too few system calls
 async def test_a_command_that_leaves_nothing_running_needs_no_look_at_all_processes(sandbox: DockerSandbox) -> None:
     *head, _ = program().rstrip().splitlines()
@@ -190,14 +186,13 @@ async def test_a_command_that_leaves_nothing_running_needs_no_look_at_all_proces
 
 @pytest.mark.docker
 async def test_an_episode_begins_with_three_round_trips_and_no_process(
-    provider: DockerSandboxes, counts: Counter[str]
+    provider: DockerSandboxes, counts: Counter[str], arbiter: Problem
 ) -> None:
-    [problem] = load_problems("bundled", ids=[ARBITER])
     grader: Any = None
     async with WaitingSandboxes(provider, size=1) as pool:
         await pool.prepare(EpisodeConfig().sandbox)
         counts.clear()
-        async with Episode(problem, provider=pool, grader=grader, renderer=get_renderer("qwen3")) as episode:
+        async with Episode(arbiter, provider=pool, grader=grader, renderer=get_renderer("qwen3")) as episode:
             await episode.start()
             assert counts["requests"] == 3, "ping, files, seed"
             shell, process = await episode.sandbox.run("echo $$"), await episode.sandbox.exec(["sh", "-c", "echo $$"])

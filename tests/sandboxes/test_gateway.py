@@ -18,7 +18,11 @@ from tests.sandboxes.providers import on_both_providers
 from tests.waiting import soon
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
-pytest_generate_tests = on_both_providers
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    on_both_providers(metafunc, test_connections_are_limited, test_who_does_not_read_stops_only_itself)
+
 
 ASK = f"""
 import socket, sys
@@ -151,7 +155,7 @@ async def test_who_does_not_read_stops_only_itself(shared_sandbox: Sandbox, serv
     """The bytes wait in the sandbox: this process holds a bounded part of them."""
     upper, host, port = server
     text = f"""
-one = socket.create_connection(("127.0.0.1", {PORT}), timeout=3)
+one = socket.create_connection(("127.0.0.1", {PORT}), timeout=1)
 sent = 0
 try:
     while sent < 400_000_000:

@@ -8,7 +8,7 @@ import py_compile
 import secrets
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import docker
@@ -18,7 +18,7 @@ import requests
 from rtl_agent_gym.errors import DaemonError, ImageError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import DockerSandboxes, image, image_build
-from rtl_agent_gym.sandboxes.daemon import connect, docker_errors
+from rtl_agent_gym.sandboxes.daemon import docker_errors
 from rtl_agent_gym.sandboxes.image import (
     CONTENT_LABEL,
     LOCK,
@@ -116,11 +116,10 @@ def test_another_version_of_a_package_is_said_in_one_line() -> None:
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[docker.DockerClient]:
+def client(client: docker.DockerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> docker.DockerClient:
     """A client of the machine's daemon; nothing is remembered of its images."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with closing(connect()) as client:
-        yield client
+    return client
 
 
 @pytest.fixture
@@ -181,21 +180,14 @@ def test_an_image_stays_until_the_next_one_is_accepted(monkeypatch: pytest.Monke
     assert client.removed == ["earlier"]
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 class TestImages:
-    @pytest.mark.slow
-    def test_the_digest_does_not_depend_on_times_and_ids(
-        self, client: docker.DockerClient, derived: Callable[..., str]
+    def test_it_is_read_once_and_the_build_recorded_it(
+        self, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         here = image.find_image(client)
-        touched = derived("RUN touch -d 2001-02-03 /usr/local/bin/* /etc/passwd; date > /var/log/build")
-        assert touched != here
-        assert content_of(client, touched) == content_of(client, here)
-
-    def test_it_is_read_once(self, client: docker.DockerClient, monkeypatch: pytest.MonkeyPatch) -> None:
-        here = image.find_image(client)
         found = content_of(client, here)
+        assert client.images.get(here).labels[CONTENT_LABEL] == found.digest
         monkeypatch.setattr(image, "_read", lambda client, image: pytest.fail("read again"))
         assert content_of(client, here) == found
 
@@ -207,10 +199,6 @@ class TestImages:
         changed = derived("RUN echo '# changed' >> /venv/lib/python3.13/site-packages/cocotb/__init__.py")
         with pytest.raises(ImageError, match=r"was changed after it was built.*image build --no-cache"):
             checked_content(client, changed)
-
-    def test_the_build_recorded_it(self, client: docker.DockerClient) -> None:
-        here = client.images.get(image.image_tag())
-        assert here.labels[CONTENT_LABEL] == content_of(client, str(here.id)).digest
 
     @pytest.mark.slow
     def test_a_build_of_the_recorded_packages_has_the_recorded_digest(self, client: docker.DockerClient) -> None:
@@ -243,7 +231,8 @@ class TestImages:
         problem: Problem = load_problems("bundled")[0]
         assert problem.golden
         cached = []
-        for name in (image.find_image(client), derived("RUN date > /var/log/build"), derived("RUN echo x > /etc/x")):
+        touched = derived("RUN touch -d 2001-02-03 /usr/local/bin/* /etc/passwd; date > /var/log/build")
+        for name in (image.find_image(client), touched, derived("RUN echo x > /etc/x")):
             async with DockerSandboxes(name) as provider, Scorer(provider, cache=tmp_path / "gradings") as scorer:
                 score = await scorer.score(problem, problem.golden)
                 assert score.passed
@@ -251,7 +240,6 @@ class TestImages:
         assert cached == [False, True, False]
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -284,7 +272,6 @@ def _change(host: str) -> None:
     subprocess.run(build, input=text, env=environment, check=True, capture_output=True)
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(900)
@@ -334,7 +321,6 @@ DAMAGED = gzip.compress(bytes(5000), mtime=0)[:12] + b"\xff" * 20
 """Begins as a gzip file, and goes on with what cannot be unpacked."""
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 @pytest.mark.parametrize(
     "text", [b"", b"no archive", b"\x1f\x8bno gzip", DAMAGED], ids=["empty", "text", "header only", "damaged"]
@@ -354,7 +340,6 @@ def test_a_repository_has_no_tag(name: str) -> None:
             move(name)
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 def test_a_registry_that_does_not_answer_is_named() -> None:
     with pytest.raises(ImageError, match=r"cannot push 127\.0\.0\.1:9/rtl"):

@@ -11,19 +11,25 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import docker
 import pytest
+import requests
 
 from rtl_agent_gym.errors import ImageError
+from rtl_agent_gym.files import exclusive
 from rtl_agent_gym.sandboxes import image, image_build
-from rtl_agent_gym.sandboxes.daemon import connect, daemon_host, find_program, is_root
+from rtl_agent_gym.sandboxes.daemon import connect, daemon_host, find_program, is_root, silent
 from rtl_agent_gym.sandboxes.image import run_once
 from tests.waiting import until
 
@@ -35,13 +41,6 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(image.CONTEXT, copy)
     monkeypatch.setattr(image, "CONTEXT", copy)
     return copy
-
-
-@pytest.fixture
-def client() -> Iterator[docker.DockerClient]:
-    """A client of the machine's daemon."""
-    with closing(connect()) as client:
-        yield client
 
 
 @pytest.fixture
@@ -86,21 +85,16 @@ def write_dockerfile(context: Path, *instructions: str) -> None:
 
 
 class TestTag:
-    @pytest.mark.parametrize("change", ["Dockerfile", "requirements.txt", "a/new/file"])
-    def test_any_change_of_the_context_is_another_tag(self, context: Path, change: str) -> None:
-        before = image.image_tag()
-        assert before.startswith("rtl-agent-gym/sim:")
-        assert len(before.partition(":")[2]) == 12
-        (context / change).parent.mkdir(parents=True, exist_ok=True)
-        with (context / change).open("a") as file:
-            file.write("# changed\n")
-        assert image.image_tag() != before
-
-    def test_a_renamed_file_is_another_tag(self, context: Path) -> None:
-        (context / "one").write_text("x")
-        before = image.image_tag()
-        (context / "one").rename(context / "two")
-        assert image.image_tag() != before
+    def test_any_change_of_the_context_is_another_tag(self, context: Path) -> None:
+        tags = [image.image_tag()]
+        assert re.fullmatch("rtl-agent-gym/sim:[0-9a-f]{12}", tags[0])
+        for change in ("Dockerfile", "requirements.txt", "a/new/file"):
+            (context / change).parent.mkdir(parents=True, exist_ok=True)
+            with (context / change).open("a") as file:
+                file.write("# changed\n")
+            tags.append(image.image_tag())
+        (context / "a/new/file").rename(context / "a/new/name")
+        assert len({*tags, image.image_tag()}) == 5
 
     def test_caches_and_modes_do_not_count(self, context: Path) -> None:
         before = image.image_tag()
@@ -193,6 +187,43 @@ class TestContext:
         assert locked | {k: v for k, v in image_build.pinned_versions().items() if k != "iverilog"} == locked
 
 
+def test_prune_waits_for_a_build_whose_finished_stages_have_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed, said = list[str](), list[str]()
+    api = SimpleNamespace(images=lambda **asked: ["sha256:1"] if "filters" in asked else [])
+    docker_client = SimpleNamespace(api=api, images=SimpleNamespace(remove=removed.append))
+    monkeypatch.setattr(image_build, "connected", lambda: nullcontext(docker_client))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ThreadPoolExecutor() as threads:
+        with exclusive("image", silent):
+            pruning = threads.submit(image_build.prune, said.append)
+            with pytest.raises(TimeoutError):
+                pruning.result(timeout=0.2)
+            assert (removed, said) == ([], ["waiting for another process that prepares the image"])
+        assert pruning.result(timeout=60) == removed == ["sha256:1"]
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (
+            docker.errors.APIError("500 of http+docker://x/build?buildargs=secret: no", explanation="disk full"),
+            "disk full",
+        ),
+        (requests.ConnectionError("Max retries exceeded with url: /build?buildargs=secret (refused)"), "refused"),
+    ],
+)
+def test_a_build_that_breaks_off_names_no_proxys_password(error: Exception, why: str) -> None:
+    def build(**options: object) -> None:
+        raise error
+
+    client: Any = SimpleNamespace(api=SimpleNamespace(build=build))
+    with pytest.raises(ImageError, match=f"broke off: .*{why}") as caught:
+        image_build._build(client, "x", image_build._tar({}), silent)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.skipif(find_program("apt-get") is None, reason="no apt-get on this system")
 class TestMirror:
     """Which of this machine's sources of packages a build takes Debian from."""
@@ -238,16 +269,8 @@ class TestMirror:
         assert image_build.debian_mirror() == "http://deb.debian.org/debian"
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 class TestTheImage:
-    def test_is_found_at_once_when_it_is_there(self) -> None:
-        said: list[str] = []
-        built = image_build.ensure_image(said.append)  # as ./scripts/test has left it
-        said.clear()
-        assert image_build.ensure_image(said.append) == built == image.inspect()["id"]
-        assert said == []  # a build names each step
-
     def test_its_tools_run_and_have_the_pinned_versions(self, api: docker.APIClient) -> None:
         of_image = {"ancestor": image.inspect()["id"]}
         before = {container["Id"] for container in api.containers(all=True, filters=of_image)}
@@ -264,22 +287,9 @@ class TestTheImage:
         output = run_once(client, image.inspect()["id"], ["/bin/sh", "-c", script])
         assert output == "searched\n"
 
-    def test_a_missing_one_says_how_to_build_it(self, context: Path) -> None:
-        (context / "new").write_text(secrets.token_hex(8))
-        with pytest.raises(ImageError, match="rtl-agent-gym image build"):
-            image.inspect()["id"]
 
-
-@pytest.mark.docker
 @pytest.mark.daemon
 class TestBuilding:
-    @pytest.mark.slow
-    def test_builds_what_is_missing_and_tells_the_steps(self, own_images: Path, api: docker.APIClient) -> None:
-        said: list[str] = []
-        built = image_build.ensure_image(said.append)
-        assert api.inspect_image(image.image_tag())["Id"] == built
-        assert any(line.startswith("0: Step 3/4 : RUN echo hello") for line in said)
-
     def test_stages_are_built_apart_and_put_together(self, own_images: Path, client: docker.DockerClient) -> None:
         label = f"LABEL {image_build.IMAGE_LABEL}=sim"
         lines = (
@@ -288,7 +298,10 @@ class TestBuilding:
             *(f"FROM {BASE}", "COPY --from=left /made /", "COPY --from=right /made /", label),
         )
         (own_images / "Dockerfile").write_text("\n".join(lines) + "\n")
-        built = image_build.ensure_image()
+        said: list[str] = []
+        built = image_build.ensure_image(said.append)
+        assert image.image_id(client, image.image_tag()) == built
+        assert any(line.startswith("left: Step 2/2 : RUN echo left") for line in said)
         assert run_once(client, built, ["cat", "/l", "/r"]) == "left 1\nright 1\n"
 
     def test_a_failing_step_is_reported_with_its_last_lines(self, own_images: Path, api: docker.APIClient) -> None:
@@ -302,8 +315,8 @@ class TestBuilding:
         assert "line 70 " not in text
         assert text.count("\n") == 30
         assert len(api.containers(all=True, filters={"status": "exited"})) <= before
-        with pytest.raises(ImageError, match="is not there"):
-            image.inspect()["id"]
+        with pytest.raises(ImageError, match="is not there; build it with: rtl-agent-gym image build"):
+            image.inspect()
 
     @pytest.mark.slow
     def test_an_image_without_the_tools_fails_verification(self, own_images: Path) -> None:
@@ -337,7 +350,6 @@ class TestBuilding:
             api.remove_container(container)
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.skipif(not is_root() or find_program("debootstrap") is None, reason="only root bootstraps Debian")
@@ -361,7 +373,6 @@ def test_a_base_is_bootstrapped_where_no_registry_gives_one(
     assert not list(Path("/var/tmp").glob("rtl-agent-gym-base-*"))
 
 
-@pytest.mark.docker
 @pytest.mark.daemon
 @pytest.mark.slow
 @pytest.mark.timeout(300)

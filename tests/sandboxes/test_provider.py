@@ -34,7 +34,6 @@ from tests.cli.in_process import call
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
         budget = await made.budget()
@@ -55,7 +54,6 @@ async def test_failed_starts_count_against_the_daemon_and_a_good_one_for_it(monk
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rtl_agent_gym.sandboxes.warden_sandbox.START_PATIENCE", 0.5)
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.program", lambda: "import time; time.sleep(60)")
@@ -72,7 +70,6 @@ async def test_starts_that_never_end_count_against_the_daemon_too(monkeypatch: p
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     async with DockerSandboxes() as made:
         await (await made.create()).close()
@@ -90,7 +87,6 @@ async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch:
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 @pytest.mark.parametrize("then", ["create", "close"])
 async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works(
     monkeypatch: pytest.MonkeyPatch, then: str
@@ -126,7 +122,7 @@ async def test_a_container_whose_removal_failed_is_removed_when_the_daemon_works
     assert not there()
 
 
-@pytest.mark.parametrize("kind", [pytest.param("docker", marks=[pytest.mark.daemon, pytest.mark.docker]), "namespaces"])
+@pytest.mark.parametrize("kind", [pytest.param("docker", marks=pytest.mark.daemon), "namespaces"])
 async def test_an_image_that_does_not_build_is_not_built_again_and_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +240,6 @@ def others(nothing_given: None) -> Iterator[None]:
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 @pytest.mark.usefixtures("others")
 def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = other_owners()
@@ -259,7 +254,6 @@ def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytes
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 @pytest.mark.usefixtures("others")
 def test_evaluations_and_trainings_say_so_unless_they_have_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,9 +16,9 @@ from types import SimpleNamespace
 import pytest
 
 from rtl_agent_gym.errors import ImageError, SandboxError, UsageError
+from rtl_agent_gym.files import flush
 from rtl_agent_gym.sandboxes import image, root_folder
 from rtl_agent_gym.sandboxes.daemon import docker_errors
-from rtl_agent_gym.sandboxes.image import Content
 from rtl_agent_gym.sandboxes.root_build import build_root
 from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, remove_tree, unpack
 
@@ -52,14 +52,6 @@ def saved(path: Path, *layers: bytes, tag: str | None = None) -> Path:
     files |= dict(zip(names, layers, strict=True))
     path.write_bytes(layer(*((name, data, 0o644) for name, data in files.items())))
     return path
-
-
-@pytest.fixture
-def roots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """An empty folder for roots; their content is not read, as these have no Python."""
-    monkeypatch.setenv(root_folder.VARIABLE, str(tmp_path / "roots"))
-    monkeypatch.setattr(root_folder, "_read", lambda root, modes: Content(digest="sha256:1", packages={}))
-    return tmp_path / "roots"
 
 
 def test_a_relative_folder_is_one_of_this_folder(roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +165,7 @@ def base(roots: Path, tmp_path: Path) -> Root:
 
 def built(base: Root, steps: str, **files: bytes) -> Root:
     """A harness's root."""
-    return build_root(base, {**files, "Dockerfile": f"FROM {base.id}\n{steps}".encode()}, "Dockerfile")
+    return build_root(base, {**files, "Dockerfile": f"FROM {base.digest}\n{steps}".encode()}, "Dockerfile")
 
 
 def test_what_is_in_a_folder_that_cannot_be_written_is_used(base: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +173,7 @@ def test_what_is_in_a_folder_that_cannot_be_written_is_used(base: Root, monkeypa
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     made = built(base, "")
-    monkeypatch.setattr(root_folder, "_has_locks", read_only)
+    monkeypatch.setattr("rtl_agent_gym.files._has_locks", read_only)
     assert built(base, "") == made
     with pytest.raises(ImageError, match="cannot be written: Read-only file system"):
         built(base, "ENV A=1")
@@ -189,13 +181,12 @@ def test_what_is_in_a_folder_that_cannot_be_written_is_used(base: Root, monkeypa
 
 def test_what_is_damaged_is_replaced(base: Root, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places, seen = [base.folder.parent, built(base, "").folder.parent], list[bool]()
-    flush = root_folder._flush
 
     def flushed(folder: Path) -> None:
         seen.append(any(path.name.endswith("-old") for path in roots.iterdir()))
         flush(folder)
 
-    monkeypatch.setattr(root_folder, "_flush", flushed)
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.root_folder.flush", flushed)
     for place in places:
         (place / RECORD).write_bytes(b"")  # as a loss of power may leave it
     with pytest.raises(ImageError, match=r"is damaged in .*rtl-agent-gym image unpack"):
@@ -223,7 +214,6 @@ def test_files_are_copied_as_docker_does(base: Root, tmp_path: Path) -> None:
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 def test_the_digest_is_that_of_dockers_image(root_folder: Path) -> None:
     found = find_root()
     assert found.digest == image.inspect()["digest"]
@@ -253,11 +243,11 @@ FILES = {"src/word": b"word", "more/x/y": b"y"}
 @pytest.mark.docker
 async def test_the_steps_of_a_harness(root_folder: Path, tmp_path: Path) -> None:
     base = find_root()
-    files = {**FILES, "Dockerfile": STEPS.format(base=base.id).encode()}
+    files = {**FILES, "Dockerfile": STEPS.format(base=base.digest).encode()}
     made = build_root(base, files, "Dockerfile")
     try:
         assert build_root(base, files, "Dockerfile") == made
-        assert made.id != base.id
+        assert made.digest != base.digest
         assert made.environment["TWO"] == "two words"
         assert made.environment["PATH"] == f"/opt/mine:{base.environment['PATH']}"
         for path, content in {
@@ -293,7 +283,7 @@ async def test_a_step_that_cannot_be_made_is_an_error(
 ) -> None:
     base = find_root()
     (tmp_path / "secret").write_text("secret")
-    text = f"FROM {base.id}\n" + steps.replace("{outside}", str(tmp_path))
+    text = f"FROM {base.digest}\n" + steps.replace("{outside}", str(tmp_path))
     before = set(os.listdir(root_folder.parents[1]))
     with pytest.raises(ImageError, match=message):
         build_root(base, {**FILES, "Dockerfile": text.encode()}, "Dockerfile")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import ctypes.util
 import errno
@@ -14,7 +15,7 @@ import sys
 import pytest
 
 from rtl_agent_gym.errors import SandboxError
-from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.seccomp import allowed, compile_filter
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -72,14 +73,14 @@ def test_arguments_count_where_they_decide(machine: str) -> None:
     assert {decide(machine, calls["socket"], family) for family in (0, 17, 38, 40)} == {EAFNOSUPPORT}
 
 
-@pytest.mark.parametrize(("machine", "token"), [("x86_64", 0xC000003E), ("aarch64", 0xC00000B7)])
-def test_the_numbers_are_those_of_libseccomp(machine: str, token: int) -> None:
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_the_numbers_are_those_of_libseccomp(machine: str) -> None:
     name = ctypes.util.find_library("seccomp")
     if name is None:
         pytest.skip("libseccomp is not installed")
     library = ctypes.CDLL(name)
     found = {
-        call: library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(token), call.encode())
+        call: library.seccomp_syscall_resolve_name_arch(ctypes.c_uint32(ARCHITECTURES[machine]), call.encode())
         for call in allowed(machine)
     }
     newer = {call for call, number in found.items() if number == -1}
@@ -119,16 +120,20 @@ SKIPPED = {
 
 
 @pytest.mark.daemon
-@pytest.mark.docker
 async def test_what_docker_refuses_is_refused(root_folder: object) -> None:
     program = PROBE.replace("LAST", str(LAST)).replace("SKIPPED", str(SKIPPED[os.uname().machine]))
-    results = []
-    for make in (DockerSandboxes, NamespaceSandboxes):
-        async with make() as provider:
+
+    async def probe(provider: SandboxProvider) -> dict[str, int]:
+        async with provider:
             sandbox = await provider.create()
-            results.append(json.loads((await sandbox.exec(["python3", "-c", program])).output))
-    control = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    docker, namespaces, host = *results, json.loads(control.stdout)
+            return dict(json.loads((await sandbox.exec(["python3", "-c", program])).output))
+
+    def control() -> dict[str, int]:
+        return dict(json.loads(subprocess.check_output([sys.executable, "-c", program])))
+
+    docker, namespaces, host = await asyncio.gather(
+        probe(DockerSandboxes()), probe(NamespaceSandboxes()), asyncio.to_thread(control)
+    )
     refused = {number for number, code in docker.items() if code in (errno.EPERM, errno.ENOSYS)}
     # Docker looks at 64 bits of personality's argument, of which the kernel uses 32.
     refused.discard(str(allowed()["personality"]))

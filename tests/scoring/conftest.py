@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import SandboxProvider
+from rtl_agent_gym.sandboxes.choice import make_provider, resolved_kind
 from rtl_agent_gym.scoring import Scorer
+
+ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
+EXAMPLES = "cvdp_v1.1.0_example_nonagentic_code_generation_no_commercial.jsonl"
 
 TARGET = "rtl/adder.sv"
 
@@ -93,8 +100,6 @@ services:
     command     : pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v
 """
 
-ProblemMaker = Callable[..., Problem]
-
 
 def make_problem(**changes: Any) -> Problem:
     """The adder's problem; `harness` adds to or replaces files of its harness, the rest replaces fields."""
@@ -129,8 +134,37 @@ def bundled() -> dict[str, Problem]:
     return {problem.id: problem for problem in load_problems("bundled")}
 
 
-@pytest.fixture
-async def scorer(provider: DockerSandboxes) -> AsyncIterator[Scorer]:
-    """A scorer without a cache, in real containers."""
-    async with Scorer(provider) as made:
+@pytest.fixture(scope="session")
+def rows(cvdp_data: Path) -> dict[str, Problem]:
+    """CVDP's open rows that can be graded here, by id."""
+    return {problem.id: problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what shares a module's fixtures in that module's event loop."""
+    here, shared = Path(__file__).parent, {"shared_provider", "scorer", "frontend"}
+    for item in items:
+        if not isinstance(item, pytest.Function) or here not in item.path.parents:
+            continue
+        if shared & set(item.fixturenames) and inspect.iscoroutinefunction(item.function):
+            item.add_marker(pytest.mark.asyncio(loop_scope="module"), append=False)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_provider(request: pytest.FixtureRequest) -> AsyncIterator[SandboxProvider]:
+    """A maker of real sandboxes for a file's tests.
+
+    Not for tests that are about Docker, or about what a provider has open: they have their own, `provider`. No test can
+    use both, as their event loops differ.
+    """
+    if resolved_kind() == "namespaces":
+        request.getfixturevalue("root_folder")
+    async with make_provider() as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def scorer(shared_provider: SandboxProvider) -> AsyncIterator[Scorer]:
+    """A scorer without a cache for a file's tests: each grading has a fresh sandbox."""
+    async with Scorer(shared_provider) as made:
         yield made

@@ -28,6 +28,7 @@ from rtl_agent_gym.scoring.grader.measures import memory
 from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
 from rtl_agent_gym.scoring.harness import scoring_limits
 from rtl_agent_gym.scoring.submission import sift
+from tests.counters import counted
 from tests.sandboxes.providers import ProviderAround, act_beside
 
 from .conftest import COMPOSE, GOLDEN, HEADER, RUNNER, TARGET, make_problem
@@ -260,9 +261,8 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         return plain(self, **options | {"cgroup_parent": f"/{name}"})
 
     monkeypatch.setattr(docker.APIClient, "create_host_config", below)
-    monkeypatch.setattr(
-        admission, "_budgets", {}
-    )  # this process sees that its own groups are not used, and gives them up
+    # This process sees that its own groups are not used, and gives them up.
+    monkeypatch.setattr(admission, "_budgets", {})
     yield controller / name
     for folder in Path("/sys/fs/cgroup").glob(f"*/{name}"):
         folder.rmdir()
@@ -315,11 +315,13 @@ async def test_a_hungry_design_is_to_blame_below_a_parent_group_too(
 async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_for_no_other(
     provider: DockerSandboxes, adder: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = {"memory": 256 << 20}
+    small, before = {"memory": 256 << 20}, counted("grading_ooms")
     async with Scorer(Meddling(provider, nothing, standby=(), **small), cache=tmp_path) as scorer:
         score = await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)
         assert "more memory than a grading has (256 MiB)" in score.reason
+        assert (score.retries, counted("grading_ooms")) == (0, before + 1)
         assert not list(tmp_path.rglob("*.json"))
+        assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
         spec = scoring_limits()
         monkeypatch.setattr("rtl_agent_gym.scoring.grading.scoring_limits", lambda: spec | small)
         monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec | small)
@@ -327,11 +329,8 @@ async def test_a_hungry_design_is_kept_for_the_limit_that_all_gradings_have_and_
         assert (await scorer.score(adder, {TARGET: HUNGRY}, timeout=60)).cached
         monkeypatch.setattr(scorer_module, "scoring_limits", lambda: spec)
         assert scorer._cache is not None
-        assert scorer._cache.get(await scorer._key(_sifted(adder), 60, None, retries.Retries())) is None
-
-
-def _sifted(problem: Problem) -> Any:
-    return sift(problem, {TARGET: HUNGRY})
+        key = await scorer._key(sift(adder, {TARGET: HUNGRY}), 60, None, retries.Retries())
+        assert scorer._cache.get(key) is None
 
 
 async def begun(provider: DockerSandboxes, sandbox: Sandbox) -> dict[str, int]:
@@ -526,19 +525,17 @@ async def test_a_container_that_stays_frozen_is_an_error(
 
 @pytest.mark.docker
 async def test_a_process_that_a_signal_holds_is_the_machines_fault(
-    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+    scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
-    async with Scorer(provider) as scorer:
-        with pytest.raises(HarnessError, match="stopped by a signal"):
-            await scorer.score(alone("sleep 30 & kill -STOP $$!; wait"), {TARGET: GOLDEN}, timeout=2.0)
+    with pytest.raises(HarnessError, match="stopped by a signal"):
+        await scorer.score(alone("sleep 30 & kill -STOP $$!; wait"), {TARGET: GOLDEN}, timeout=2.0)
 
 
 @pytest.mark.docker
-async def test_a_design_that_waits_for_ever_on_a_full_pipe_is_late_by_its_own_fault(provider: DockerSandboxes) -> None:
+async def test_a_design_that_waits_for_ever_on_a_full_pipe_is_late_by_its_own_fault(scorer: Scorer) -> None:
     endless = f'{HEADER}initial forever $display("0123456789");\nendmodule\n'
     problem = alone("iverilog -g2012 -o t.vvp /code/rtl/adder.sv && vvp t.vvp | sleep 60")
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: endless}, timeout=3.0)
+    score = await scorer.score(problem, {TARGET: endless}, timeout=3.0)
     assert (score.passed, score.retries) == (False, 0)
     assert "did not end in time" in score.reason

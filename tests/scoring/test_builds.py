@@ -19,6 +19,7 @@ def runner(**options: str) -> dict[str, str]:
     return {"src/test_runner.py": RUNNER.replace("        always=True,\n", f"{more}        always=True,\n")}
 
 
+@pytest.mark.sampled(3)  # test_frontend.py has their includes without a build
 @pytest.mark.parametrize(
     ("files", "options"),
     [
@@ -76,7 +77,7 @@ async def test_an_unread_header_does_not_hide_wrong_ports_or_a_file_that_is_not_
     assert (score.syntax, score.compile) == (0.5, 1.0)
 
 
-async def test_without_a_build_every_folder_is_searched(provider: object) -> None:
-    async with Scorer(provider, weights=RewardWeights(simulate=False)) as scorer:  # type: ignore[arg-type]
+async def test_without_a_build_every_folder_is_searched() -> None:
+    async with Scorer(weights=RewardWeights(simulate=False)) as scorer:
         score = await scorer.score(make_problem(), {TARGET: INCLUDED, WIDTH: "`define TOP 7\n"})
     assert (score.syntax, score.interface) == (1.0, 1.0), (score.reason, HEADER)

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,11 @@ from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
 from rtl_agent_gym.scoring.compose import HarnessImages
 from rtl_agent_gym.scoring.grading import Grading
+from rtl_agent_gym.scoring.harness import Defences
 from rtl_agent_gym.scoring.submission import sift
 from tests.sandboxes.providers import ProviderAround
+
+from .conftest import TARGET
 
 GRADING = Grading(passed=True, syntax=0.5, reason="because", violations=["x"])
 
@@ -56,19 +60,8 @@ def test_every_part_of_the_key_counts() -> None:
     assert len(keys) == 5
 
 
-async def test_what_may_end_a_grading_otherwise_is_in_its_name(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with Scorer() as scorer:
-        scorer._images = HarnessImages("sha256:0")
-        submission, keys = sift(adder, {}), set()
-        for change in ({}, {"scoring_limits": lambda: {"memory": 1 << 30}}, {"frontend_version": lambda: "0.0"}):
-            for name, value in change.items():
-                monkeypatch.setattr(scorer_module, name, value)
-            keys.add(await scorer._key(submission, 600, None, Retries()))
-    assert len(keys) == 3
-
-
-async def test_verdicts_without_enforced_limits_have_names_of_their_own(
-    adder: Problem, provider: DockerSandboxes
+async def test_what_may_end_a_grading_otherwise_is_in_its_name(
+    adder: Problem, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing: tuple[str, ...] = ()
 
@@ -76,14 +69,21 @@ async def test_verdicts_without_enforced_limits_have_names_of_their_own(
         async def missing_limits(self) -> tuple[str, ...]:
             return missing
 
-    async def key() -> str:
-        async with Scorer(Weak(provider), waiting=1) as scorer:
+    async def key(problem: Problem = adder, text: str = "", **options: Any) -> str:
+        async with Scorer(Weak(provider), waiting=1, **options) as scorer:
             scorer._images = HarnessImages("sha256:0")
-            return await scorer._key(sift(adder, {}), 600, None, Retries())
+            return await scorer._key(sift(problem, {TARGET: text}), 600, None, Retries())
 
-    enforced, missing = await key(), ("MemoryLimit",)
+    plain, missing = await key(), ("MemoryLimit",)
     weak, missing = await key(), ()
-    assert weak != enforced == await key()
+    other = adder.model_copy(update={"harness": {**adder.harness, "src/more.py": ""}})
+    keys = [plain, weak, await key(other), await key(text="x"), await key(defences=Defences(witness=False))]
+    for name, value in (("scoring_limits", {"memory": 1 << 30}), ("frontend_version", "0.0")):
+        with monkeypatch.context() as patch:
+            patch.setattr(scorer_module, name, lambda value=value: value)
+            keys.append(await key())
+    assert len(set(keys)) == 7
+    assert plain == await key()
 
 
 def test_a_file_cut_off_by_a_crash_is_not_there(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
 from rtl_agent_gym.renderers import ToolCall, get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import read_services
 from rtl_agent_gym.scoring.options import HIDDEN, GradingOptions, HarnessOptions
@@ -75,8 +75,9 @@ def options(image: str, folder: Path, licence: str = LICENCE) -> HarnessOptions:
 
 
 def test_without_an_image_it_says_what_is_needed() -> None:
-    problem = commercial()
-    for found in (str(why_unscorable(problem)), str(_error(problem))):
+    with pytest.raises(ProblemError) as caught:
+        read_services(commercial())
+    for found in (str(why_unscorable(commercial())), str(caught.value)):
         assert "needs a commercial simulator" in found
         assert "--harness-image VERIF_EDA_IMAGE=IMAGE" in found
 
@@ -94,12 +95,6 @@ def test_an_image_that_no_row_names_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no selected problem names this image (did you mean __VERIF_EDA_IMAGE__?)" in " ".join(done.stderr.split())
     assert not (tmp_path / "run").exists()
-
-
-def _error(problem: Problem) -> ProblemError:
-    with pytest.raises(ProblemError) as caught:
-        read_services(problem)
-    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -147,7 +142,7 @@ def test_a_part_of_a_name_is_not_the_name(name: str, build: bool) -> None:
         files = {"docker-compose.yml": COMPOSE.replace("image: __OSS_SIM_IMAGE__", image)}
         if build:
             files["Dockerfile"] = f"FROM {sim_image}\nRUN python --version\n"
-        (service,) = read_services(make_problem(harness={**make_problem().harness, **files}), options)
+        (service,) = read_services(make_problem(harness=files), options)
         assert (service.image, service.env.get("EDA_LICENCE")) == (None, None)
 
 
@@ -170,7 +165,7 @@ def test_a_dockerfile_that_copies_from_the_callers_image_is_not_graded_from_the_
     options = HarnessOptions(images=(("__VERIF_EDA_IMAGE__", "mine"),), env=(("EDA_LICENCE", LICENCE),))
     dockerfile = "FROM __OSS_SIM_IMAGE__\nCOPY --from=__VERIF_EDA_IMAGE__ /opt /opt\n"
     files = {"docker-compose.yml": COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: ."), "Dockerfile": dockerfile}
-    (service,) = read_services(make_problem(harness={**make_problem().harness, **files}), options)
+    (service,) = read_services(make_problem(harness=files), options)
     assert (service.image, service.env["EDA_LICENCE"]) == ("mine", LICENCE)
 
 
@@ -188,22 +183,23 @@ async def test_a_design_is_graded_in_the_callers_image(image: str, provider: Doc
 
 
 @pytest.mark.docker
-async def test_no_image_of_the_callers_is_graded_from_the_cache(provider: DockerSandboxes, tmp_path: Path) -> None:
+async def test_no_image_of_the_callers_is_graded_from_the_cache(
+    shared_provider: SandboxProvider, tmp_path: Path
+) -> None:
     """Also where the harness names it plainly, which is nothing commercial."""
-    base = await provider.image()
     compose = commercial().harness["docker-compose.yml"].replace("__VERIF_EDA_IMAGE__", "vendor/sim:1")
     problem = commercial(harness={**commercial().harness, "docker-compose.yml": compose})
-    harness = HarnessOptions.read([f"vendor/sim:1={base}"])
-    async with Scorer(provider, harness=harness, cache=tmp_path / "cache", waiting=0) as scorer:
+    harness = HarnessOptions.read([f"vendor/sim:1={await shared_provider.image()}"])
+    async with Scorer(shared_provider, harness=harness, cache=tmp_path / "cache") as scorer:
         await scorer.score(problem, {TARGET: GOLDEN})
     assert not list((tmp_path / "cache").glob("*/*"))
 
 
 @pytest.mark.docker
-async def test_nothing_is_hidden_where_no_image_is_the_callers(provider: DockerSandboxes) -> None:
+async def test_nothing_is_hidden_where_no_image_is_the_callers(shared_provider: SandboxProvider) -> None:
     """Such a grading is kept, also for those who have other variables."""
     harness = HarnessOptions(images=(("__VERIF_EDA_IMAGE__", "mine"),), env=(("WORD", "test"),))
-    async with Scorer(provider, harness=harness) as scorer:
+    async with Scorer(shared_provider, harness=harness) as scorer:
         score = await scorer.score(make_problem(), {TARGET: GOLDEN})
     assert "test" in score.tests[0].name
 

@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from cvdp_statements import files_below
 
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.notes import all_notes, note_of
 from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 pytestmark = pytest.mark.docker
 
-ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
-EXAMPLES = "cvdp_v1.1.0_example_nonagentic_code_generation_no_commercial.jsonl"
 DESIGNS = Path(__file__).parent / "designs"
 NEEDS = {
     "cvdp_agentic_multiplexer_0001": "cocotb.runner",
@@ -37,11 +35,6 @@ RIGHT = sorted(path.name for path in DESIGNS.iterdir())
 def row_id(name: str) -> str:
     """The id of a row from its short name."""
     return name if name.startswith("cvdp_") else f"cvdp_agentic_{name}"
-
-
-@pytest.fixture(scope="module")
-def rows(cvdp_data: Path) -> dict[str, Problem]:
-    return {problem.id: problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)}
 
 
 def design(name: str, where: Path = DESIGNS) -> dict[str, str]:
@@ -96,6 +89,7 @@ async def test_no_design_passes_and_only_the_tests_are_to_blame(
     assert (await scorer.score(problem.model_copy(update={"harness": mended}), files)).passed
 
 
+@pytest.mark.slow  # test_frontend.py has the same for the bundled problems
 async def test_a_right_design_has_the_interface_that_was_asked_for(rows: dict[str, Problem]) -> None:
     async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
         for name in RIGHT:

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.problems.compose import instructions, read_env_file
 from rtl_agent_gym.scoring.compose import Service, needs_build, read_services
 from rtl_agent_gym.scoring.harness import service_request, source_paths, top_modules
 
-from .conftest import COMPOSE, make_problem
+from .conftest import COMPOSE, ROWS, make_problem
 
 
 def service_of(text: str, **harness: str) -> Service:
@@ -55,6 +55,11 @@ def test_a_service_chooses_neither_its_working_folder_nor_its_home() -> None:
     assert service_request(service, make_problem())["env"]["HOME"] == "/code/rundir"
 
 
+@pytest.mark.parametrize("volume", ["./:/code", "../rtl:/code/rtl", "/:/code/host", "./src:/code/src:ro"])
+def test_a_volume_at_the_work_folder_is_ignored(volume: str) -> None:
+    assert service_of(COMPOSE.replace("./src/:/src/:ro", volume)) == service_of(COMPOSE)
+
+
 def test_a_hidden_file_that_no_service_would_find_is_refused() -> None:
     bench = {"verif/tb.sv": ""}
     with pytest.raises(ProblemError, match=r"harness\.verif/tb\.sv: a hidden file that is not in src/"):
@@ -83,33 +88,27 @@ def test_several_env_files_and_environment_go_over_each_other_in_order() -> None
     assert (env["TOPLEVEL"], env["MORE"], env["LAST"], env["SIM"]) == ("z", "2", "1", "icarus")
 
 
+IMAGE = "image: __OSS_SIM_IMAGE__"
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("lines", "said"),
     [
-        ("services:\n  a:\n    image: debian\n    command: x\n", "expected the simulation image"),
-        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n", "expected a command"),
-        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    privileged: true\n", "'privileged'"),
-        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: ['/:/host']\n", "volume /:/host"),
-        ("services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    env_file: ./src/none\n", "src/none"),
-        ("services:\n  a:\n    build: .\n    command: x\n", "'Dockerfile'"),
-        ('services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: "x \'y"\n', "split into words"),
-        (
-            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    on: a\n    foo: b",
-            "'a': the key True is not supported",
-        ),
-        (
-            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: true",
-            "'a' is a boolean; expected a list",
-        ),
-        (
-            "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n    volumes: 5",
-            "'a' is a number; expected a list",
-        ),
+        (["image: debian", "command: x"], "expected the simulation image"),
+        ([IMAGE], "expected a command"),
+        ([IMAGE, "command: x", "privileged: true"], "'privileged'"),
+        ([IMAGE, "command: x", "volumes: ['/:/host']"], "volume /:/host"),
+        ([IMAGE, "command: x", "env_file: ./src/none"], "src/none"),
+        (["build: .", "command: x"], "'Dockerfile'"),
+        ([IMAGE, 'command: "x \'y"'], "split into words"),
+        ([IMAGE, "command: x", "on: a", "foo: b"], "'a': the key True is not supported"),
+        ([IMAGE, "command: x", "volumes: true"], "'a' is a boolean; expected a list"),
+        ([IMAGE, "command: x", "volumes: 5"], "'a' is a number; expected a list"),
     ],
 )
-def test_what_cannot_be_run_is_a_problem_error_that_names_the_service(text: str, said: str) -> None:
+def test_what_cannot_be_run_is_a_problem_error_that_names_the_service(lines: list[str], said: str) -> None:
     with pytest.raises(ProblemError, match="service 'a'") as caught:
-        service_of(text)
+        service_of("\n    ".join(["services:\n  a:", *lines]))
     assert said in str(caught.value)
     assert "harness.docker-compose.yml" in str(caught.value)
 
@@ -120,13 +119,48 @@ def test_a_nul_character_in_an_env_file_is_the_problems_fault() -> None:
         service_of(text, **{"src/more": "A = b\0\n"})
 
 
+TENFOLD = "x0: &x0 [1234567890]\n" + "".join(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 10)}]\n" for n in range(1, 6))
+MERGED = "x0: &x0 {a: b}\n" + "".join(f"x{n}: &x{n} {{<<: [{', '.join([f'*x{n - 1}'] * 10)}]}}\n" for n in range(1, 6))
+
+
+@pytest.mark.parametrize("aliases", [TENFOLD, MERGED + "y: [*x5, *x5, *x5]\n", "x: &x [1, *x]\n"])
+def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(aliases: str) -> None:
+    with pytest.raises(ProblemError, match="with its aliases replaced, the file has more than 1,048,576 characters"):
+        service_of(f"{aliases}services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: x\n")
+
+
+def test_aliases_are_replaced() -> None:
+    text = "x: &x {image: __OSS_SIM_IMAGE__, environment: {A: &b b, B: *b}}\nservices:\n  a: {<<: *x, command: x}\n"
+    assert service_of(text).env == {"A": "b", "B": "b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A0=1234567890\n" + "".join(f"A{n}={f'${{A{n - 1}}}' * 10}\n" for n in range(1, 6)),
+        f"A={'x' * 1000}\nB={'$A' * 2000}\n",
+    ],
+)
+def test_an_env_file_that_repeats_itself_is_refused_before_it_fills_the_memory(text: str) -> None:
+    with pytest.raises(ProblemError, match=r"the variables of an env_file have more than 1,048,576 characters"):
+        read_env_file(text)
+    lines = f"services:\n  a:\n    {IMAGE}\n    command: x\n    env_file: src/more\n"
+    found = validate_problem(make_problem(harness={"docker-compose.yml": lines, "src/more": text}))
+    assert [
+        finding for finding in found if finding.startswith("harness.docker-compose.yml: the variables of an env_file")
+    ]
+
+
 def test_an_unscorable_problem_says_why() -> None:
     with pytest.raises(ProblemError, match="a commercial simulator"):
         read_services(make_problem(unscorable="it needs a commercial simulator"))
 
 
-def test_every_row_of_the_benchmark_can_be_run(cvdp_data: Path) -> None:
-    problems = load_problems(cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl")
+def test_every_row_of_the_benchmark_can_be_run_without_an_image_of_its_own(cvdp_data: Path) -> None:
+    problems = load_problems(cvdp_data / ROWS)
+    files = [problem.harness["Dockerfile"] for problem in problems if "Dockerfile" in problem.harness]
+    assert len(files) == 24
+    assert not any(map(needs_build, files))
     services = {problem.id: read_services(problem) for problem in problems}
     assert sum(map(len, services.values())) == 97
     assert sorted(map(len, services.values()))[-3:] == [2, 3, 3]
@@ -155,10 +189,3 @@ def test_only_a_dockerfile_that_does_something_is_built(text: str, built: bool) 
 
 def test_instructions_know_comments_and_continuations() -> None:
     assert instructions("# x\nFROM a\n\nRUN b \\\n  # y\n  c\n") == [("FROM", "a"), ("RUN", "b    c")]
-
-
-def test_no_row_of_the_benchmark_needs_an_image_of_its_own(cvdp_data: Path) -> None:
-    rows = load_problems(cvdp_data / "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl")
-    files = [row.harness["Dockerfile"] for row in rows if "Dockerfile" in row.harness]
-    assert len(files) == 24
-    assert not any(map(needs_build, files))

@@ -4,6 +4,7 @@ write, measured in the real simulator.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -64,7 +65,9 @@ async def _nothing_is_missed(
 
 
 async def test_no_way_to_write_a_variable_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
-    assert await _nothing_is_missed(ways(("v",)), shared_sandbox, tmp_path) >= 25
+    """A third of them; the slow test below has all."""
+    some = random.Random(0).sample([*ways(("v",))], 47)
+    assert await _nothing_is_missed(some, shared_sandbox, tmp_path) >= 5
 
 
 async def test_no_way_to_join_two_ports_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
@@ -114,8 +117,9 @@ async def test_what_bears_the_name_of_a_shipped_header_is_the_designs(
     assert benches_with_files([str(compiled)], lambda name: False) != []
 
 
-@pytest.mark.slow  # some six hundred simulations
+@pytest.mark.slow  # some seven hundred simulations
 async def test_no_way_to_write_or_drive_an_input_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    assert await _nothing_is_missed(ways(("v",)), shared_sandbox, tmp_path) >= 25
     every = [*ways(("w", "g", "sv", "bv", "i", "r")), *memories()]
     assert await _nothing_is_missed(every, shared_sandbox, tmp_path) >= 250
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +21,13 @@ from rtl_agent_gym.sandboxes.daemon import daemon_host
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.scoring.compose import HarnessImages
 from tests.sandboxes.providers import ProviderAround, kill
+from tests.second_daemon import SecondDaemon, second_daemon
 from tests.switch import Switch
 
 from .conftest import GOLDEN, TARGET
+
+GRADING = retries.GRADING
+"""With the waits that users have."""
 
 pytestmark = [
     pytest.mark.docker,
@@ -32,7 +38,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.2))
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=3, longest=0.2))
 
 
 @pytest.fixture
@@ -44,19 +50,24 @@ async def switch(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Switch]:
     gc.collect()  # here, where its complaints are expected
 
 
-@pytest.mark.daemon
-@pytest.mark.parametrize("returns", [True, False])
-async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: Problem, returns: bool) -> None:
-    provider = DockerSandboxes()
+async def grade_while_it_is_gone(
+    provider: DockerSandboxes,
+    adder: Problem,
+    leave: Callable[[], Awaitable[None]],
+    come_back: Callable[[], Awaitable[None]],
+    returns: bool,
+) -> None:
+    """Let Docker's daemon leave during a grading. If it returns at once, the grading is repeated; else it fails."""
     async with Scorer(provider) as scorer:
         assert (await scorer.score(adder, {TARGET: GOLDEN})).retries == 0
         grading = asyncio.ensure_future(scorer.score(adder, {TARGET: GOLDEN}))
         while not provider._sandboxes:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
-        await switch.off()
+        assert not grading.done()
+        await leave()
         if returns:
-            await switch.on()
+            await come_back()
             score = await grading
             assert score.passed
             assert score.retries >= 1
@@ -64,9 +75,46 @@ async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: P
             with pytest.raises(SandboxError) as caught:
                 await grading
             assert caught.value.retries == retries.GRADING.attempts - 1
-    if not returns:
-        await switch.on()
+            await come_back()
+
+
+@pytest.mark.daemon
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_daemon_that_goes_away_during_a_grading(switch: Switch, adder: Problem, returns: bool) -> None:
+    provider = DockerSandboxes()
+    await grade_while_it_is_gone(provider, adder, switch.off, switch.on, returns)
     await provider.close()
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[SecondDaemon]:
+    """A second one, with folders and network of its own, so that no other dies."""
+    with second_daemon() as made:
+        yield made
+
+
+@pytest.mark.daemon
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("returns", [True, False])
+async def test_a_daemon_that_is_killed_during_a_grading(
+    daemon: SecondDaemon, adder: Problem, returns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", daemon.host)
+    if returns:  # it takes seconds to start
+        monkeypatch.setattr(retries, "GRADING", GRADING)
+
+    async def kill_it() -> None:
+        daemon.kill()
+
+    provider = DockerSandboxes()
+    await grade_while_it_is_gone(provider, adder, kill_it, lambda: asyncio.to_thread(daemon.start), returns)
+    with contextlib.suppress(SandboxError):
+        await provider.close()
+    gc.collect()
+    listed = ["docker", "-H", daemon.host, "ps", "-q"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    assert not names, "what the killed daemon ran has outlived it"
 
 
 async def test_no_daemon_at_all(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:

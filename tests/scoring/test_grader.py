@@ -33,15 +33,14 @@ def changed_programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     cache.rules_digest.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "name", ["scoring/grader/guard.py", "scoring/grader/witness.py", "scoring/outcomes.py", "problems/compose.py"]
-)
-def test_one_digest_names_the_rules(changed_programs: Path, name: str) -> None:
-    before = rules_digest()
-    with (changed_programs / name).open("a") as stream:
-        stream.write("# another version\n")
-    cache.rules_digest.cache_clear()
-    assert rules_digest() != before
+def test_one_digest_names_the_rules(changed_programs: Path) -> None:
+    digests = [rules_digest()]
+    for name in ("scoring/grader/guard.py", "scoring/grader/witness.py", "scoring/outcomes.py", "problems/compose.py"):
+        with (changed_programs / name).open("a") as stream:
+            stream.write("# another version\n")
+        cache.rules_digest.cache_clear()
+        digests.append(rules_digest())
+    assert len(set(digests)) == 5
 
 
 def test_the_image_holds_none_of_it() -> None:

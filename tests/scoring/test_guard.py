@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
@@ -21,6 +21,11 @@ from tests.counters import counted
 from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
 
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
+
+
+def inside(body: str, design: str = EMPTY) -> str:
+    """A design with something more in its module."""
+    return design.replace("endmodule", f"{body}\nendmodule")
 
 
 def check(folder: Path, *statements: str, names: str = '"N/A"; "<interactive>"; "/code/rtl/a.sv";') -> Any:
@@ -111,7 +116,7 @@ def test_the_design_among_the_simulators_arguments(words: str, design: str | Non
 
 
 @pytest.mark.docker
-async def test_the_table_names_every_task_that_the_simulator_has(provider: DockerSandboxes) -> None:
+async def test_the_table_names_every_task_that_the_simulator_has(provider: SandboxProvider) -> None:
     """A task that the table did not know could not be judged."""
     sandbox = await provider.create()
     script = (
@@ -129,7 +134,7 @@ async def test_the_table_names_every_task_that_the_simulator_has(provider: Docke
 
 
 @pytest.mark.docker
-async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder: Problem) -> None:
+async def test_a_results_file_cannot_be_forged(shared_provider: SandboxProvider, adder: Problem) -> None:
     theft = HEADER + (
         "integer f;\nfinal begin\n"
         '    f = $fopen("/code/rundir/sim_build/test_adder.result.xml", "w");\n'
@@ -141,7 +146,7 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
         "witness": Defences(simulation=False),
         "simulation": Defences(witness=False),
     }.items():
-        async with Scorer(provider, defences=defences) as scorer:
+        async with Scorer(shared_provider, defences=defences) as scorer:
             scores[name] = await scorer.score(adder, {TARGET: theft})
     assert scores["none"].passed
     assert scores["none"].reward == pytest.approx(1.4)
@@ -161,16 +166,14 @@ async def test_a_results_file_cannot_be_forged(provider: DockerSandboxes, adder:
 async def test_hidden_files_cannot_be_included_or_read(scorer: Scorer) -> None:
     secret = {"src/answer.svh": "always_ff @(posedge clk) sum <= a + b;\n", "src/answer.hex": "1ff\n"}
     problem = make_problem(harness=secret)
-    include = EMPTY.replace("endmodule", '`include "/src/answer.svh"\nendmodule')
-    score = await scorer.score(problem, {TARGET: include})
+    score = await scorer.score(problem, {TARGET: inside('`include "/src/answer.svh"')})
     assert not score.passed
     assert score.violations == [
         "rtl/adder.sv:2: `include reads '/src/answer.svh', which is none of the problem's files"
     ]
     paths = ("/src/answer.hex", "../../src/answer.hex", "/code/src/answer.hex", "/proc/self/environ")
     reads = "\n".join(f'initial $readmemh("{path}", m);' for path in paths)
-    read = GOLDEN.replace("endmodule", f"reg [8:0] m [0:1];\n{reads}\nendmodule")
-    score = await scorer.score(problem, {TARGET: read})
+    score = await scorer.score(problem, {TARGET: inside(f"reg [8:0] m [0:1];\n{reads}", GOLDEN)})
     assert not score.passed
     assert score.violations == [
         f"rtl/adder.sv:{line}: $readmemh reads {path!r}, which is none of the problem's files"
@@ -213,7 +216,7 @@ endmodule
 
 
 @pytest.mark.docker
-async def test_an_agents_own_sandbox_is_not_guarded(provider: DockerSandboxes) -> None:
+async def test_an_agents_own_sandbox_is_not_guarded(provider: SandboxProvider) -> None:
     sandbox = await provider.create()
     design = (
         'module t; integer f; initial begin f = $fopen("out.txt", "w"); $fwrite(f, "hello"); $fclose(f); end endmodule'
@@ -227,7 +230,7 @@ async def test_an_agents_own_sandbox_is_not_guarded(provider: DockerSandboxes) -
 
 
 @pytest.mark.docker
-async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandboxes) -> None:
+async def test_without_a_supervisor_nothing_is_simulated(provider: SandboxProvider) -> None:
     sandbox = await provider.create(SandboxSpec(role="scoring"))
     await sandbox.write_files({"t.sv": "module t; endmodule"})
     for command in ("iverilog -o t.vvp t.sv", "vvp t.vvp", "verilator --lint-only t.sv"):
@@ -239,15 +242,20 @@ async def test_without_a_supervisor_nothing_is_simulated(provider: DockerSandbox
 @pytest.mark.docker
 async def test_compiled_designs_are_guarded_however_they_are_started(scorer: Scorer) -> None:
     """By the program's full path, by the file's own first line, and with an empty environment."""
-    design = 'module adder; integer f; initial f = $fopen("/code/rundir/stolen.xml", "w"); endmodule\n'
-    for start in ("/usr/local/bin/vvp t.vvp", "./t.vvp", "env -i /usr/local/bin/vvp t.vvp", "vvp -n t.vvp -fst +x"):
-        script = f"iverilog -g2012 -o t.vvp /code/rtl/adder.sv; {start}; test -e stolen.xml"
-        text = f'services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
-        score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: design})
-        assert not score.passed, start
-        assert score.violations == [
-            "rtl/adder.sv:1: $fopen opens '/code/rundir/stolen.xml' for writing, which only the checker may"
-        ]
+    starts = ("/usr/local/bin/vvp t.vvp", "./t.vvp", "env -i /usr/local/bin/vvp t.vvp", "vvp -n t.vvp -fst +x")
+    files, services = {TARGET: GOLDEN}, "services:\n"
+    for number, start in enumerate(starts):
+        opens = f'integer f; initial f = $fopen("/code/rundir/stolen{number}.xml", "w");'
+        files[f"rtl/thief{number}.sv"] = f"module thief; {opens} endmodule\n"
+        script = f"iverilog -g2012 -o t.vvp /code/rtl/thief{number}.sv; {start}; test -e stolen{number}.xml"
+        services += f'  s{number}:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
+    score = await scorer.score(make_problem(harness={"docker-compose.yml": services}), files)
+    assert not score.passed
+    why = "for writing, which only the checker may"
+    assert score.violations == [
+        f"rtl/thief{number}.sv:1: $fopen opens '/code/rundir/stolen{number}.xml' {why}" for number in range(len(starts))
+    ]
+    assert [test.outcome for test in score.tests] == ["failed"] * len(starts), "nothing was stolen"
 
 
 BENCH = """
@@ -273,7 +281,7 @@ module tb;
 endmodule
 """
 """A hidden testbench that reads vectors with the expected sums, and writes its verdict into a file."""
-FORGING = EMPTY.replace("endmodule", 'initial #1 $fwrite(32\'h8000_0003, "PASS");\nendmodule')
+FORGING = inside('initial #1 $fwrite(32\'h8000_0003, "PASS");')
 """It writes into the testbench's log, which is open under this number."""
 WITH_BENCH = {
     "src/tb.sv": BENCH,
@@ -284,29 +292,22 @@ WITH_BENCH = {
 
 
 @pytest.mark.docker
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("design", "passes", "violation"),
     [
         (GOLDEN, True, ""),
         (GOLDEN.replace("a + b", "a - b"), False, ""),
-        (GOLDEN.replace("endmodule", 'initial $display("begun");\nendmodule'), True, ""),
+        (inside('initial $display("begun");', GOLDEN), True, ""),
         (
-            EMPTY.replace("endmodule", 'reg [27:0] m [0:3];\ninitial $readmemh("/src/rows.hex", m);\nendmodule'),
+            inside('reg [27:0] m [0:3];\ninitial $readmemh("/src/rows.hex", m);'),
             False,
             "$readmemh reads '/src/rows.hex'",
         ),
         (FORGING, False, ""),
-        (
-            FORGING.replace("$fwrite", "`PASTED(fwrite)").replace("module", "`define PASTED(x) $``x\nmodule", 1),
-            False,
-            "",
-        ),
-        (
-            EMPTY.replace("endmodule", 'reg PASS;\ninitial begin $dumpfile("result.log"); $dumpvars; end\nendmodule'),
-            False,
-            "",
-        ),
-        (FORGING.replace('$fwrite(32\'h8000_0003, "PASS")', "$fgetc(32'h8000_0003)"), False, "/src/rows.hex"),
+        ("`define PASTED(x) $``x\n" + FORGING.replace("$fwrite", "`PASTED(fwrite)"), False, ""),
+        (inside('reg PASS;\ninitial begin $dumpfile("result.log"); $dumpvars; end'), False, ""),
+        (inside("initial #1 $fgetc(32'h8000_0003);"), False, "/src/rows.hex"),
         (FORGING.replace("initial", '`line 1 "/src/tb.sv" 0\ninitial'), False, ""),
     ],
 )
@@ -322,9 +323,9 @@ async def test_a_hidden_testbench_uses_files_that_the_design_does_not(
 async def test_a_design_that_records_waveforms_hinders_no_testbench_that_reads(scorer: Scorer) -> None:
     harness = dict(WITH_BENCH) | {"src/tb.sv": BENCH.replace("$fclose(log);", "if (!right) $fatal;")}
     harness["docker-compose.yml"] = harness["docker-compose.yml"].replace("; grep -q PASS result.log", "")
-    waves = 'initial begin $dumpfile("waves.vcd"); $dumpvars; $fdisplay(1, "begun"); end\nendmodule'
+    waves = 'initial begin $dumpfile("waves.vcd"); $dumpvars; $fdisplay(1, "begun"); end'
     for design, passes in ((GOLDEN, True), (GOLDEN.replace("a + b", "a - b"), False)):
-        score = await scorer.score(make_problem(harness=harness), {TARGET: design.replace("endmodule", waves)})
+        score = await scorer.score(make_problem(harness=harness), {TARGET: inside(waves, design)})
         assert (score.passed, score.violations) == (passes, []), score.reason
 
 
@@ -373,7 +374,7 @@ QUICK = {"$c", "DPI", "$fopen", "include"}
 async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) -> None:
     body, expected = OUTSIDE[name]
     problem = make_problem(harness=VERILATOR | {"src/answer.svh": "// the answer\n"})
-    score = await scorer.score(problem, {TARGET: EMPTY.replace("endmodule", f"{body}\nendmodule")})
+    score = await scorer.score(problem, {TARGET: inside(body)})
     assert not score.passed
     assert score.violations == [expected]
 
@@ -395,7 +396,7 @@ async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
     """
     included = {"rtl/zero.hex": "00 00\n", "rtl/width_pkg.svh": "package width_pkg; localparam W = 8; endpackage\n"}
     problem = make_problem(harness=VERILATOR, context=included)
-    design = '`include "/code/rtl/width_pkg.svh"\n' + GOLDEN.replace("endmodule", f"{honest}\nendmodule")
+    design = '`include "/code/rtl/width_pkg.svh"\n' + inside(honest, GOLDEN)
     score = await scorer.score(problem, {TARGET: design.replace("$clog2(8)", "$clog2(width_pkg::W)")})
     assert score.passed, score.reason
     assert score.violations == []
@@ -412,33 +413,18 @@ async def test_where_the_harness_compiles_hidden_files_the_design_may_not_includ
     }
     problem = make_problem(harness=hidden)
     assert (await scorer.score(problem, {TARGET: GOLDEN})).passed
-    theft = EMPTY.replace("endmodule", '`include "/src/ref.svh"\nendmodule')
     before = counted("violations")
-    score = await scorer.score(problem, {TARGET: theft})
+    score = await scorer.score(problem, {TARGET: inside('`include "/src/ref.svh"')})
     assert counted("violations") == before + 1
     assert not score.passed
     assert score.violations == ["rtl/adder.sv:2: `include reads '/src/ref.svh', which is none of the problem's files"]
 
 
 @pytest.mark.docker
-async def test_no_name_of_a_folder_hides_an_include(scorer: Scorer) -> None:
-    secret = {"src/answer.svh": "always_ff @(posedge clk) sum <= a + b;\n"}
-    path = "rtl/\u2028/../../src/answer.svh"
-    theft = EMPTY.replace("endmodule", f'`include "/code/{path}"\nendmodule')
-    score = await scorer.score(make_problem(harness=secret), {TARGET: theft, "rtl/\u2028/x.txt": "x"})
-    assert not score.passed
-    assert any("do not print" in text for text in score.left_out)
-
-
-@pytest.mark.docker
 async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
-    many = EMPTY.replace(
-        "endmodule",
-        "genvar i; generate for (i = 0; i < 3000; i = i + 1) begin : g\n"
-        f"initial $x{'x' * 600};\nend endgenerate\nendmodule",
-    )
-    lines = "\n".join('initial $system("x");' for n in range(1000))
-    many = many.replace("genvar i;", f"{lines}\ngenvar i;")
+    lines = 'initial $system("x");\n' * 1000
+    blocks = f"for (i = 0; i < 3000; i = i + 1) begin : g\ninitial $x{'x' * 600};\nend"
+    many = inside(f"{lines}genvar i; generate {blocks} endgenerate")
     score = await scorer.score(make_problem(), {TARGET: many})
     assert not score.passed
     assert 2 <= len(score.violations) <= 21
@@ -448,8 +434,8 @@ async def test_a_thousand_violations_are_still_a_score(scorer: Scorer) -> None:
 @pytest.mark.docker
 @pytest.mark.slow
 async def test_the_place_in_a_violation_is_the_real_one(scorer: Scorer) -> None:
-    theft = EMPTY.replace("endmodule", '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out.xml", "w");\nendmodule')
-    score = await scorer.score(make_problem(), {TARGET: theft})
+    theft = '`line 7 "/src/\x1b[2J.py" 0\ninteger f = $fopen("out.xml", "w");'
+    score = await scorer.score(make_problem(), {TARGET: inside(theft)})
     assert score.violations == [
         "rtl/adder.sv:3: $fopen opens 'out.xml' for writing, which only the checker may "
         "(there is a `line directive at rtl/adder.sv:2)"
@@ -475,7 +461,7 @@ async def test_files_are_judged_by_what_is_opened(scorer: Scorer) -> None:
         s = "trace"; f = $fopen({s, ".log"}); if (f == 0) $fatal(1);
     end
 """
-    score = await scorer.score(make_problem(), {TARGET: GOLDEN.replace("endmodule", f"{body}\nendmodule")})
+    score = await scorer.score(make_problem(), {TARGET: inside(body, GOLDEN)})
     assert {text.partition(": ")[2] for text in score.violations} == {
         "$fopenr reads '/src/.env', which is none of the problem's files",
         "$readmemh reads '/code/rtl/../src/test_adder.py', which is none of the problem's files",
@@ -493,7 +479,7 @@ async def test_files_are_judged_by_what_is_opened(scorer: Scorer) -> None:
 
 
 @pytest.mark.docker
-async def test_the_simulator_opens_files_by_no_other_way(provider: DockerSandboxes) -> None:
+async def test_the_simulator_opens_files_by_no_other_way(provider: SandboxProvider) -> None:
     """The wall stands where `fopen` is called; whatever else could reach a file would have to be looked at."""
     sandbox = await provider.create()
     result = await sandbox.run(
@@ -513,14 +499,7 @@ async def test_the_simulator_opens_files_by_no_other_way(provider: DockerSandbox
 
 
 @pytest.mark.docker
-async def test_a_name_that_cannot_be_written_down_is_left_out(scorer: Scorer) -> None:
-    score = await scorer.score(make_problem(), {TARGET: GOLDEN, "rtl/\ud800.sv": "x"})
-    assert score.passed
-    assert "do not print" in score.left_out[0]
-    assert score.model_dump_json()
-
-
-@pytest.mark.docker
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["--binary", "--cc --exe --build --main", "-binary -j 1"])
 async def test_no_mode_of_verilator_goes_past_the_guard(scorer: Scorer, mode: str) -> None:
     theft = (

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring import Score, Scorer
 
 from .conftest import GOLDEN, TARGET, make_problem
-from .test_compatibility import EXAMPLES, RIGHT, ROWS, design, row_id
+from .test_compatibility import RIGHT, design, row_id
 
 pytestmark = pytest.mark.docker
 
@@ -78,6 +77,7 @@ def assert_unharmed(score: Score) -> None:
         assert f"{path!a}" in said or f"{path}: " in said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("waves", WAVES)
 async def test_habits_cost_nothing(scorer: Scorer, waves: str) -> None:
     problem = make_problem()
@@ -85,11 +85,6 @@ async def test_habits_cost_nothing(scorer: Scorer, waves: str) -> None:
     assert_unharmed(score)
     assert score.reward == pytest.approx(1.4)
     assert "all 3 tests passed; left out: docs/.env, " in score.reason
-
-
-@pytest.fixture(scope="module")
-def rows(cvdp_data: Path) -> dict[str, Problem]:
-    return {problem.id: problem for file in (ROWS, EXAMPLES) for problem in load_problems(cvdp_data / file)}
 
 
 @pytest.mark.slow

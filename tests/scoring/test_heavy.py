@@ -13,7 +13,7 @@ from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.paths import editable
 from rtl_agent_gym.renderers import ToolCall, get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.submission import sift
 from rtl_agent_gym.transcripts import read_transcript
@@ -71,13 +71,15 @@ async def test_designs_in_a_repository(scorer: Scorer) -> None:
 
 
 @pytest.mark.docker
-async def test_an_episode_in_a_repository(scorer: Scorer, provider: DockerSandboxes, tmp_path: Path) -> None:
+async def test_an_episode_in_a_repository(scorer: Scorer, shared_provider: SandboxProvider, tmp_path: Path) -> None:
     make = "mkdir -p .git include rundir; touch .git/x rundir/x; mv lib/width.svh include/; echo '// top' > defs.svh"
     include = f"sed -i 's/a - b/a + b/; s+/lib/+/include/+' {SOURCE}"
     command = f"ls; cat README.md; {make}; {include}; echo '// more' >> include/width.svh"
     config = EpisodeConfig(transcript_dir=tmp_path)
     renderer = get_renderer("qwen3")
-    async with Episode(heavy(), provider=provider, grader=scorer, renderer=renderer, config=config, seed=1) as episode:
+    async with Episode(
+        heavy(), provider=shared_provider, grader=scorer, renderer=renderer, config=config, seed=1
+    ) as episode:
         opening = await episode.start()
         assert "/code holds a repository" in opening.user
         assert "- README.md (8 bytes)" in opening.user

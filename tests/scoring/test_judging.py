@@ -58,18 +58,12 @@ async def test_a_rating_is_the_score() -> None:
     assert score.reason == "rated 0.75 by scripted: it is right"
 
 
-async def test_the_official_threshold() -> None:
-    assert (await graded(Judge(says(0.7)), "It wraps.")).passed
-    assert not (await graded(Judge(says(0.69)), "It wraps.")).passed
-
-
-async def test_the_judge_reads_question_reference_and_answer() -> None:
-    judge = Judge(says(1))
-    await graded(judge, "It wraps.")
+@pytest.mark.parametrize(("score", "passes"), [(0.7, True), (0.69, False)])
+async def test_the_official_threshold(score: float, passes: bool) -> None:
+    judge = Judge(says(score))
+    assert (await graded(judge, "It wraps.")).passed == passes
     (prompt,) = judge.prompts
-    assert QUESTION in prompt
-    assert REFERENCE in prompt
-    assert "It wraps." in prompt
+    assert all(text in prompt for text in (QUESTION, REFERENCE, "It wraps."))
 
 
 async def test_an_answer_cannot_set_its_rating() -> None:
@@ -111,12 +105,13 @@ async def test_a_judge_that_rates_the_reference_only_sometimes_is_a_machine_faul
         await graded(judge, "It wraps.")
 
 
-async def test_a_judge_that_does_not_answer_is_a_machine_fault() -> None:
-    def away(*_: str) -> str:
-        raise ModelError("away")
+@pytest.mark.parametrize("error", [ModelError("away"), ZeroDivisionError("of its own")])
+async def test_an_error_of_a_judge_is_not_hidden(error: Exception) -> None:
+    def fail(*_: str) -> str:
+        raise error
 
-    with pytest.raises(ModelError, match="away"):
-        await graded(Judge(away), "It wraps.")
+    with pytest.raises(type(error), match=str(error)):
+        await graded(Judge(fail), "It wraps.")
 
 
 async def test_after_an_error_no_other_request_goes_on() -> None:
@@ -138,11 +133,6 @@ async def test_after_an_error_no_other_request_goes_on() -> None:
     with pytest.raises(ModelError, match="away"):
         await graded(Slow(lambda *_: None), "It wraps.")
     assert len(ended) == len(begun) - TRIES - 1 == TRIES - 1
-
-
-async def test_a_foreign_error_of_a_judge_is_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        await graded(Judge(lambda *_: str(1 // 0)), "It wraps.")
 
 
 async def test_without_a_judge_it_says_so() -> None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from rtl_agent_gym.scoring.grader.messages import Message, Phase, ProcessReport, Results, ServiceReport
 from rtl_agent_gym.scoring.grading import Grading, honest_places, judge_run
 from rtl_agent_gym.scoring.harness import Defences, HarnessRun
@@ -11,7 +13,7 @@ from rtl_agent_gym.scoring.submission import sift
 
 from .conftest import GOLDEN, TARGET, make_problem
 
-ITEM = "src/test_runner.py::test_a"
+ITEM, A = "src/test_runner.py::test_a", "test_runner.py::test_a"
 
 
 def item(name: str = ITEM, call: str = "passed") -> list[Phase]:
@@ -44,33 +46,31 @@ def names(heard: Sequence[Message], code: int | None = 0) -> list[tuple[str, str
     return [(test.name, test.outcome) for test in account(heard).tests("service", code)]
 
 
-def test_each_test_of_cocotb_is_a_test() -> None:
-    heard = [*simulation(a="passed", b="failed"), *item(call="failed")]
-    assert names(heard, 1) == [("test_runner.py::test_a/a", "passed"), ("test_runner.py::test_a/b", "failed")]
-
-
-def test_what_was_planned_and_never_judged_is_an_error() -> None:
-    heard: list[Message] = [{"kind": "items", "items": [ITEM, "src/test_runner.py::test_b"]}]
-    heard += simulation(a="passed", b="silent")
-    assert names(heard, None) == [
-        ("test_runner.py::test_a/a", "passed"),
-        ("test_runner.py::test_a/b", "error"),
-        ("test_runner.py::test_b", "error"),
-    ]
-
-
-def test_an_item_that_fails_beyond_its_simulations_fails_by_itself() -> None:
-    assert names([*simulation(a="passed"), *item(call="failed")], 1)[-1] == ("test_runner.py::test_a", "failed")
-
-
-def test_a_service_without_pytest_is_one_test() -> None:
-    assert names([], 0) == [("service", "passed")]
-    assert names([], 2) == [("service", "failed")]
-    assert names([], None) == [("service", "error")]
-
-
-def test_a_service_that_fails_after_all_its_tests_passed_has_failed() -> None:
-    assert names([*simulation(a="passed"), *item()], 1)[-1] == ("service", "failed")
+@pytest.mark.parametrize(
+    ("heard", "code", "expected"),
+    [
+        ([*simulation(a="passed", b="failed"), *item(call="failed")], 1, {f"{A}/a": "passed", f"{A}/b": "failed"}),
+        (
+            [{"kind": "items", "items": [ITEM, "src/test_runner.py::test_b"]}, *simulation(a="passed", b="silent")],
+            None,
+            {f"{A}/a": "passed", f"{A}/b": "error", "test_runner.py::test_b": "error"},
+        ),
+        ([*simulation(a="passed"), *item(call="failed")], 1, {f"{A}/a": "passed", A: "failed"}),
+        ([*simulation(a="passed"), *item()], 1, {f"{A}/a": "passed", "service": "failed"}),
+        ([], 0, {"service": "passed"}),
+        ([], 2, {"service": "failed"}),
+        ([], None, {"service": "error"}),
+    ],
+    ids=[
+        "each test of cocotb is a test",
+        "planned and never judged",
+        "an item that fails beyond its simulations",
+        "a service that fails after all its tests passed",
+        *(f"a service without pytest that {ended}" for ended in ("passes", "fails", "is late")),
+    ],
+)
+def test_the_tests_of_a_service(heard: list[Message], code: int | None, expected: dict[str, str]) -> None:
+    assert names(heard, code) == list(expected.items())
 
 
 def test_skipped_tests_count_for_nothing() -> None:
@@ -133,41 +133,37 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
     assert found.simulated == 2
 
 
-def earned(heard: Sequence[Message], code: int | None = 1) -> list[float]:
-    return account(heard).earned(code)
+SEVEN = {f"t{n}": "passed" for n in range(7)}
 
 
-def test_each_item_earns_the_share_of_its_tests() -> None:
-    assert earned([*simulation(a="passed", b="failed"), *item(call="failed")]) == [0.5]
-    assert earned([*simulation(a="passed", b="silent", c="skipped"), *item(call="failed")]) == [0.5]
-    other = item("src/test_runner.py::test_b", call="failed")
-    assert earned([*simulation(**{f"t{n}": "passed" for n in range(7)}), *item(), *other]) == [1.0, 0.0]
-    assert earned([*simulation(a="passed"), *item()], 0) == [1.0]
-    assert earned([*item(call="skipped"), *item("src/test_runner.py::test_b")], 0) == [1.0]
-
-
-def test_a_test_counts_if_it_passed_in_every_simulation_of_its_item() -> None:
-    heard = [*simulation(a="passed", b="passed"), *simulation(a="passed", b="failed"), *item(call="failed")]
-    assert earned(heard) == [0.5]
-
-
-def test_an_item_that_fails_where_no_simulation_did_earns_nothing() -> None:
-    """As when the second configuration does not compile: what it would have shown is not known."""
-    assert earned([*simulation(**{f"t{n}": "passed" for n in range(7)}), *item(call="failed")]) == [0.0]
+@pytest.mark.parametrize(
+    ("heard", "code", "expected"),
+    [
+        ([*simulation(a="passed", b="failed"), *item(call="failed")], 1, [0.5]),
+        ([*simulation(a="passed", b="silent", c="skipped"), *item(call="failed")], 1, [0.5]),
+        ([*simulation(**SEVEN), *item(), *item("src/test_runner.py::test_b", call="failed")], 1, [1.0, 0.0]),
+        ([*simulation(a="passed"), *item()], 0, [1.0]),
+        ([*item(call="skipped"), *item("src/test_runner.py::test_b")], 0, [1.0]),
+        # A test counts if it passed in every simulation of its item.
+        ([*simulation(a="passed", b="passed"), *simulation(a="passed", b="failed"), *item(call="failed")], 1, [0.5]),
+        # As when the second configuration does not compile: what it would have shown is not known.
+        ([*simulation(**SEVEN), *item(call="failed")], 1, [0.0]),
+        # A service that fails after everything passed earns nothing.
+        ([*simulation(a="passed"), *item()], 1, [0.0]),
+        ([], 1, [0.0]),
+        ([], None, [0.0]),
+        ([], 0, [1.0]),
+    ],
+)
+def test_each_item_earns_the_share_of_its_tests(heard: list[Message], code: int | None, expected: list[float]) -> None:
+    assert account(heard).earned(code) == expected
 
 
 def test_failing_early_does_not_hide_the_configurations_that_would_have_followed() -> None:
-    tests, phases = simulation(**{f"t{n}": "passed" for n in range(7)}, t7="failed"), item(call="failed")
-    assert earned([*tests, *phases]) == [7 / 8]
+    tests, phases = simulation(**SEVEN, t7="failed"), item(call="failed")
+    assert account([*tests, *phases]).earned(1) == [7 / 8]
     phases[1]["unfinished"] = True
-    assert earned([*tests, *phases]) == [0.0]
-
-
-def test_a_service_that_fails_after_everything_passed_earns_nothing() -> None:
-    assert earned([*simulation(a="passed"), *item()], 1) == [0.0]
-    assert earned([], 1) == [0.0]
-    assert earned([], None) == [0.0]
-    assert earned([], 0) == [1.0]
+    assert account([*tests, *phases]).earned(1) == [0.0]
 
 
 def test_a_configuration_that_never_compiled_fails_as_many_tests_as_its_siblings_have() -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -54,22 +55,22 @@ def left(host: str) -> list[str]:
     return found
 
 
+async def verdicts(adder: Problem) -> tuple[list[dict[str, Any]], str]:
+    """The verdicts on a right and a wrong design by the daemon that is found, and its image's digest."""
+    async with Scorer() as scorer:
+        scores = [await scorer.score(adder, {TARGET: text}) for text in (GOLDEN, EMPTY)]
+        digest = await scorer._images.digest(scorer._sandboxes())
+    return [score.model_dump(exclude={"seconds", "retries"}) for score in scores], digest
+
+
 async def test_verdicts_are_those_of_docker(
     host: str, weak_limits: tuple[str, ...], adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Scorer() as scorer:
-        podmans = [await scorer.score(adder, {TARGET: text}) for text in (GOLDEN, EMPTY)]
-        digest = await scorer._images.digest(scorer._sandboxes())
+    podmans, digest = await verdicts(adder)
     assert left(host) == []
     monkeypatch.delenv("DOCKER_HOST")
-    async with Scorer() as scorer:
-        dockers = [await scorer.score(adder, {TARGET: text}) for text in (GOLDEN, EMPTY)]
-        assert await scorer._images.digest(scorer._sandboxes()) == digest
-    exclude = {"seconds", "retries"}
-    assert [score.model_dump(exclude=exclude) for score in podmans] == [
-        score.model_dump(exclude=exclude) for score in dockers
-    ]
-    assert [score.passed for score in podmans] == [True, False]
+    assert (podmans, digest) == await verdicts(adder)
+    assert [verdict["passed"] for verdict in podmans] == [True, False]
 
 
 async def test_the_folders_of_a_sandbox_are_as_on_docker(host: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import docker
@@ -13,7 +11,7 @@ import pytest
 from rtl_agent_gym import retries
 from rtl_agent_gym.errors import DaemonError, ProblemError, SandboxError, SandboxLost
 from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxProvider, SandboxSpec
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import RewardWeights, Scorer, score_files
 from tests.counters import counted
@@ -50,7 +48,7 @@ async def test_two_runs_say_the_same(scorer: Scorer, adder: Problem) -> None:
         assert first.same_as(second)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("text", "said", "parts"),
     [
@@ -89,7 +87,7 @@ async def test_wrong_designs_get_a_score_with_a_reason(
 )
 async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: Problem, body: str) -> None:
     before = counted("grading_timeouts")
-    score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=5.0), 60)
+    score = await asyncio.wait_for(scorer.score(adder, {TARGET: f"{HEADER}{body}\nendmodule\n"}, timeout=4.0), 60)
     assert counted("grading_timeouts") == before + 1
     assert not score.passed
     assert "did not end in time" in score.reason
@@ -98,30 +96,13 @@ async def test_an_endless_simulation_ends_with_its_time(scorer: Scorer, adder: P
     assert score.tests_total == 3
 
 
-@pytest.mark.daemon  # without a control group, the design's own message is the reason
-async def test_a_design_that_eats_memory_fails_by_its_own_fault(provider: DockerSandboxes, adder: Problem) -> None:
-    class Small(ProviderAround):
-        """The provider, with little memory."""
-
-        async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-            assert spec is not None
-            return await provider.create(replace(spec, memory=256 << 20, standby=()))
-
-    hungry = GOLDEN.replace("endmodule", "reg [31:0] m [0:(1 << 28)]; initial m[1] = 2;\nendmodule")
-    before = counted("grading_ooms")
-    async with Scorer(Small(provider)) as scorer:
-        score = await scorer.score(adder, {TARGET: hungry}, timeout=60)
-        assert counted("grading_ooms") == before + 1
-        assert "needed more memory" in score.reason
-        assert score.retries == 0
-        assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
-
-
-async def test_partial_tests_and_the_other_presets(provider: DockerSandboxes, adder: Problem, tmp_path: Path) -> None:
+async def test_partial_tests_and_the_other_presets(
+    shared_provider: SandboxProvider, adder: Problem, tmp_path: Path
+) -> None:
     wrong = GOLDEN.replace("a + b", "8'(a + b)").replace("[8:0] sum", "[7:0] sum")
     rewards = {}
     for name in ("default", "staged", "dense", "compile"):
-        async with Scorer(provider, weights=RewardWeights.preset(name), cache=tmp_path) as scorer:
+        async with Scorer(shared_provider, weights=RewardWeights.preset(name), cache=tmp_path) as scorer:
             score = await scorer.score(adder, {TARGET: wrong})
             rewards[name] = score.reward
     assert (score.tests_passed, score.tests_total) == (1, 3)
@@ -189,6 +170,7 @@ async def test_each_service_has_the_whole_time(scorer: Scorer) -> None:
     assert [test.outcome for test in score.tests] == ["error", "passed", "passed"]
 
 
+@pytest.mark.slow  # test_warm.py has pytest through a shell, and the test of shared folders two services
 async def test_several_simulations_through_a_shell(scorer: Scorer) -> None:
     text = COMPOSE.replace(
         "pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v",
@@ -263,7 +245,7 @@ WAYS = {
 }
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", WAYS.values(), ids=WAYS)
 async def test_simulations_and_their_results_in_any_order(scorer: Scorer, source: str) -> None:
     false = "import cocotb\n@cocotb.test()\nasync def test_false(dut): assert False\n"
@@ -365,15 +347,17 @@ def test_made(tmp_path):
 """
 
 
+WORDS = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
 SLOW_VERILATOR = pytest.param("verilator", marks=pytest.mark.slow)  # its compiler takes long
 
 
 @pytest.mark.parametrize("simulator", ["icarus", SLOW_VERILATOR])
-@pytest.mark.parametrize("read", ["FILE", '"/src/data/other.hex"', '"/src/test_rom.py"'])
+@pytest.mark.parametrize(
+    "read", ["FILE", '"/src/data/other.hex"', pytest.param('"/src/test_rom.py"', marks=pytest.mark.slow)]
+)
 async def test_a_design_reads_the_file_that_the_harness_names(scorer: Scorer, read: str, simulator: str) -> None:
-    words = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
     files = {"src/test_runner.py": WITH_FILE.replace("icarus", simulator), "src/test_rom.py": READ_ROM}
-    files |= {"src/data/words.hex": words, "src/data/other.hex": words}
+    files |= {"src/data/words.hex": WORDS, "src/data/other.hex": WORDS}
     score = await scorer.score(make_problem(harness=files), {TARGET: ROM.replace("(FILE", f"({read}")})
     assert score.passed == (read == "FILE"), score.reason
     assert bool(score.violations) == (read != "FILE")
@@ -386,26 +370,21 @@ async def test_a_design_does_not_read_what_the_harness_names_to_its_own_modules(
     subprocess.run(words, check=True)
 """
     runner = WITH_FILE.partition("def test_hidden")[0] + f"def test():{build}    simulate('none')\n"
-    words = "".join(f"{number ^ 0x5A:02x}\n" for number in range(256))
     model = 'module model #(parameter FILE = "");\nendmodule\n'
-    files = {
-        "src/test_runner.py": runner,
-        "src/test_rom.py": READ_ROM,
-        "src/model.sv": model,
-        "src/data/words.hex": words,
-    }
+    files = {"src/test_runner.py": runner, "src/test_rom.py": READ_ROM, "src/model.sv": model}
     design = ROM.replace("(FILE", '("/src/data/words.hex"')
-    score = await scorer.score(make_problem(harness=files), {TARGET: design})
+    problem = make_problem(harness=files | {"src/data/words.hex": WORDS})
+    score = await scorer.score(problem, {TARGET: design})
     assert not score.passed
     assert "$readmemh reads '/src/data/words.hex'" in str(score.violations)
 
 
 @pytest.mark.slow
-async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: DockerSandboxes) -> None:
+async def test_partial_credit_is_not_earned_by_hiding_a_configuration(shared_provider: SandboxProvider) -> None:
     """A runner that loops stops at the first configuration that fails: neither the last nor the first may pay."""
     problem = make_problem(harness={"src/test_runner.py": LOOP})
     broken = GOLDEN.replace("endmodule", "`ifdef C\n  initial missing(1);\n`endif\nendmodule")
-    async with Scorer(provider, weights=RewardWeights.preset("dense")) as scorer:
+    async with Scorer(shared_provider, weights=RewardWeights.preset("dense")) as scorer:
         right, hidden, sacrificed = [
             await scorer.score(problem, {TARGET: text}) for text in (GOLDEN, broken, SACRIFICE)
         ]
@@ -414,8 +393,8 @@ async def test_partial_credit_is_not_earned_by_hiding_a_configuration(provider: 
     assert (sacrificed.reward, sacrificed.tests_passed, sacrificed.tests_total) == (pytest.approx(0.4), 2, 3)
 
 
-async def test_a_command_that_does_not_exist_is_the_problems_fault(provider: DockerSandboxes) -> None:
-    flaky = Failing(provider, 0, kill_container)
+async def test_a_command_that_does_not_exist_is_the_problems_fault(shared_provider: SandboxProvider) -> None:
+    flaky = Failing(shared_provider, 0)
     text = "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: {}\n"
     async with Scorer(flaky) as scorer:
         with pytest.raises(ProblemError, match="service 'a': cannot run 'pytst' in /code/rundir: No such file"):
@@ -428,10 +407,9 @@ async def test_a_command_that_does_not_exist_is_the_problems_fault(provider: Doc
 
 @pytest.mark.slow
 @pytest.mark.daemon
-async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
+async def test_a_dockerfile_is_built_once(provider: DockerSandboxes) -> None:
     text = COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: .")
     plain = {"docker-compose.yml": text, "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN pip3 install cocotb_bus\n"}
-    assert (await scorer.score(make_problem(harness=plain), {TARGET: GOLDEN})).passed
     made = {
         "docker-compose.yml": "services:\n  a:\n    build: .\n    command: cmp /opt/made /src/.env\n",
         "Dockerfile": "FROM __OSS_SIM_IMAGE__\nUSER root\nCOPY src/.env /opt/made\n",
@@ -439,9 +417,10 @@ async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
     client = docker.from_env()
     try:
         before = {image.id for image in client.images.list("rtl-agent-gym/harness")}
-        for _ in range(2):
-            score = await scorer.score(make_problem(harness=made), {TARGET: GOLDEN})
-            assert score.passed, score.reason
+        async with Scorer(provider) as scorer:
+            for harness in (plain, made, made):
+                score = await scorer.score(make_problem(harness=harness), {TARGET: GOLDEN})
+                assert score.passed, score.reason
         new = {image.id for image in client.images.list("rtl-agent-gym/harness")} - before
         assert len(new) <= 1
     finally:
@@ -452,63 +431,59 @@ async def test_a_dockerfile_is_built_once(scorer: Scorer) -> None:
 
 
 async def test_a_dockerfile_that_fails_is_the_machines_fault(
-    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+    shared_provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     harness = {
         "docker-compose.yml": "services:\n  a:\n    build: .\n    command: 'true'\n",
         "Dockerfile": "FROM __OSS_SIM_IMAGE__\nRUN echo it went wrong; exit 9\n",
     }
-    async with Scorer(provider) as scorer:
+    async with Scorer(shared_provider) as scorer:
         with pytest.raises(SandboxError, match="it went wrong"):
             await scorer.score(make_problem(harness=harness), {TARGET: GOLDEN})
 
 
 class Failing(ProviderAround):
-    """A provider whose sandboxes are lost a number of times."""
+    """A provider whose sandboxes are killed from outside a number of times, while they grade."""
 
-    def __init__(self, provider: DockerSandboxes, times: int, fail: Callable[[Sandbox], Awaitable[None]]) -> None:
+    def __init__(self, provider: SandboxProvider, times: int) -> None:
         super().__init__(provider)
-        self.left, self.fail, self.made = times, fail, 0
+        self.left, self.made = times, 0
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
         self.made += 1
-        sandbox = await self.provider.create(spec)
+        sandbox = await super().create(spec)
         if self.left > 0:
             self.left -= 1
 
             async def fail() -> None:
                 await asyncio.sleep(0.1)
-                await self.fail(sandbox)
+                kill(sandbox)
 
             act_beside(sandbox, fail)
         return sandbox
 
 
-async def kill_container(sandbox: Sandbox) -> None:
-    kill(sandbox)
-
-
 async def test_a_container_killed_from_outside_is_graded_again(
-    provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
+    shared_provider: SandboxProvider, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
-    flaky = Failing(provider, 2, kill_container)
+    flaky = Failing(shared_provider, 1)
     before = counted("machine_faults", where="grading", error="SandboxLost")
     async with Scorer(flaky) as scorer:
-        assert (await scorer.score(adder, {TARGET: GOLDEN})).passed
-    assert flaky.made == 3
-    assert counted("machine_faults", where="grading", error="SandboxLost") == before + 2
+        score = await scorer.score(adder, {TARGET: GOLDEN})
+    assert (score.passed, score.retries, flaky.made) == (True, 1, 2)
+    assert counted("machine_faults", where="grading", error="SandboxLost") == before + 1
 
 
 async def test_a_machine_that_stays_broken_is_an_error_and_no_score(
-    provider: DockerSandboxes, adder: Problem, monkeypatch: pytest.MonkeyPatch
+    shared_provider: SandboxProvider, adder: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(longest=0.1))
-    async with Scorer(Failing(provider, 99, kill_container)) as scorer:
+    monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=3, longest=0.1))
+    async with Scorer(Failing(shared_provider, 99)) as scorer:
         with pytest.raises(SandboxLost) as caught:
             await scorer.score(adder, {TARGET: GOLDEN})
-    assert caught.value.retries == retries.GRADING.attempts - 1
+    assert caught.value.retries == 2
 
 
 async def test_cancelling_leaves_no_container(provider: DockerSandboxes, adder: Problem) -> None:
@@ -521,12 +496,14 @@ async def test_cancelling_leaves_no_container(provider: DockerSandboxes, adder: 
     assert not provider._sandboxes
 
 
-async def test_gradings_are_kept_and_found_again(provider: DockerSandboxes, adder: Problem, tmp_path: Path) -> None:
-    async with Scorer(provider, cache=tmp_path) as scorer:
+async def test_gradings_are_kept_and_found_again(
+    shared_provider: SandboxProvider, adder: Problem, tmp_path: Path
+) -> None:
+    async with Scorer(shared_provider, cache=tmp_path) as scorer:
         first = await scorer.score(adder, {TARGET: GOLDEN})
         again = await scorer.score(adder, {TARGET: GOLDEN, "notes.txt": "ignored"})
         other = await scorer.score(adder, {TARGET: EMPTY})
-    async with Scorer(provider, cache=tmp_path, weights=RewardWeights.preset("compile")) as scorer:
+    async with Scorer(shared_provider, cache=tmp_path, weights=RewardWeights.preset("compile")) as scorer:
         heavier = await scorer.score(adder, {TARGET: GOLDEN})
     assert (first.cached, again.cached, other.cached, heavier.cached) == (False, True, False, True)
     assert again.same_as(first)
@@ -534,13 +511,14 @@ async def test_gradings_are_kept_and_found_again(provider: DockerSandboxes, adde
     assert not other.passed
 
 
-async def test_an_unscorable_problem_raises(scorer: Scorer) -> None:
-    with pytest.raises(ProblemError, match="a commercial simulator"):
-        await scorer.score(make_problem(unscorable="it needs a commercial simulator"), {})
-
-
 def test_score_files_is_the_same_for_scripts(adder: Problem) -> None:
     assert score_files(adder, {TARGET: GOLDEN}).passed
+
+
+async def test_score_files_can_be_called_in_a_notebook() -> None:
+    """A cell is called by a loop that runs."""
+    with pytest.raises(ProblemError, match="it cannot be scored: no tool for it"):
+        score_files(make_problem(unscorable="no tool for it"), {})
 
 
 async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_data: Path) -> None:
@@ -550,10 +528,6 @@ async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_dat
     score = await scorer.score(problem, problem.golden)
     assert score.passed, score.reason
     assert score.reward == pytest.approx(1.4)
-    wrong = {path: text.replace("reset", "rst_n") for path, text in problem.golden.items()}
-    score = await scorer.score(problem, wrong)
-    assert not score.passed
-    assert "rst_n instead of reset" in score.reason
 
 
 async def test_sandboxes_wait_before_the_first_grading_where_they_were_asked_for(adder: Problem) -> None:

@@ -16,7 +16,8 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import Note, all_notes
 from rtl_agent_gym.scoring import Scorer
 
-from .test_compatibility import DESIGNS, EXAMPLES, IMPOSSIBLE, ROWS, row_id
+from .conftest import EXAMPLES, ROWS
+from .test_compatibility import DESIGNS, IMPOSSIBLE, row_id
 
 pytestmark = pytest.mark.docker
 

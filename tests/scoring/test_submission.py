@@ -2,47 +2,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from rtl_agent_gym.scoring.submission import MAX_FILE, sift
 
 from .conftest import GOLDEN, TARGET, make_problem
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "notes.txt",
-        "README.md",
-        "conftest.py",
-        "rundir/conftest.py",
-        "rundir/pytest.ini",
-        "rundir/dump.vcd",
-        "rundir/sim_build/sim.vvp",
-        "rundir/__pycache__/mine.cpython-313.pyc",
-        "rtl/sitecustomize.py",
-        "rtl/system.vpi",
-        "rtl/\x00.sv",
-        "src/adder.sv",
-        "verif/cocotb.py",
-        "verif/conftest.py",
-        "verif/test_mine.py",
-        "verif/x.pth",
-        "verif/.pytest.ini",
-        "rtl/x$(id).sv",
-        "rtl/a;b.sv",
-        "rtl/#.sv",
-    ],
-)
-def test_what_honest_agents_leave_counts_for_nothing_and_is_named(path: str) -> None:
-    found = sift(make_problem(), {TARGET: GOLDEN, path: "x"})
-    assert list(found.files) == [TARGET]
-    assert found.violations == ()
-    assert found.ignored == (path,)
-    (said,) = found.left_out
-    assert said.startswith((f"{path}: ", f"{path!a}: "))
-    inside = path.startswith(("rtl/", "verif/"))
-    assert found.omissions == (f"left out: {path if path.isprintable() else ascii(path)}" if inside else "")
 
 
 def test_submitted_files_go_over_the_given_ones() -> None:

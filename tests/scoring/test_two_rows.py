@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from rtl_agent_gym.problems import Problem, load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.submission import sift
 
-from .test_compatibility import ROWS, design
+from .test_compatibility import design, row_id
 
 pytestmark = pytest.mark.docker
 
@@ -24,17 +24,19 @@ FAULT = "            transfer_count <= transfer_count + 1;\n\n            if (va
 REPAIR = "            if (valid_in) begin\n                transfer_count <= transfer_count + 1;\n"
 
 
-@pytest.fixture(scope="module")
-def rows(cvdp_data: Path) -> dict[str, Problem]:
-    ids = [f"cvdp_agentic_{row}" for row in TOP]
-    return {problem.id.removeprefix("cvdp_agentic_"): problem for problem in load_problems(cvdp_data / ROWS, ids=ids)}
+Run = Callable[[str, Mapping[str, str]], Awaitable[tuple[bool, str]]]
 
 
-async def run(provider: DockerSandboxes, problem: Problem, files: dict[str, str]) -> tuple[bool, str]:
-    """Whether a design passes, and what the tests print."""
-    services = read_services(problem)
-    done = await run_harness(sift(problem, files), services, provider, HarnessImages(), timeout=300, lint=False)
-    return all(one["code"] == 0 for one in done.services), "".join(one["log"] for one in done.services)
+@pytest.fixture
+def run(shared_provider: SandboxProvider, rows: dict[str, Problem]) -> Run:
+    """Grades a row's design: whether it passes, and what the tests print."""
+
+    async def graded(row: str, files: Mapping[str, str]) -> tuple[bool, str]:
+        services, submission = read_services(rows[row_id(row)]), sift(rows[row_id(row)], files)
+        done = await run_harness(submission, services, shared_provider, HarnessImages(), timeout=300, lint=False)
+        return all(one["code"] == 0 for one in done.services), "".join(one["log"] for one in done.services)
+
+    return graded
 
 
 def as_shipped(problem: Problem) -> dict[str, str]:
@@ -46,22 +48,17 @@ def with_line(row: str, files: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.mark.slow  # the test of a repaired design below shows it for one row
+@pytest.mark.parametrize("shipped", [False, True])
 @pytest.mark.parametrize("row", [BROADCASTER, MONTE_CARLO])
 async def test_without_the_line_no_design_is_looked_at(
-    provider: DockerSandboxes, rows: dict[str, Problem], row: str
+    run: Run, rows: dict[str, Problem], row: str, shipped: bool
 ) -> None:
-    right = design(row)
-    assert right[TOP[row]].startswith(LINE)
-    without = right | {TOP[row]: right[TOP[row]].removeprefix(LINE)}
-    passed, log = await run(provider, rows[row], without)
-    assert not passed
-    assert REFUSED in log
-
-
-@pytest.mark.slow  # the same as above for the RTL as shipped
-@pytest.mark.parametrize("row", [BROADCASTER, MONTE_CARLO])
-async def test_nor_is_the_shipped_one(provider: DockerSandboxes, rows: dict[str, Problem], row: str) -> None:
-    passed, log = await run(provider, rows[row], as_shipped(rows[row]))
+    files = as_shipped(rows[row_id(row)])
+    if not shipped:
+        right = design(row)
+        assert right[TOP[row]].startswith(LINE)
+        files = right | {TOP[row]: right[TOP[row]].removeprefix(LINE)}
+    passed, log = await run(row, files)
     assert not passed
     assert REFUSED in log
 
@@ -71,34 +68,32 @@ async def test_nor_is_the_shipped_one(provider: DockerSandboxes, rows: dict[str,
     ("row", "why"), [(BROADCASTER, "m_axis_tdata"), (MONTE_CARLO, "Transfers exceed input attempts")]
 )
 async def test_with_the_line_the_shipped_one_fails_for_its_fault(
-    provider: DockerSandboxes, rows: dict[str, Problem], row: str, why: str
+    run: Run, rows: dict[str, Problem], row: str, why: str
 ) -> None:
-    passed, log = await run(provider, rows[row], with_line(row, as_shipped(rows[row])))
+    passed, log = await run(row, with_line(row, as_shipped(rows[row_id(row)])))
     assert not passed
     assert REFUSED not in log
     assert why in log
 
 
-async def test_with_the_line_monte_carlo_needs_one_more(provider: DockerSandboxes, rows: dict[str, Problem]) -> None:
-    files = as_shipped(rows[MONTE_CARLO])
+async def test_with_the_line_monte_carlo_needs_one_more(run: Run, rows: dict[str, Problem]) -> None:
+    files = as_shipped(rows[row_id(MONTE_CARLO)])
     stage = files["rtl/dsp_output_stage.sv"]
     assert stage.count(FAULT) == 1
     repaired = files | {"rtl/dsp_output_stage.sv": stage.replace(FAULT, REPAIR)}
-    assert (await run(provider, rows[MONTE_CARLO], with_line(MONTE_CARLO, repaired)))[0]
-    passed, log = await run(provider, rows[MONTE_CARLO], repaired)
+    assert (await run(MONTE_CARLO, with_line(MONTE_CARLO, repaired)))[0]
+    passed, log = await run(MONTE_CARLO, repaired)
     assert not passed
     assert REFUSED in log
 
 
 @pytest.mark.slow  # the same design as in test_compatibility.py, and one without its buffer
-async def test_with_the_line_the_broadcaster_needs_a_buffer(
-    provider: DockerSandboxes, rows: dict[str, Problem]
-) -> None:
+async def test_with_the_line_the_broadcaster_needs_a_buffer(run: Run) -> None:
     right = design(BROADCASTER)
-    assert (await run(provider, rows[BROADCASTER], right))[0]
+    assert (await run(BROADCASTER, right))[0]
     text = right[TOP[BROADCASTER]]
     keeps = "            spare_valid <= 1;\n"
     assert text.count(keeps) == 1
-    passed, log = await run(provider, rows[BROADCASTER], {TOP[BROADCASTER]: text.replace(keeps, "")})
+    passed, log = await run(BROADCASTER, {TOP[BROADCASTER]: text.replace(keeps, "")})
     assert not passed
     assert REFUSED not in log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,9 +12,8 @@ import pytest
 import pytest_asyncio
 
 from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
-from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.scoring.compose import HarnessImages, read_services
+from rtl_agent_gym.sandboxes import SandboxProvider
+from rtl_agent_gym.scoring.compose import RUN_DIR, HarnessImages, read_services
 from rtl_agent_gym.scoring.grader.messages import ServiceReport
 from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.submission import sift
@@ -65,6 +64,16 @@ class Case:
     env: str = ENV
 
 
+async def run_harness_of(
+    provider: SandboxProvider, harness: Mapping[str, str], timeout: float = 250, cwd: str = RUN_DIR
+) -> list[ServiceReport]:
+    """Run the services of the adder's problem with these files, on the right design."""
+    problem = make_problem(harness=harness)
+    services = [replace(service, cwd=cwd) for service in read_services(problem)]
+    submission, images = sift(problem, {TARGET: GOLDEN}), HarnessImages()
+    return list((await run_harness(submission, services, provider, images, timeout=timeout, lint=False)).services)
+
+
 async def run_cases(provider: SandboxProvider, cases: Sequence[Case], **more: str) -> list[ServiceReport]:
     """Run the cases one after another in one sandbox. Equal sources are one file."""
     numbers = {source: number for number, source in enumerate(dict.fromkeys(case.source for case in cases))}
@@ -74,15 +83,12 @@ async def run_cases(provider: SandboxProvider, cases: Sequence[Case], **more: st
         text += f"  s{number}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/{number}.env\n"
         text += f"    command: {json.dumps(command)}\n"
         harness |= {f"src/{number}.env": case.env, f"src/test_it{numbers[case.source]}.py": case.source}
-    problem = make_problem(harness={**harness, "docker-compose.yml": text})
-    submission = sift(problem, {TARGET: GOLDEN})
-    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=250, lint=False)
-    return list(found.services)
+    return await run_harness_of(provider, {**harness, "docker-compose.yml": text})
 
 
-async def run(provider: DockerSandboxes, command: str, source: str, env: str = ENV, **more: str) -> ServiceReport:
+async def run(provider: SandboxProvider, command: str, source: str, **more: str) -> ServiceReport:
     """As `run_cases`, with one case."""
-    (service,) = await run_cases(provider, [Case(command, source, env)], **more)
+    (service,) = await run_cases(provider, [Case(command, source)], **more)
     return service
 
 
@@ -95,24 +101,21 @@ def shown(service: ServiceReport) -> dict[str, Any]:
 
 
 OPTIONS = ["-s /src/test_it.py", "-o cache_dir=/code/rundir/.cache /src/test_it.py -v"]
+COMPARED = [tuple(command.format(options) for command in pair) for pair, options in zip(PAIRS, OPTIONS, strict=True)]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def seen() -> dict[tuple[str, str], ServiceReport]:
-    """What `SHOW` sees, by command and options."""
+async def seen(shared_provider: SandboxProvider) -> dict[str, ServiceReport]:
+    """What `SHOW` sees, by command."""
     env = f"{ENV}RTL_GYM_SEED = 5\nRANDOM_SEED = 5\n"
-    keys = [(command, options) for options in OPTIONS for pair in PAIRS for command in pair]
-    async with make_provider() as provider:
-        found = await run_cases(provider, [Case(command.format(options), SHOW, env) for command, options in keys])
-    return dict(zip(keys, found, strict=True))
+    commands = [command for pair in COMPARED for command in pair]
+    found = await run_cases(shared_provider, [Case(command, SHOW, env) for command in commands])
+    return dict(zip(commands, found, strict=True))
 
 
-@pytest.mark.parametrize(("forked", "new"), PAIRS)
-@pytest.mark.parametrize("options", OPTIONS)
-def test_a_harness_sees_no_difference(
-    seen: dict[tuple[str, str], ServiceReport], forked: str, new: str, options: str
-) -> None:
-    one, other = seen[forked, options], seen[new, options]
+@pytest.mark.parametrize(("forked", "new"), COMPARED)
+def test_a_harness_sees_no_difference(seen: dict[str, ServiceReport], forked: str, new: str) -> None:
+    one, other = seen[forked], seen[new]
     assert "\nFORKED" in one["log"]
     assert "\nNEW" in other["log"]
     assert (one["code"], other["code"]) == (0, 0)
@@ -145,12 +148,11 @@ def test(request): request.config.pluginmanager.register(Hooks())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def ended() -> dict[str, list[ServiceReport]]:
+async def ended(shared_provider: SandboxProvider) -> dict[str, list[ServiceReport]]:
     """How each of `ENDS` ends as a fork, and with an interpreter of its own."""
     options = "-s -p no:cacheprovider /src/test_it.py"
     cases = [Case(command.format(options), source) for source in ENDS.values() for command in (FORKED, NEW)]
-    async with make_provider() as provider:
-        found = await run_cases(provider, cases)
+    found = await run_cases(shared_provider, cases)
     return dict(zip(ENDS.values(), map(list, zip(found[::2], found[1::2], strict=True)), strict=True))
 
 
@@ -186,11 +188,10 @@ PROMISES = [
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def promised() -> dict[tuple[str, str], ServiceReport]:
+async def promised(shared_provider: SandboxProvider) -> dict[tuple[str, str], ServiceReport]:
     """The services of `PROMISES`."""
     cases = [Case(command.format("-s /src/test_it.py"), USES, env) for command, env in PROMISES]
-    async with make_provider() as provider:
-        return dict(zip(PROMISES, await run_cases(provider, cases), strict=True))
+    return dict(zip(PROMISES, await run_cases(shared_provider, cases), strict=True))
 
 
 @pytest.mark.parametrize(("command", "env"), PROMISES)
@@ -202,88 +203,73 @@ def test_what_a_fork_cannot_promise_gets_an_interpreter(
     assert ("\nFORKED" in service["log"]) == ("PYTEST_ADDOPTS" in env)
 
 
+SERVICE = "  {}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {}\n"
+
+
 @pytest.mark.slow
-async def test_files_that_nobody_closed_are_written(provider: DockerSandboxes) -> None:
+async def test_files_that_nobody_closed_are_written(shared_provider: SandboxProvider) -> None:
     source = "def test():\n    global kept\n    kept = open('/code/rundir/note', 'w')\n    kept.write('all of it')\n"
     both = f"{source}import atexit, os\natexit.register(os.system, 'cat /code/rundir/note')\n"
     for text, command in ((source, FORKED), (both, FORKED), (both, NEW)):
-        service = await run(provider, command.format("-s /src/test_it.py"), text)
+        service = await run(shared_provider, command.format("-s /src/test_it.py"), text)
         assert service["code"] == 0
-    problem = make_problem(
-        harness={
-            "docker-compose.yml": "services:\n"
-            "  a:\n    image: __OSS_SIM_IMAGE__\n    command: pytest /src/test_it.py\n"
-            "  b:\n    image: __OSS_SIM_IMAGE__\n    command: grep -q 'all of it' /code/rundir/note\n",
-            "src/test_it.py": source,
-        }
-    )
-    submission = sift(problem, {TARGET: GOLDEN})
-    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
-    assert [service["code"] for service in found.services] == [0, 0]
+    services = SERVICE.format("a", "pytest /src/test_it.py")
+    services += SERVICE.format("b", "grep -q 'all of it' /code/rundir/note")
+    harness = {"docker-compose.yml": f"services:\n{services}", "src/test_it.py": source}
+    assert [service["code"] for service in await run_harness_of(shared_provider, harness)] == [0, 0]
 
 
-async def test_files_that_no_test_of_a_simulation_closed_are_written(provider: DockerSandboxes) -> None:
+async def test_files_that_no_test_of_a_simulation_closed_are_written(shared_provider: SandboxProvider) -> None:
     """Of this one there is only a reference in a cycle, so a collection as the interpreter ends would close it."""
     left = (
         "\n@cocotb.test()\nasync def leave(dut):\n    kept = [open('/code/rundir/note', 'w')]\n    kept.append(kept)\n"
     )
     reader = f"{RUNNER}    assert open('/code/rundir/note').read() == 'all of it'\n"
     tests = f"{TESTS}{left}    kept[0].write('all of it')\n"
-    problem = make_problem(harness={"src/test_adder.py": tests, "src/test_runner.py": reader})
-    submission = sift(problem, {TARGET: GOLDEN})
-    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=60, lint=False)
-    assert [service["code"] for service in found.services] == [0], found.services[0]["log"]
+    found = await run_harness_of(shared_provider, {"src/test_adder.py": tests, "src/test_runner.py": reader})
+    assert [service["code"] for service in found] == [0], found[0]["log"]
 
 
 @pytest.mark.parametrize("place", ["/root", "/proc/1/cwd"])
-async def test_a_fork_that_cannot_be_made_ready_is_no_design_fault(provider: DockerSandboxes, place: str) -> None:
-    service = "    image: __OSS_SIM_IMAGE__\n    command: pytest /src/test_it.py\n"
-    harness = {"docker-compose.yml": f"services:\n  one:\n{service}", "src/test_it.py": "def test(): pass\n"}
-    problem = make_problem(harness=harness)
-    submission = sift(problem, {TARGET: GOLDEN})
-    services = [replace(one, cwd=place) for one in read_services(problem)]
+async def test_a_fork_that_cannot_be_made_ready_is_no_design_fault(
+    shared_provider: SandboxProvider, place: str
+) -> None:
+    text = f"services:\n{SERVICE.format('one', 'pytest /src/test_it.py')}"
+    harness = {"docker-compose.yml": text, "src/test_it.py": "def test(): pass\n"}
     with pytest.raises(ProblemError, match="cannot run 'pytest'"):
-        await run_harness(submission, services, provider, HarnessImages(), timeout=60, lint=False)
+        await run_harness_of(shared_provider, harness, cwd=place)
 
 
 async def test_a_file_that_bears_the_name_of_a_loaded_module_is_the_one_that_is_imported(
-    provider: DockerSandboxes,
+    shared_provider: SandboxProvider,
 ) -> None:
     source = f"import find_libpython\n{USES}def test_mine(): assert find_libpython.mine\n"
-    service = await run(provider, FORKED.format("-s /src/test_it.py"), source, find_libpython="mine = True")
+    service = await run(shared_provider, FORKED.format("-s /src/test_it.py"), source, find_libpython="mine = True")
     assert service["code"] == 0, service["log"]
     assert "\nNEW" in service["log"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["deep/ctypes", "warm", "deep/find_libpython"])
-async def test_a_module_of_the_harness_is_found_however_it_looks_for_it(provider: DockerSandboxes, name: str) -> None:
+async def test_a_module_of_the_harness_is_found_however_it_looks_for_it(
+    shared_provider: SandboxProvider, name: str
+) -> None:
     folder, _, module = f"/src/{name}".rpartition("/")
     source = f"import sys\nsys.path.insert(0, {folder!r})\ndef test():\n    import {module}\n    assert {module}.mine\n"
-    service = await run(provider, FORKED.format("/src/test_it.py"), source, **{name: "mine = True"})
+    service = await run(shared_provider, FORKED.format("/src/test_it.py"), source, **{name: "mine = True"})
     assert service["code"] == 0, service["log"]
 
 
-async def test_what_only_the_supervisor_has_is_not_there(provider: DockerSandboxes) -> None:
-    service = await run(provider, FORKED.format("/src/test_it.py"), "import warm\ndef test(): pass")
+async def test_what_only_the_supervisor_has_is_not_there(shared_provider: SandboxProvider) -> None:
+    service = await run(shared_provider, FORKED.format("/src/test_it.py"), "import warm\ndef test(): pass")
     assert "No module named 'warm'" in service["log"]
 
 
-async def test_a_fork_that_runs_on_is_ended_with_its_children(provider: DockerSandboxes) -> None:
+async def test_a_fork_that_runs_on_is_ended_with_its_children(shared_provider: SandboxProvider) -> None:
     endless = "import subprocess, time\ndef test():\n    subprocess.Popen(['sleep', '98'])\n    time.sleep(99)\n"
-    problem = make_problem(
-        harness={
-            "docker-compose.yml": "services:\n"
-            + "".join(
-                f"  {name}:\n    image: __OSS_SIM_IMAGE__\n    env_file: ./src/.env\n    command: {command}\n"
-                for name, command in (("a", "pytest /src/test_it.py"), ("b", "sh -c 'ps -eo args; exit 4'"))
-            ),
-            "src/.env": ENV,
-            "src/test_it.py": endless,
-        }
-    )
-    submission = sift(problem, {TARGET: GOLDEN})
-    found = await run_harness(submission, read_services(problem), provider, HarnessImages(), timeout=4, lint=False)
-    assert found.services[0]["code"] is None
-    assert found.services[1]["code"] == 4
-    assert "ps -eo args" in found.services[1]["log"]
-    assert "sleep 98" not in found.services[1]["log"]
+    services = SERVICE.format("a", "pytest /src/test_it.py") + SERVICE.format("b", "sh -c 'ps -eo args; exit 4'")
+    harness = {"docker-compose.yml": f"services:\n{services}", "src/test_it.py": endless}
+    first, second = await run_harness_of(shared_provider, harness, timeout=3)
+    assert (first["code"], second["code"]) == (None, 4)
+    assert "ps -eo args" in second["log"]
+    assert "sleep 98" not in second["log"]

@@ -11,6 +11,8 @@ from rtl_agent_gym.sources.families.family import Fields, always, asserted, bit_
 from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.sources.families.wrappers import FUNCTIONS
 
+from .documents import read_document, told_by
+
 
 def members(family: str, count: int) -> list[Parameters]:
     """Members of all splits in turn."""
@@ -42,7 +44,7 @@ def misreadings(member: Parameters) -> dict[str, dict[str, str]]:
     if isinstance(family, LookingFamily):
         other = family.documents(member)[family.document(member, "other_document")]
         changes = _FACTS[family.name](member.fields)
-        changes["the other document"] = family.read_document(other, member.names["module"])
+        changes["the other document"] = read_document(family, other, member.names["module"])
         found |= {name: {TARGET: family.write({**member.fields, **change})} for name, change in changes.items()}
     return found
 
@@ -53,12 +55,8 @@ def _misread_rows(fields: Fields) -> dict[str, dict[str, str | int]]:
 
 def _misread_table(fields: Fields) -> dict[str, dict[str, str | int]]:
     """Another reset state, and for each kind of entry another one in a place drawn by chance."""
-    rng, states, table, outputs = (
-        Random(str(fields)),
-        int(fields["states"]),
-        str(fields["table"]),
-        str(fields["outputs"]),
-    )
+    rng, states = Random(str(fields)), int(fields["states"])
+    table, outputs = str(fields["table"]), str(fields["outputs"])
     places = [at for at, cell in enumerate(table) if cell.isdigit()]
     place, output = rng.choice(places), rng.choice([at for at, cell in enumerate(outputs) if cell != " "])
     following = (int(table[place]) + 1) % states
@@ -131,7 +129,7 @@ def copies(member: Parameters) -> dict[str, dict[str, str]]:
     written["the other module"] = texts[family.document(member, "other_document")]
     found = {}
     for name, text in written.items():
-        read = {**fields, **family.read_document(text, "")}
+        read = told_by(family, fields, text)
         inside = text.replace(f"module {read['document']} ", "module own_copy ")
         found[name] = {TARGET: f"{family.write({**read, 'document': 'own_copy'})}{inside}"}
     return found

@@ -6,18 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from math import perm, prod
 from pathlib import Path
-from random import Random
 
 import pyslang
 import pytest
 from typer.testing import CliRunner
 
 from rtl_agent_gym.cli.problems import problems_app
-from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.rows import ROW_ID, problem_row
@@ -56,6 +56,7 @@ print(json.dumps([[problem.digest for problem in load_problems(source)] for sour
 """
 
 
+@cache
 def drawn(family: Family, split: Split, count: int = 200) -> list[Parameters]:
     return list(draw_members(f"family:{family.name}?split={split}&count={count}"))
 
@@ -72,7 +73,7 @@ def texts(family: Family, member: Parameters) -> set[tuple[str, str]]:
 
 @each_split
 def test_members_are_sound(family: Family, split: Split) -> None:
-    for member in drawn(family, split, 50):
+    for member in drawn(family, split, 25):
         problem = family.problem(member)
         assert validate_problem(problem) == []
         assert ROW_ID.fullmatch(problem.id)
@@ -117,16 +118,16 @@ def test_a_larger_count_goes_on(family: Family) -> None:
     assert not set(ids) & {problem.id for problem in load_problems(f"family:{family.name}?count=30&seed=8")}
 
 
-@pytest.mark.parametrize(("family", "split"), [(family, split) for family in LISTED for split in family.splits])
-def test_a_split_has_over_a_thousand_million_members(family: Family, split: Split) -> None:
+@each_listed
+def test_a_split_has_over_a_thousand_million_members(family: Family) -> None:
     combinations = [dict(zip(family.axes, values, strict=True)) for values in product(*family.axes.values())]
-    possible = [values for values in combinations if family.is_possible(values)]
-    mine = [values for values in possible if is_held_out(values) == (split == "combinations")]
-    assert len(mine) > 100
-    held_out = split == "names"
-    stems = perm(len(HELD_OUT_STEMS if held_out else STEMS), len(family.roles))
-    names = stems * prod(1 + len(suffixes(role, held_out, role in family.outputs)) for role in family.roles)
-    assert len(mine) * names > 10**9
+    sizes = Counter(is_held_out(values) for values in combinations if family.is_possible(values))
+    for split in family.splits:
+        mine, held_out = sizes[split == "combinations"], split == "names"
+        assert mine > 100
+        stems = perm(len(HELD_OUT_STEMS if held_out else STEMS), len(family.roles))
+        names = stems * prod(1 + len(suffixes(role, held_out, role in family.outputs)) for role in family.roles)
+        assert mine * names > 10**9
 
 
 @each_listed
@@ -170,7 +171,7 @@ def test_a_habit_is_listed_exactly_where_it_changes_the_design(family: Family) -
 @each_family
 def test_every_habitual_design_compiles(family: Family) -> None:
     """Under a front end; that the simulator compiles it too, and its tests then fail, takes containers."""
-    for member in members(family.name, 40):
+    for member in members(family.name, 16):
         given = {path: text for path, text in family.problem(member).context.items() if path.startswith("rtl/")}
         for habits, files in designs(member).items():
             compilation = pyslang.ast.Compilation()
@@ -197,31 +198,6 @@ def test_no_name_is_a_keyword() -> None:
     assert not list(tree.diagnostics)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("family:nope", "unknown family 'nope' in 'family:nope'; choose one of registers, arbiters, timers"),
-        ("family:register", "unknown family 'register' in 'family:register'; did you mean registers or arbiters?"),
-        (
-            "family:timers?split=all",
-            "split is 'all' in 'family:timers?split=all'; expected one of train, combinations,",
-        ),
-        ("family:timers?count=0", "count is '0' in 'family:timers?count=0'; expected a number from 1 to 1000000"),
-        ("family:timers?count=many", "count is 'many' in"),
-        ("family:timers?seed=-1", "seed is '-1' in 'family:timers?seed=-1'; expected a number from 0 up"),
-        ("family:timers?seed=", "seed is '' in"),
-        ("family:timers?cuont=3", "unknown option 'cuont' in 'family:timers?cuont=3'; did you mean count?"),
-        ("family:timers?count=3&count=4", "the option 'count' is repeated in 'family:timers?count=3&count=4'"),
-        ("family:timers?count", "count is '' in"),
-    ],
-)
-def test_a_bad_source_is_one_clear_line(source: str, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_problems(source)
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
-
-
 def test_generate_writes_what_the_source_gives(tmp_path: Path) -> None:
     source, out = "family:registers?count=4&split=wordings", tmp_path / "new" / "rows.jsonl"
     result = CliRunner().invoke(problems_app, ["generate", source, "--out", str(out)])
@@ -232,8 +208,3 @@ def test_generate_writes_what_the_source_gives(tmp_path: Path) -> None:
 def test_rows_of_the_bundled_problems_stay_the_same() -> None:
     rows = [json.loads(line) for line in BUNDLED_PROBLEMS.read_text(encoding="utf-8").splitlines()]
     assert [problem_row(problem) for problem in load_problems("bundled")] == rows
-
-
-@each_family
-def test_draws_depend_on_the_generator_alone(family: Family) -> None:
-    assert family.draw(Random(4)) == family.draw(Random(4)) != family.draw(Random(5))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import asserted
@@ -18,20 +19,27 @@ from rtl_agent_gym.sources.families.family import asserted
 from .family_designs import copies, designs, members, misreadings, partly_reset, weakly_reset
 
 pytestmark = pytest.mark.docker
+in_one_sandbox = pytest.mark.asyncio(loop_scope="module")
 
 GRADE_MANY = (Path(__file__).parent / "grade_many.py").read_text(encoding="utf-8")
+Tried = Callable[[Parameters], dict[str, dict[str, str]]]
+"""Designs for a member by name, of which the one called ``reference`` is right."""
 
 
-async def grade_many(
-    provider: DockerSandboxes, chosen: list[Parameters], tried: Callable[[Parameters], dict[str, dict[str, str]]]
-) -> list[str]:
+def counts(few: int, many: int) -> pytest.MarkDecorator:
+    """How many members are tried; many of them take long."""
+    slow = pytest.param(many, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])
+    return pytest.mark.parametrize("count", [few, slow])
+
+
+async def grade_many(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -> list[str]:
     """What is wrong with the verdicts on the designs of these members."""
     trees = {
         (member.digest, name): {**FAMILIES[member.family].problem(member).harness, **files}
         for member in chosen
         for name, files in tried(member).items()
     }
-    sandbox = await provider.create()
+    assert trees
     stdin = json.dumps(list(trees.values())).encode()
     done = await sandbox.exec(["python3", "-c", GRADE_MANY], cwd="/tmp", stdin=stdin, timeout=3000.0)
     assert done.exit_code == 0, done.output
@@ -43,11 +51,12 @@ async def grade_many(
     ]
 
 
+@in_one_sandbox
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("count", [2, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+@counts(1, 200)
 @pytest.mark.parametrize("family", FAMILIES)
-async def test_references_pass_and_habits_fail(family: str, count: int, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members(family, count), designs) == []
+async def test_references_pass_and_habits_fail(family: str, count: int, shared_sandbox: Sandbox) -> None:
+    assert await grade_many(shared_sandbox, members(family, count), designs) == []
 
 
 def unsaid(member: Parameters) -> dict[str, dict[str, str]]:
@@ -70,15 +79,6 @@ def unsaid(member: Parameters) -> dict[str, dict[str, str]]:
     return {"reference": {TARGET: other}}
 
 
-@pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "flag"), ("timers", "again", "stop")])
-async def test_what_a_specification_does_not_say_is_not_tested(
-    family: str, axis: str, value: str, provider: DockerSandboxes
-) -> None:
-    drawn = draw_members(f"family:{family}?seed=5&count=40")
-    chosen = [member for member in drawn if member.values[axis] == value]
-    assert await grade_many(provider, chosen[:2], unsaid) == []
-
-
 def without_flip_flops(member: Parameters) -> dict[str, dict[str, str]]:
     """The reference with a latch that is open while the clock is high, with flip-flops of both edges, and with a reset
     that acts while the clock is high, or at both edges.
@@ -97,37 +97,6 @@ def without_flip_flops(member: Parameters) -> dict[str, dict[str, str]]:
     return {name: {TARGET: text.replace(edge, other)} for name, other in others.items()}
 
 
-@pytest.mark.parametrize(("family", "axis", "value"), [("arbiters", "mode", "mask"), ("registers", "operation", "or")])
-async def test_a_latch_is_no_flip_flop(family: str, axis: str, value: str, provider: DockerSandboxes) -> None:
-    drawn = draw_members(f"family:{family}?seed=5&count=40")
-    chosen = [member for member in drawn if (member.values[axis], member.values["reset_kind"]) == (value, "sync")]
-    assert await grade_many(provider, chosen[:2], without_flip_flops) == []
-
-
-@pytest.mark.parametrize("count", [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-@pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines", "timers"])
-async def test_an_asynchronous_reset_is_one_of_every_register(
-    family: str, count: int, provider: DockerSandboxes
-) -> None:
-    chosen = [member for member in members(family, 4 * count) if member.values["reset_kind"] == "async"]
-    assert await grade_many(provider, chosen[:count], partly_reset) == []
-
-
-@pytest.mark.parametrize("count", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-@pytest.mark.parametrize(
-    "family",
-    [
-        *("timers", "fifos", "pipelines"),
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("registers", "accumulators", "machines", "wrappers")),
-    ],
-)
-async def test_no_input_wins_over_a_synchronous_reset(family: str, count: int, provider: DockerSandboxes) -> None:
-    """Of small FIFOs and timers, as little happens to them by chance."""
-    chosen = [member for member in members(family, 120) if member.values["reset_kind"] == "sync"]
-    chosen.sort(key=lambda member: int(member.values.get("depth", member.values.get("period", 0))))
-    assert await grade_many(provider, chosen[:count], weakly_reset) == []
-
-
 def with_a_written_input(member: Parameters) -> dict[str, dict[str, str]]:
     """The reference, which sets its own input to 0 while the clock is high."""
     fields, text = member.fields, FAMILIES[member.family].design(member)[TARGET]
@@ -135,16 +104,6 @@ def with_a_written_input(member: Parameters) -> dict[str, dict[str, str]]:
     assert written != text
     always = f"    always @(posedge {fields['clock']}) #2 {fields['data']} = 0;\nendmodule"
     return {"written": {TARGET: written.replace("endmodule", always)}}
-
-
-async def test_a_machine_is_judged_by_the_input_that_was_driven(provider: DockerSandboxes) -> None:
-    drawn = draw_members("family:machines?seed=5&count=40")
-    chosen = [
-        one
-        for one in drawn
-        if one.values["style"] == "mealy" and "late" not in f"{one.values['symbol']} {one.values['shown']}"
-    ]
-    assert await grade_many(provider, chosen[:2], with_a_written_input) == []
 
 
 def without_ports(member: Parameters) -> dict[str, dict[str, str]]:
@@ -167,21 +126,74 @@ def without_ports(member: Parameters) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_a_signal_inside_is_no_port(provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members("registers", 1), without_ports) == []
+def of_mode(axis: str, value: str) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether a member has this value of an axis, and a synchronous reset."""
+    return lambda values: (values[axis], values["reset_kind"]) == (value, "sync")
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
-async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members("wrappers", count), copies) == []
+VARIANTS: dict[str, tuple[str, Tried, Callable[[Mapping[str, Any]], bool]]] = {
+    "what no specification of an arbiter says": ("arbiters", unsaid, of_mode("mode", "flag")),
+    "what no specification of a timer says": ("timers", unsaid, of_mode("again", "stop")),
+    "no flip-flops in an arbiter": ("arbiters", without_flip_flops, of_mode("mode", "mask")),
+    "no flip-flops in a register": ("registers", without_flip_flops, of_mode("operation", "or")),
+    "a machine that writes the input that was driven": (
+        "machines",
+        with_a_written_input,
+        lambda values: values["style"] == "mealy" and "late" not in f"{values['symbol']} {values['shown']}",
+    ),
+    "signals inside in place of ports": ("registers", without_ports, lambda values: True),
+}
+"""A family, the designs that are tried, and the values of a member that shows it."""
 
 
+@in_one_sandbox
+@pytest.mark.parametrize("name", VARIANTS)
+async def test_variants_of_a_reference_get_the_right_verdict(name: str, shared_sandbox: Sandbox) -> None:
+    family, tried, is_one = VARIANTS[name]
+    drawn = [member for member in draw_members(f"family:{family}?seed=5&count=40") if is_one(member.values)]
+    assert await grade_many(shared_sandbox, drawn[:1], tried) == []
+
+
+@in_one_sandbox
+@pytest.mark.sampled(2)
+@counts(1, 100)
+@pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines", "timers"])
+async def test_an_asynchronous_reset_is_one_of_every_register(family: str, count: int, shared_sandbox: Sandbox) -> None:
+    chosen = [member for member in members(family, 8 + 4 * count) if member.values["reset_kind"] == "async"]
+    assert await grade_many(shared_sandbox, chosen[:count], partly_reset) == []
+
+
+@in_one_sandbox
+@counts(1, 50)
+@pytest.mark.parametrize(
+    "family",
+    [
+        "timers",
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in ("fifos", "pipelines", "registers", "accumulators", "machines", "wrappers")
+        ),
+    ],
+)
+async def test_no_input_wins_over_a_synchronous_reset(family: str, count: int, shared_sandbox: Sandbox) -> None:
+    """Of small FIFOs and timers, as little happens to them by chance."""
+    chosen = [member for member in members(family, 120) if member.values["reset_kind"] == "sync"]
+    chosen.sort(key=lambda member: int(member.values.get("depth", member.values.get("period", 0))))
+    assert await grade_many(shared_sandbox, chosen[:count], weakly_reset) == []
+
+
+@in_one_sandbox
+@counts(1, 50)
+async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, shared_sandbox: Sandbox) -> None:
+    assert await grade_many(shared_sandbox, members("wrappers", count), copies) == []
+
+
+@in_one_sandbox
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("count", [1, 50])
-async def test_every_value_of_a_specification_counts(family: str, count: int, provider: DockerSandboxes) -> None:
-    assert await grade_many(provider, members(family, count), misreadings) == []
+async def test_every_value_of_a_specification_counts(family: str, shared_sandbox: Sandbox) -> None:
+    assert await grade_many(shared_sandbox, members(family, 50), misreadings) == []
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,16 @@ import asyncio
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
-from itertools import product
+from itertools import islice, product
 from random import Random
 from typing import Any
 
 import pyslang
 import pytest
 
-from research.spelled import Spelled, fix, play
+from research.spelled import Spelled, fix, play, smoke_output
 from rtl_agent_gym.demo.shipped import RENDERER, call, write
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
@@ -24,10 +25,12 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
-from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, digits
+from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import is_held_out, template
 from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
 from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
+
+from .documents import told_by
 
 LOOKING = [family for family in FAMILIES.values() if isinstance(family, LookingFamily)]
 each_family = pytest.mark.parametrize("family", LOOKING, ids=lambda family: family.name)
@@ -37,8 +40,15 @@ one_and_slow_others = pytest.mark.parametrize(
 )
 
 
+@cache
+def _stream(family: str, split: str) -> tuple[list[Parameters], Iterator[Parameters]]:
+    return [], draw_members(f"family:{family}?split={split}&count=2000")
+
+
 def drawn(family: LookingFamily, split: str, count: int = 300) -> list[Parameters]:
-    return list(draw_members(f"family:{family.name}?split={split}&count={count}"))
+    members, more = _stream(family.name, split)
+    members += islice(more, max(0, count - len(members)))
+    return members[:count]
 
 
 def words(member: Parameters) -> set[str]:
@@ -48,11 +58,6 @@ def words(member: Parameters) -> set[str]:
 def told(family: LookingFamily) -> set[str]:
     """What only documents tell."""
     return {*family.tells, *family.facts} - ({family.size} - set(family.tells))
-
-
-def read(family: LookingFamily, member: Parameters, text: str) -> dict[str, str | int]:
-    """A member's fields for who reads a document."""
-    return {**member.fields, **family.read_document(text, member.names["module"])}
 
 
 def differ(family: LookingFamily, one: dict[str, str | int], other: dict[str, str | int]) -> bool:
@@ -65,8 +70,8 @@ def test_the_facts_are_in_one_document(family: LookingFamily) -> None:
     for member in drawn(family, "train") + drawn(family, "sizes", 50):
         documents = family.documents(member)
         assert len(documents) == 2
-        assert read(family, member, documents[family.document(member)]) == member.fields
-        other = read(family, member, documents[family.document(member, "other_document")])
+        assert told_by(family, member.fields, documents[family.document(member)]) == member.fields
+        other = told_by(family, member.fields, documents[family.document(member, "other_document")])
         assert differ(family, other, member.fields)
 
 
@@ -114,7 +119,7 @@ def test_each_split_holds_out_what_it_says(family: LookingFamily) -> None:
 
 @each_family
 def test_both_operations_of_a_held_out_pair_are_trained(family: LookingFamily) -> None:
-    train, held_out = drawn(family, "train", 2000), drawn(family, "operations")
+    train, held_out = drawn(family, "train", 1000), drawn(family, "operations")
     for axis in family.pair:
         assert {member.values[axis] for member in held_out} <= {member.values[axis] for member in train}
     pairs = {tuple(member.values[axis] for axis in family.pair) for member in held_out}
@@ -179,24 +184,13 @@ def test_no_other_operation_or_constant_of_a_pipeline_gives_the_same_results() -
 
 @each_family
 def test_names_are_legal_and_not_alike(family: LookingFamily) -> None:
+    assert {"bool", "wone", "wreal"} <= RESERVED, "keywords of the simulator alone"
     for split in family.splits:
         for member in drawn(family, split, 100):
-            names = [name for role, name in member.names.items()]
+            names = list(member.names.values())
             assert len(set(names)) == len(names)
             text = "module top; " + " ".join(f"wire {name};" for name in names) + " endmodule"
             assert not list(pyslang.syntax.SyntaxTree.fromText(text).diagnostics), text
-
-
-def test_no_name_is_a_keyword_of_the_simulator_alone() -> None:
-    assert {"bool", "wone", "wreal"} <= RESERVED
-
-
-def test_digits_are_those_of_the_base() -> None:
-    fields = {"value": 63}
-    written = [digits(fields | {"base": base}) for base in ("decimal", "hexadecimal", "binary")]
-    assert written == ["63", "3F", "111111"]
-    with pytest.raises(KeyError):
-        ACCUMULATORS.read_document("| `a` | width | 3 |\n| `b` | width | 3 |\n", "b")
 
 
 def test_only_accumulators_have_scripted_episodes() -> None:
@@ -204,11 +198,6 @@ def test_only_accumulators_have_scripted_episodes() -> None:
     assert isinstance(family, LookingFamily)
     with pytest.raises(UsageError, match="machines has no scripted episodes; choose accumulators"):
         play(family, family.draw(Random(0)), Spelled(), Random(0))
-
-
-def test_a_split_that_a_family_does_not_have_is_one_clear_line() -> None:
-    with pytest.raises(UsageError, match="registers has no split 'sizes'; it has train, combinations, wordings, names"):
-        load_problems("family:registers?split=sizes")
 
 
 @each_family
@@ -219,12 +208,10 @@ def test_a_lie_changes_the_files_alone(family: LookingFamily) -> None:
     for member, one, two, three in zip(draw_members(source), true, documents, smoke, strict=True):
         assert one.harness == two.harness == three.harness
         assert one.golden == two.golden == three.golden
-        assert differ(family, read(family, member, two.context[family.document(member)]), member.fields)
+        assert differ(family, told_by(family, member.fields, two.context[family.document(member)]), member.fields)
         assert two.context[SMOKE] == one.context[SMOKE]
         assert {path: text for path, text in three.context.items() if path != SMOKE} == family.documents(member)
     assert 20 <= sum(one.context[SMOKE] != three.context[SMOKE] for one, three in zip(true, smoke, strict=True)) <= 38
-    with pytest.raises(UsageError, match="registers has no files that could lie"):
-        load_problems("family:registers?lie=smoke")
 
 
 SMOKE_MANY = """
@@ -255,7 +242,7 @@ async def smoke_many(provider: DockerSandboxes, trees: list[tuple[dict[str, str]
 
 @pytest.mark.docker
 @one_and_slow_others
-@pytest.mark.parametrize("count", [2, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [1, pytest.param(10, marks=pytest.mark.slow)])
 async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
     family: LookingFamily, count: int, provider: DockerSandboxes
 ) -> None:
@@ -264,18 +251,17 @@ async def test_the_smoke_test_prints_what_is_wrong_and_fixes_mend_it(
     for member in [one for split in family.splits for one in drawn(family, split, count)]:
         for reset in (0, 1):
             for enable in (0, 1):
-                design = {**member.fields, "reset_level": reset, "enable_level": enable}
-                commands, outputs = [RUN_SMOKE], [family.smoke_output(member, reset, enable)]
+                written = design = {**member.fields, "reset_level": reset, "enable_level": enable}
+                commands, outputs = [RUN_SMOKE], [smoke_output(member, design)]
                 while outputs[-1] != "PASS\n":
                     role = outputs[-1].split()[1]
                     commands += [fix(design, role), RUN_SMOKE]
-                    design[f"{role}_level"] = 1 - int(design[f"{role}_level"])
-                    levels = int(design["reset_level"]), int(design["enable_level"])
-                    outputs += ["", family.smoke_output(member, *levels)]
+                    design = design | {f"{role}_level": 1 - int(design[f"{role}_level"])}
+                    outputs += ["", smoke_output(member, design)]
                 files = {
                     **family.documents(member),
                     SMOKE: family.smoke(member),
-                    TARGET: family.write({**member.fields, "reset_level": reset, "enable_level": enable}),
+                    TARGET: family.write(written),
                 }
                 trees.append((files, [*commands, f"cat {TARGET}"]))
                 expected.append([*outputs, family.design(member)[TARGET]])
@@ -290,10 +276,10 @@ async def test_the_smoke_test_finds_an_operand_that_changes_a_high_reset_value(p
     for operand, operation in product(ACCUMULATORS.axes["operand"], ACCUMULATORS.axes["operation"]):
         values = {"width": 4, "base": "decimal", "value": 14, "operand": operand, "operation": operation}
         member = drawn_one.model_copy(update={"values": drawn_one.values | values})
-        if ACCUMULATORS.is_possible(member.values):
+        if ACCUMULATORS.is_possible(member.values) and (operand == "negate" or operation == "max"):
             files = {SMOKE: ACCUMULATORS.smoke(member), **ACCUMULATORS.design(member)}
             trees.append((files, [RUN_SMOKE, fix(member.fields, "enable"), RUN_SMOKE]))
-    assert len(trees) > 50
+    assert len(trees) > 10
     assert await smoke_many(provider, trees) == [[PASSED, "", "FAIL: enable\n"]] * len(trees)
 
 
@@ -307,7 +293,7 @@ async def read_and_repair(problem: Problem, member: Parameters, provider: Docker
     ) as episode:
         await episode.start()
         document = (await episode.step(call(f"cat {family.document(member)}"))).outputs[0]
-        design = {**read(family, member, document), "enable_level": 1}
+        design = {**told_by(family, member.fields, document), "enable_level": 1}
         await episode.step(call(write({TARGET: family.write(design)})))
         for _ in range(2):
             output = (await episode.step(call(RUN_SMOKE))).outputs[0]
@@ -324,13 +310,13 @@ async def read_and_repair(problem: Problem, member: Parameters, provider: Docker
 @pytest.mark.docker
 @one_and_slow_others
 async def test_who_looks_passes_unless_the_files_lie(family: LookingFamily, provider: DockerSandboxes) -> None:
-    source = f"family:{family.name}?count=6&seed=3"
+    source = f"family:{family.name}?count=3&seed=3"
     members, passed = list(draw_members(source)), {}
     async with Scorer(provider) as scorer:
         for lie in ("", "&lie=documents", "&lie=smoke"):
             pairs = zip(load_problems(source + lie), members, strict=True)
             found = await asyncio.gather(*(read_and_repair(*pair, provider, scorer) for pair in pairs))
             passed[lie] = sum(found)
-    assert passed[""] == 6
+    assert passed[""] == 3
     assert passed["&lie=documents"] == 0
-    assert passed["&lie=smoke"] < 6
+    assert passed["&lie=smoke"] < 3

@@ -100,14 +100,9 @@ async def test_only_what_was_simulated_is_another_right_design(user_cache: Path)
 
 
 class Graded(VerificationMaker):
-    """Gives the marks that are set, and finds nothing."""
+    """Gives the marks that are set."""
 
     marks: ClassVar[list[float]] = []
-
-    @staticmethod
-    async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
-        """Find nothing."""
-        return Findings(key=case.key, problem_id=case.problem.id, fault="nothing was found")
 
     async def grade(self, problem: Problem) -> float:
         """The next mark."""
@@ -127,13 +122,3 @@ async def test_a_bad_mark_is_kept_only_after_another_grading(marks: list[float],
     problem, known = await Graded(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
     assert (known.verified, problem is not None, Graded.marks) == ({"stimulus": kept}, kept == 1.0, [])
     assert store.get(case.key) == known
-
-
-async def test_a_design_whose_mutants_are_no_longer_drawn_is_examined_again(tmp_path: Path) -> None:
-    options, store = VerifyOptions(), Store(Findings, tmp_path, SHIPPED)
-    case = next(cases(load_problems("bundled"), options))
-    found = store.get(case.key)
-    assert found is not None
-    store.put(found.model_copy(update={"mutants": (*found.mutants, "0" * 16), "image": "this"}))
-    problem, known = await Graded(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
-    assert (problem, known.fault) == (None, "nothing was found")

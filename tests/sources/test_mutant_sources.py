@@ -9,10 +9,11 @@ import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems, validate_problem
-from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.scoring.harness import default_seed
 from rtl_agent_gym.sources.mutants.derived import candidates
 from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Outcome, Verdict, VerdictStore, design_key
+
+from .conftest import write_rows
 
 FAMILY = "family:registers?count=2&seed=3"
 
@@ -53,7 +54,7 @@ def test_the_packages_verdicts_are_of_the_bundled_problems() -> None:
 def test_any_symptom_of_a_verdict_reads_back(store: VerdictStore) -> None:
     verdict = Verdict(design="d", mutant="m", operator="o", path="p", line=1, outcome="killed", symptom="a\x85\u2028\f")
     store.add(verdict)
-    assert store.of("d") == {"m": verdict}
+    assert VerdictStore().of("d") == {"m": verdict}
 
 
 def test_only_what_the_tests_reject_becomes_a_problem(store: VerdictStore) -> None:
@@ -69,16 +70,8 @@ def test_only_what_the_tests_reject_becomes_a_problem(store: VerdictStore) -> No
 
 def test_a_file_of_problems_is_mutated_like_its_source(store: VerdictStore, tmp_path: Path) -> None:
     grade(store, FAMILY, "kk")
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps(problem_row(problem)) + "\n" for problem in load_problems(FAMILY)))
+    path = write_rows(tmp_path, *load_problems(FAMILY))
     assert load_problems(f"{path}+mutants?count=2") == load_problems(f"{FAMILY}+mutants?count=2")
-
-
-def test_a_written_row_reads_back(store: VerdictStore, tmp_path: Path) -> None:
-    grade(store, FAMILY, "k")
-    [problem] = load_problems(f"{FAMILY}+mutants?count=1")
-    (tmp_path / "rows.jsonl").write_text(json.dumps(problem_row(problem) | {"proof": {"line": 1}}) + "\n")
-    assert load_problems(tmp_path / "rows.jsonl") == [problem]
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "// \f and \u2028 end no line"], ids=repr)
@@ -88,8 +81,7 @@ def test_any_text_reads_back_from_its_patch(store: VerdictStore, tmp_path: Path,
     [target] = problem.targets
     texts = {"context": {**problem.context, target: f"module m;\f\u2028 endmodule{end}"}}
     changed = problem.model_copy(update={**texts, "golden": {target: f"module m; endmodule{end}"}})
-    (tmp_path / "rows.jsonl").write_text(json.dumps(problem_row(changed)) + "\n")
-    assert load_problems(tmp_path / "rows.jsonl") == [changed]
+    assert load_problems(write_rows(tmp_path, changed)) == [changed]
 
 
 def test_repositories_have_no_mutants() -> None:
@@ -112,9 +104,7 @@ def test_what_the_task_says_of_the_bug(store: VerdictStore, hint: str, says: tup
 
 def test_the_task_overwrites_no_file(store: VerdictStore, tmp_path: Path) -> None:
     [problem, *_] = load_problems(FAMILY)
-    context = {**problem.context, "docs/task.md": "taken\n"}
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps(problem_row(problem.model_copy(update={"context": context}))) + "\n")
+    path = write_rows(tmp_path, problem.model_copy(update={"context": {**problem.context, "docs/task.md": "taken\n"}}))
     grade(store, str(path), "k")
     [made] = load_problems(f"{path}+mutants?count=1")
     assert made.context["docs/task.md"] == "taken\n"
@@ -133,8 +123,7 @@ def test_another_harness_makes_verdicts_void(store: VerdictStore, tmp_path: Path
     grade(store, FAMILY, "k")
     [problem, *_] = load_problems(FAMILY)
     harness = {**problem.harness, "src/test_design.py": "# no tests\n"}
-    path = tmp_path / "mine.jsonl"
-    path.write_text(json.dumps(problem_row(problem.model_copy(update={"harness": harness}))) + "\n")
+    path = write_rows(tmp_path, problem.model_copy(update={"harness": harness}))
     with pytest.raises(UsageError, match="not graded yet"):
         load_problems(f"{path}+mutants?count=1")
 
@@ -156,26 +145,9 @@ def test_more_than_there_are(store: VerdictStore) -> None:
 
 
 def test_problems_without_a_reference_solution(store: VerdictStore, tmp_path: Path) -> None:
-    [problem, *_] = load_problems(FAMILY)
-    path = tmp_path / "withheld.jsonl"
-    path.write_text(json.dumps(problem_row(problem.model_copy(update={"golden": None}))) + "\n")
+    path = write_rows(tmp_path, load_problems(FAMILY)[0].model_copy(update={"golden": None}))
     with pytest.raises(UsageError, match="no problem of it has a reference solution"):
         load_problems(f"{path}+mutants")
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("counts=3", "unknown option 'counts'"),
-        ("count=0", "expected a number from 1"),
-        ("seed=x", "expected a number from 0"),
-        ("hint=all", "expected one of none, check, symptom"),
-        ("seed=1&seed=2", "repeated"),
-    ],
-)
-def test_options_that_are_wrong(query: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        load_problems(f"bundled+mutants?{query}")
 
 
 def test_a_verdict_that_a_crash_cut_off_does_not_count(store: VerdictStore) -> None:
@@ -183,11 +155,11 @@ def test_a_verdict_that_a_crash_cut_off_does_not_count(store: VerdictStore) -> N
     [one, *_] = candidates(load_problems(FAMILY), 0)
     path = store.folder / f"{one.design}.jsonl"
     path.write_text(path.read_text()[:-20])
-    assert store.of(one.design) == {}
+    assert VerdictStore().of(one.design) == {}
     path.write_bytes(path.read_bytes() + "é".encode()[:1])  # within a character
-    assert store.of(one.design) == {}
+    assert VerdictStore().of(one.design) == {}
     grade(store, FAMILY, "k")  # the next one has a line of its own
-    assert set(store.of(one.design)) == {one.mutant.digest}
+    assert set(VerdictStore().of(one.design)) == {one.mutant.digest}
 
 
 def test_equal_designs_under_two_ids_are_mutated_once(tmp_path: Path) -> None:

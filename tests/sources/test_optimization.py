@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, score_files
@@ -20,7 +19,6 @@ from rtl_agent_gym.sources import families, optimization
 from rtl_agent_gym.sources.derivation import device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import (
-    PROGRAMS,
     Goal,
     Measured,
     OptimizeOptions,
@@ -34,7 +32,7 @@ from tests.cli.in_process import call
 from tests.sources.optimization_attacks import ATTACKS, DESIGN, FORGING
 
 TIMER = "family:timers?count=1&seed=7"
-FAMILIES = [f"family:{name}?count=2&seed=7" for name in families.FAMILIES]
+FAMILIES = [f"family:{name}?count=1&seed=7" for name in families.FAMILIES]
 PATH = "rtl/design.sv"
 ORIGINAL, REFERENCE = {"area": 7271.0, "flops": 32.0, "delay": 1.183}, {"area": 4079.0, "flops": 16.0, "delay": 1.067}
 """What `DESIGN` and the family's own design cost."""
@@ -70,28 +68,9 @@ def test_every_waste_is_tried_on_some_design(user_cache: Path) -> None:
     every = list(cases(problems, OptimizeOptions()))
     assert {case.waste for case in every} == set(WASTES)
     assert len({case.key for case in every}) == len({(case.problem.id, case.path, case.text) for case in every})
-    assert list(cases(problems, OptimizeOptions())) == every, "the same seed draws the same"
+    few = [list(cases(problems[-2:], OptimizeOptions())) for _ in range(2)]
+    assert few[0] == few[1], "the same seed draws the same"
     assert all(case.text != right_files(case.problem)[case.path] for case in every)
-
-
-def test_what_is_not_known_names_the_command(user_cache: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"problems optimize 'family:timers\?count=2' --count 2 --seed 3 --goal flops --out"
-    ):
-        load_problems("family:timers?count=2+ppa?goal=flops&count=2&seed=3")
-
-
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("bundled+ppa?goal=power", "expected one of any, area, flops, delay"),
-        ("bundled+ppa?colour=red", "unknown option 'colour'"),
-        ("bundled+ppa+ppa", r"leave out one \+ppa"),
-    ],
-)
-def test_wrong_options(source: str, message: str, user_cache: Path) -> None:
-    with pytest.raises(UsageError, match=message):
-        load_problems(source)
 
 
 def test_the_problem_shows_nothing_of_the_reference() -> None:
@@ -147,11 +126,13 @@ async def test_what_designs_earn(provider: DockerSandboxes) -> None:
     assert f"area {REFERENCE['area']:g}, given {ORIGINAL['area']:g}" in reference.reason
 
 
+def with_harness(problem: Problem, files: dict[str, str]) -> Problem:
+    return problem.model_copy(update={"harness": problem.harness | files})
+
+
 @pytest.mark.docker
 async def test_where_the_measurement_ends_early_nothing_is_earned(provider: DockerSandboxes) -> None:
-    problem = timer()
-    harness = {**problem.harness, "src/test_quality.py": "raise MemoryError\n"}
-    score = await scored(problem.model_copy(update={"harness": harness}), DESIGN, provider)
+    score = await scored(with_harness(timer(), {"src/test_quality.py": "raise MemoryError\n"}), DESIGN, provider)
     assert hidden_tests_pass(score)
     assert (score.passed, score.quality, score.credit, score.measures["quality"]) == (False, 0.0, 0.0, 0.0)
 
@@ -173,12 +154,12 @@ async def test_without_a_complete_proof_nothing_is_earned(provider: DockerSandbo
     )
     assert "&late" in late
     problem = timer()
-    harness, settings = dict(problem.harness), json.loads(problem.harness["src/quality.json"])
-    assert "\nPROOF_SECONDS = 30\n" in harness["src/synthesis.py"]
-    harness["src/synthesis.py"] = harness["src/synthesis.py"].replace("\nPROOF_SECONDS = 30\n", "\nPROOF_SECONDS = 2\n")
+    program, settings = problem.harness["src/synthesis.py"], json.loads(problem.harness["src/quality.json"])
+    assert "\nPROOF_SECONDS = 30\n" in program
+    program = program.replace("\nPROOF_SECONDS = 30\n", "\nPROOF_SECONDS = 2\n")
     settings["original"]["area"] = 100_000.0  # so that most of the gain is left despite the long counter
-    harness["src/quality.json"] = json.dumps(settings)
-    score = await scored(problem.model_copy(update={"harness": harness}), late, provider)
+    cut = with_harness(problem, {"src/synthesis.py": program, "src/quality.json": json.dumps(settings)})
+    score = await scored(cut, late, provider)
     assert hidden_tests_pass(score)
     assert (score.measures["equivalence"], score.quality, score.passed) == ("bounded", 0.0, False)
     gain = (100_000 - float(score.measures["area"])) / (100_000 - REFERENCE["area"])
@@ -198,8 +179,9 @@ async def test_goals_and_proofs(provider: DockerSandboxes) -> None:
     text = problem.harness["src/test_quality.py"]
     assert proof in text
     text = text.replace(proof, "        from netlists import Proof\n        proof = Proof('proved', '') or prove(")
-    unguarded = problem.model_copy(update={"harness": {**problem.harness, "src/test_quality.py": text}})
-    forged = await scored(unguarded, ATTACKS["wrong in rare cases"], provider)
+    forged = await scored(
+        with_harness(problem, {"src/test_quality.py": text}), ATTACKS["wrong in rare cases"], provider
+    )
     assert (forged.quality, forged.passed) == (1.0, True), "without the proof it succeeds"
 
 
@@ -269,23 +251,18 @@ async def test_without_guards_an_attack_looks_small(name: str, sandbox: DockerSa
     assert (ORIGINAL["area"] - area) / (ORIGINAL["area"] - REFERENCE["area"]) >= 1.0
 
 
-def test_there_are_enough_attacks() -> None:
-    assert len(ATTACKS) >= 25
-    assert ATTACKS.keys() >= FORGING
-    assert len(FORGING) >= 10
-
-
 @pytest.mark.docker
 @pytest.mark.slow  # makes and verifies problems, which takes a minute
 @pytest.mark.timeout(900)
 def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "problems.jsonl"
-    ran = call("problems", "optimize", FAMILIES[2], "--count", "3", "--seed", "5", "--out", str(out))
+    source = "family:timers?count=2&seed=7"
+    ran = call("problems", "optimize", source, "--count", "3", "--seed", "5", "--out", str(out))
     assert ran.returncode == 0, ran.stderr
     rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
     assert all(row["proof"]["equivalence"] == "proved" for row in rows)
     problems = load_problems(str(out))
-    assert [problem.id for problem in load_problems(f"{FAMILIES[2]}+ppa?count=3&seed=5")] == [p.id for p in problems]
+    assert [problem.id for problem in load_problems(f"{source}+ppa?count=3&seed=5")] == [p.id for p in problems]
     assert len({problem.id for problem in problems}) == 3
     for problem in problems:
         text = problem.context[PATH]
@@ -293,10 +270,6 @@ def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) 
         assert other != text
         assert score_files(problem, {**problem.context, PATH: other}).quality <= 0.02
         assert score_files(problem, {**problem.context, **(problem.golden or {})}).quality == 1.0
-
-
-def test_the_programs_are_there() -> None:
-    assert all(template(name) for name in PROGRAMS)
 
 
 @pytest.fixture

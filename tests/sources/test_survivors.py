@@ -1,4 +1,4 @@
-"""Mutants that the tests accept: what is kept and printed of them. Nothing is graded here, every mutant passes."""
+"""What is kept and printed of mutants. Nothing is graded here: each grading finds what the test says."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import pytest
 from rich.console import Console
 
 from rtl_agent_gym.cli.problems_derived import print_strength
-from rtl_agent_gym.problems import Problem, load_problems
+from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading
+from rtl_agent_gym.sources.mutants.derived import Candidate
 from rtl_agent_gym.sources.mutants.equivalence import Finding
-from rtl_agent_gym.sources.mutants.grading import MutantGrader, Strength, measure_strength
+from rtl_agent_gym.sources.mutants.grading import NO_REFERENCE, Count, MutantGrader, Strength, measure_strength
 from rtl_agent_gym.sources.mutants.mutant import (
+    Equivalence,
     Mutant,
     Verdict,
     VerdictStore,
@@ -25,14 +27,34 @@ from rtl_agent_gym.sources.mutants.mutant import (
     problem_mutants,
 )
 
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 PASSED = Score(passed=True, tests_passed=1, tests_total=1, format=1, syntax=1, interface=1, compile=1, reward=1)
+FAILED = PASSED.model_copy(update={"passed": False, "tests_passed": 0})
 
 
 @pytest.fixture
-def problem() -> Problem:
-    [problem] = load_problems("bundled", ids=ARBITER)
-    return problem
+def store(tmp_path: Path) -> VerdictStore:
+    return VerdictStore(tmp_path, shipped=False)
+
+
+def kept(store: VerdictStore, candidate: Candidate) -> Verdict:
+    """What is on disk."""
+    return VerdictStore(store.folder, shipped=False).of(candidate.design)[candidate.mutant.digest]
+
+
+def grader_of(store: VerdictStore, of_mutants: Score = PASSED) -> MutantGrader:
+    """A grader whose references pass, and whose mutants get this score."""
+
+    async def score(problem: Problem, files: dict[str, str], limit: float) -> Score:
+        return PASSED if files == {**problem.context, **(problem.golden or {})} else of_mutants
+
+    scorer: Any = AsyncMock()
+    scorer.score = score
+    return MutantGrader(AsyncMock(), scorer, store, 1, "sha256:0")
+
+
+def first_mutants(problem: Problem, count: int) -> list[Candidate]:
+    drawn = draw_mutants(problem_mutants(problem), 0)[:count]
+    return [Candidate(problem, design_key(problem), mutant) for mutant in drawn]
 
 
 async def strength(
@@ -40,59 +62,95 @@ async def strength(
 ) -> Strength:
     """The strength by one mutant, of which Yosys finds this."""
     monkeypatch.setattr(grading, "compare", AsyncMock(return_value=finding))
-    scorer: Any = AsyncMock()
-    scorer.score.return_value = PASSED
-    grader = MutantGrader(AsyncMock(), scorer, scorer, store, 1, "sha256:0")
-    return await measure_strength(problem, grader, limit=1)
+    return await measure_strength(problem, grader_of(store), limit=1)
 
 
-def printed(found: Strength) -> str:
+def printed(found: Strength, width: int = 120) -> str:
     stream = io.StringIO()
-    print_strength(Console(file=stream, width=120), found)
+    print_strength(Console(file=stream, width=width), found)
     return stream.getvalue()
 
 
 async def test_a_survivor_is_printed_as_a_diff(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = VerdictStore(tmp_path, shipped=False)
-    found = await strength(problem, store, Finding("bounded", 16), monkeypatch)
-    [mutant] = draw_mutants(problem_mutants(problem), 0)[:1]
+    found = await strength(arbiter, store, Finding("bounded", 16), monkeypatch)
+    [(_, _, mutant)] = first_mutants(arbiter, 1)
     text = printed(found)
     assert f"survived: {mutant.operator}, {mutant.path}:{mutant.line}; no difference within 16 steps\n" in text
     lines = [line.rstrip() for line in text.splitlines()]
     changed = [line for line in mutant.diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
     assert len(changed) >= 2
     assert all(line.rstrip() in lines for line in changed)
-    proved = await strength(problem, store, Finding("proved"), monkeypatch)
+    proved = await strength(arbiter, store, Finding("proved"), monkeypatch)
     assert (proved.total.survived, proved.total.proved) == (0, 1)
     assert "survived:" not in printed(proved)
 
 
+def test_long_lines_of_a_survivor_are_printed_whole() -> None:
+    lines = [f"{sign}assign q = {'a + ' * 30}{sign};" for sign in "-+"]
+    survivor = {"diff": "\n".join(lines), "equivalence": "differs", "steps": 0, "why": ""}
+    survivor |= {"operator": "constant", "path": "rtl/a.v", "line": 1}
+    found = Strength(problem_id="p", mutants=1, total=Count(survived=1), operators={}, survivors=[survivor])
+    assert set(lines) <= set(printed(found, 80).splitlines())
+
+
 async def test_a_weaker_search_does_not_replace_the_steps_of_a_longer_one(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, seen = VerdictStore(tmp_path, shipped=False), []
+    seen = []
     for finding in (
         Finding("bounded", 8),
         Finding("bounded", 16),
         Finding("bounded", 4),
         Finding("unknown", why="time"),
     ):
-        [survivor] = (await strength(problem, store, finding, monkeypatch)).survivors
+        [survivor] = (await strength(arbiter, store, finding, monkeypatch)).survivors
         seen.append((survivor["equivalence"], survivor["steps"], survivor["why"]))
     assert seen == [("bounded", 8, ""), ("bounded", 16, ""), ("bounded", 16, ""), ("bounded", 16, "")]
 
 
 async def test_a_verdict_without_steps_says_the_fewest_that_it_can_mean(
-    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the verdicts of versions that did not keep them."""
-    store = VerdictStore(tmp_path, shipped=False)
-    [mutant] = draw_mutants(problem_mutants(problem), 0)[:1]
-    store.add(Verdict.on(design_key(problem), mutant, "survived", equivalence="bounded"))
-    found = await strength(problem, store, Finding("unknown", why="time"), monkeypatch)
+    [(_, design, mutant)] = first_mutants(arbiter, 1)
+    store.add(Verdict.on(design, mutant, "survived", equivalence="bounded"))
+    found = await strength(arbiter, store, Finding("unknown", why="time"), monkeypatch)
     assert "; no difference within 4 steps\n" in printed(found)
+
+
+async def test_a_reference_that_failed_once_is_graded_again(arbiter: Problem, store: VerdictStore) -> None:
+    [candidate] = first_mutants(arbiter, 1)
+    store.add(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))
+    assert (await grader_of(store, FAILED).grade(candidate)).verdict.outcome == "killed"
+    assert kept(store, candidate).outcome == "killed"
+
+
+async def test_a_verdict_from_another_image_is_graded_again(arbiter: Problem, store: VerdictStore) -> None:
+    """And one without an image, from before they were noted, is not."""
+    candidates = first_mutants(arbiter, 2)
+    for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
+        store.add(Verdict.on(design, mutant, "survived", image=image))
+    found = [graded.verdict.outcome for graded in await grader_of(store, FAILED).grade_all(candidates)]
+    assert found == ["killed", "survived"]
+
+
+@pytest.mark.parametrize("final", ["proved", "differs"])
+async def test_what_was_proved_is_not_forgotten_or_proved_again(
+    final: Equivalence, arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidate = next(one for one in first_mutants(arbiter, 100) if one.mutant.operator != "assignment")
+    store.add(Verdict.on(candidate.design, candidate.mutant, "survived"))
+    seen, answers = list[Equivalence](), list[Equivalence](["unknown", "bounded", "unknown", final])
+    for said in answers:
+        monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))
+        seen.append((await grader_of(store).grade(candidate, prove=True)).verdict.equivalence)
+    assert seen == ["unknown", "bounded", "bounded", final]
+    assert kept(store, candidate).equivalence == final
+    monkeypatch.setattr(grading, "compare", AsyncMock(side_effect=AssertionError("it is known")))
+    graded = await grader_of(store).grade(candidate, prove=True)
+    assert (graded.verdict.equivalence, graded.finding) == (final, None)
 
 
 def test_a_form_feed_in_a_diff_ends_no_line() -> None:

@@ -14,6 +14,7 @@ import pytest
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
+from rtl_agent_gym.sources.verification.derived import FORMS
 
 from .verification_attacks import (
     ASYNCHRONOUS,
@@ -57,12 +58,13 @@ def tried_on(attack: Attack) -> list[str]:
 
 
 SLOW = pytest.mark.slow
-"""The gradings of all take minutes; every time, the attacks run that have a control, and a few of the rest."""
+"""The gradings of all take minutes; every time, some of the attacks run that have a control."""
 LATE = ("an endless clock for a verdict", "a time-out for a verdict")
 """Attacks that last until a grading's time is up."""
 QUICK = [attack.name for attack in ATTACKS if attack.control and attack.name not in LATE]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "attack", [pytest.param(attack, id=attack.name, marks=[SLOW] * (attack.name not in QUICK)) for attack in ATTACKS]
 )
@@ -95,7 +97,7 @@ async def test_a_checker_draws_no_number_from_its_names(provider: DockerSandboxe
 @pytest.mark.parametrize(
     ("text", "control", "killed"),
     [
-        pytest.param(SHORT_RESET, None, 0, id="a reset"),
+        pytest.param(SHORT_RESET, None, 0, id="a reset", marks=SLOW),
         pytest.param(HIDDEN_UNIT, None, 0, id="in a hidden unit"),
         pytest.param(SHORT_RESET, TIMES, 1, id="without the times", marks=SLOW),
     ],
@@ -164,11 +166,6 @@ def test_only_what_the_ports_show_is_a_difference() -> None:
     assert found(driven, event(5, "1|1", 2, 1)) is None, "an instance that one run alone drives"
 
 
-def test_there_are_enough_attacks() -> None:
-    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 50
-    assert len(CONTROLLED) >= 10
-
-
 async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSandboxes) -> None:
     score = await scored(provider, HONEST, [WRONG, *TWINS.values()])
     assert [test.outcome for test in score.tests] == ["passed", *["failed"] * len(TWINS)]
@@ -177,6 +174,7 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
     assert only_reset.tests_passed == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "text",
     [
@@ -212,3 +210,9 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
 async def test_every_form_of_a_verdict_counts(text: str, provider: DockerSandboxes) -> None:
     score = await scored(provider, text, [WRONG])
     assert score.passed, score.reason
+
+
+@pytest.mark.slow
+async def test_an_assertion_with_else_rejects_nothing_by_itself(provider: DockerSandboxes) -> None:
+    assert "without `else`" in FORMS["stimulus"].task
+    assert not (await scored(provider, bench('assert (q === 10) else $display("wrong");'), [WRONG])).passed

@@ -123,7 +123,19 @@ async def scored(provider: DockerSandboxes, text: str, mutants: Iterable[str], c
         return await scorer.score(problem_of(mutants, control, kind="cocotb"), {"verif/bench.py": text})
 
 
-async def test_an_honest_bench_rejects_what_it_sees_and_no_twin(provider: DockerSandboxes) -> None:
+async def test_an_honest_bench_rejects_what_it_sees_and_no_twin_however_busy_the_machine_is(
+    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the runs themselves count: their sandboxes may have to wait for memory for longer than that."""
+    create, clock, waited = provider.create, time.monotonic, 0.0
+
+    async def waits(spec: SandboxSpec | None = None) -> Sandbox:
+        nonlocal waited
+        waited += 600.0
+        return await create(spec)
+
+    monkeypatch.setattr(provider, "create", waits)
+    monkeypatch.setattr("rtl_agent_gym.scoring.trials.time", SimpleNamespace(monotonic=lambda: clock() + waited))
     score = await scored(provider, HONEST, [WRONG, *TWINS.values()])
     assert [test.outcome for test in score.tests] == ["passed", *["failed"] * len(TWINS)]
     assert score.reward == pytest.approx(0.4 + 1 / (1 + len(TWINS)))
@@ -200,28 +212,11 @@ async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
             assert "does not end" in score.tests[0].name
 
 
-async def test_a_busy_machine_takes_no_time_from_the_runs(
-    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Only the runs themselves count: their sandboxes may have to wait for memory for longer than that."""
-    create, clock, waited = provider.create, time.monotonic, 0.0
-
-    async def waits(spec: SandboxSpec | None = None) -> Sandbox:
-        nonlocal waited
-        waited += 600.0
-        return await create(spec)
-
-    monkeypatch.setattr(provider, "create", waits)
-    monkeypatch.setattr("rtl_agent_gym.scoring.trials.time", SimpleNamespace(monotonic=lambda: clock() + waited))
-    score = await scored(provider, HONEST, [WRONG])
-    assert (score.passed, score.tests_passed) == (True, 1), score.reason
-
-
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:
     """The control: the attack that looks for names inside of the design is one."""
-    text = bench("assert not hasattr(dut.trial_given, 'only_here')")
-    assert (await scored(provider, text, TWINS.values())).tests_passed == 0
-    assert (await scored(provider, text, TWINS.values(), SIGHTED)).tests_passed == len(TWINS)
+    text, twin = bench("assert not hasattr(dut.trial_given, 'only_here')"), [TWINS["inverted"]]
+    assert (await scored(provider, text, twin)).tests_passed == 0
+    assert (await scored(provider, text, twin, SIGHTED)).tests_passed == 1
 
 
 async def test_a_fault_of_the_hidden_program_is_no_score(provider: DockerSandboxes) -> None:
@@ -275,11 +270,3 @@ async def test_its_sandboxes_count_as_those_of_gradings(provider: DockerSandboxe
     await sandbox.close()
     assert (during[0], during[1] > before[1]) == (before[0], True)
     assert used() == before
-
-
-def test_the_bench_gets_nothing_hidden() -> None:
-    problem = problem_of([WRONG], kind="cocotb")
-    settings = json.loads(problem.harness["src/judge.json"])
-    assert settings["bench"] == "/code/verif/bench.py"
-    assert not any("HIDDEN" in text or "mutant" in text for text in [problem.prompt, *problem.context.values()])
-    assert "mutant" not in problem.harness["src/run.py"]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
+from rtl_agent_gym.episodes.runtime import Runtime, acquire
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 
@@ -30,6 +32,24 @@ def qwen() -> Renderer:
 @pytest.fixture(scope="session")
 def harmony() -> Renderer:
     return get_renderer("gpt_oss")
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Any]:
+    """A local engine."""
+    from rtl_agent_gym.engines.config import LocalEngineConfig
+    from rtl_agent_gym.engines.local import LocalServiceClient
+
+    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints")) as made:
+        yield made
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[Runtime]:
+    """Sandboxes and scorers."""
+    lease = acquire()
+    yield lease.runtime
+    await lease.release()
 
 
 @pytest.fixture(scope="session")

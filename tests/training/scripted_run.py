@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tinker
 
 from rtl_agent_gym.envs.problem_order import Batches
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer
 from rtl_agent_gym.episodes.runtime import acquire
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.loop import TrainingLoop
 from rtl_agent_gym.training.options import TrainOptions, split_arguments
 from rtl_agent_gym.training.plan import Plan
-from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.rollouts import EpisodePlayer, rollout_name, turn_seed
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teachers import Teacher
 from tests.envs.scripted_tinker import LOGPROB, encode
+
+from .common import answer
+from .toy import opened
 
 STEPS = 2
 
@@ -48,10 +48,7 @@ class Scripted:
 
     async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
         ids = encode(self.texts[sampling_params.seed])
-        said = tinker.SampledSequence(
-            stop_reason="stop", sequence_id="0", tokens_np=np.array(ids), logprobs_np=np.full(len(ids), LOGPROB)
-        )
-        return tinker.SampleResponse(sequences=[said])
+        return answer(ids, [LOGPROB] * len(ids))
 
     async def forward_backward(self, data: list[Any], loss_fn: str) -> Any:
         self.data.append(data)
@@ -87,10 +84,15 @@ def make_plan(
     return Plan(o, "tinker", list(problems), list(held_out), *dialects, extra_held_out=extra_held_out or {})
 
 
+async def no_teachers(_: TinkerEnvConfig) -> dict[str, Teacher]:
+    """The reward alone."""
+    return {}
+
+
 async def run(
     plan: Plan,
     service: Any,
-    make_teachers: Callable[[TinkerEnvConfig], Awaitable[Mapping[str, Teacher]]],
+    make_teachers: Callable[[TinkerEnvConfig], Awaitable[Mapping[str, Teacher]]] = no_teachers,
     prepare: Callable[[Batches], None] = lambda _: None,
 ) -> RunFolder:
     """Do the run of a plan.
@@ -101,28 +103,18 @@ async def run(
         make_teachers: Creates the teachers by problem.
         prepare: Called before the first step.
     """
-    folder = RunFolder(plan.options.log_path)
-    folder.open(plan.options.model_dump(mode="json"), "resume")
-    config, batches, lease = plan.env_config(folder.transcripts), plan.batches(), acquire()
-    teachers = await make_teachers(config)
-    prepare(batches)
-
-    async def make_trainer(state: str | None) -> Any:
-        return service
-
+    o, lease = plan.options, acquire()
     try:
-        with Progress(plan.options.num_steps) as progress:
-            checkpointer = Checkpointer(
-                plan.options, folder, service, make_trainer, progress, tested=bool(plan.held_out)
-            )
-            await checkpointer.open()
-            evaluator = Evaluator(plan.options, plan.evaluated(), config, folder.path / "evaluations", progress)
+        async with opened(Path(), o, replaced=service, tested=bool(plan.held_out)) as checkpointer:
+            folder, progress = checkpointer.folder, checkpointer.progress
+            config, batches = plan.env_config(folder.transcripts), plan.batches()
+            teachers = await make_teachers(config)
+            prepare(batches)
+            evaluator = Evaluator(o, plan.evaluated(), config, folder.path / "evaluations", progress)
             renderer = load_renderer(config)
-            player = EpisodePlayer(config, renderer, lease.runtime, plan.options.seed)
-            await TrainingLoop(
-                plan.options, batches, player, checkpointer, teachers, evaluator, folder, progress, renderer=renderer
-            ).run()
+            player = EpisodePlayer(config, renderer, lease.runtime, o.seed)
+            loop = (checkpointer, teachers, evaluator, folder, progress)
+            await TrainingLoop(o, batches, player, *loop, renderer=renderer).run()
     finally:
         await lease.release()
-        folder.close()
     return folder

@@ -13,46 +13,40 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, permuted, token_advantages, token_targets
 from rtl_agent_gym.training.options import TrainOptions
 
-KL_ONLY = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5)
+
+@pytest.mark.parametrize(
+    ("given", "centred", "kl_T", "mask_T", "expected"),
+    [
+        ({"reward_coef": 2, "kl_penalty_coef": 0.5}, 0.25, [9, 1, -2, 9], [0, 1, 1, 0], [0, 0.5 - 0.5, 0.5 + 1, 0]),
+        ({}, 0.25, None, [0, 1], [0, 0.25]),
+        ({"kl_penalty_coef": 0}, 1.0, [3], [1], [0]),
+        ({"kl_clip": 0.5, "kl_discount_factor": 1}, 0.0, [4, -4, 4], [1, 1, 1], [-0.5, 0, -0.5]),
+        ({"kl_discount_factor": 0.5}, 0.0, [1, 7, 2], [1, 0, 1], [-2, 0, -2]),
+        ({"control": "negated_kl", "kl_penalty_coef": 0.5}, 0.0, [2, -2], [1, 1], [1, -1]),
+        ({"reward_coef": 1, "kl_budget": 2}, 0.5, [1, -1.5, 4], [1, 1, 1], [-0.5, 2, 0.5]),
+    ],
+    ids=(
+        "reward less baseline less KL, on sampled tokens alone",
+        "no teacher",
+        "coefficients of 0",
+        "the clip is of what the KL gives before discounting",
+        "a token is charged for later ones, counted in sampled tokens",
+        "a control negates the KL",
+        "the budget leaves out what lies behind it",
+    ),
+)
+def test_advantages(given: dict[str, Any], centred: float, kl_T: Any, mask_T: list[float], expected: Any) -> None:
+    usual: dict[str, Any] = {"reward_coef": 1.0 if kl_T is None else 0.0, "kl_penalty_coef": 1.0}
+    found = token_advantages([centred] * len(mask_T), kl_T, mask_T, TrainOptions(**usual | given))
+    assert found == expected
 
 
-def test_reward_less_baseline_less_kl_on_sampled_tokens_alone() -> None:
-    config = TrainOptions(reward_coef=2.0, kl_penalty_coef=0.5)
-    found = token_advantages(0.25, [9.0, 1.0, -2.0, 9.0], [0, 1, 1, 0], config)
-    assert found == [0.0, 0.5 - 0.5, 0.5 + 1.0, 0.0]
-
-
-def test_no_teacher_gives_the_reward_alone() -> None:
-    assert token_advantages(0.25, None, [0, 1], TrainOptions()) == [0.0, 0.25]
-
-
-def test_zero_coefficients_are_legal() -> None:
-    assert token_advantages(1.0, [3.0], [1], TrainOptions(reward_coef=0.0, kl_penalty_coef=0.0)) == [0.0]
-
-
-def test_clip_bounds_what_the_kl_gives_before_discounting() -> None:
-    config = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0, kl_clip=0.5, kl_discount_factor=1.0)
-    assert token_advantages(0.0, [4.0, -4.0, 4.0], [1, 1, 1], config) == [-0.5, 0.0, -0.5]
-
-
-def test_discount_charges_a_token_for_later_ones_counted_in_sampled_tokens() -> None:
-    config = TrainOptions(reward_coef=0.0, kl_penalty_coef=1.0, kl_discount_factor=0.5)
-    assert token_advantages(0.0, [1.0, 7.0, 2.0], [1, 0, 1], config) == [-2.0, 0.0, -2.0]
-
-
-def test_the_controls_permute_the_rewards_between_groups_and_negate_the_kl() -> None:
+def test_the_control_permutes_the_rewards_between_groups() -> None:
     assert permuted([[1.0, 2.0], [3.0], [4.0, 5.0]], ["a", "b", "c"]) == [[4.0, 5.0], [1.0], [3.0, 3.0]]
     assert permuted([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ["a", "b", "b"]) == [[5.0, 6.0], [1.0, 2.0], [1.0, 2.0]]
     assert permuted([[1.0], [2.0], [3.0], [4.0]], ["a", "a", "b", "b"]) == [[3.0], [4.0], [1.0], [2.0]]
     assert permuted([[1.0, 2.0]], ["a"]) == [[1.5, 1.5]]
     assert permuted([], []) == []
-    config = TrainOptions(reward_coef=0.0, kl_penalty_coef=0.5, control="negated_kl")
-    assert token_advantages(0.0, [2.0, -2.0], [1, 1], config) == [1.0, -1.0]
-
-
-def test_budget_leaves_out_what_lies_behind_it() -> None:
-    config = TrainOptions(reward_coef=1.0, kl_penalty_coef=1.0, kl_budget=2.0)
-    assert token_advantages(0.5, [1.0, -1.5, 4.0], [1, 1, 1], config) == [-0.5, 2.0, 0.5]
 
 
 @given(st.lists(st.floats(0, 1.4), min_size=1, max_size=8))
@@ -105,9 +99,8 @@ def test_a_first_batchs_baseline_does_not_move_with_the_reward(rewards: list[flo
 
 def test_a_weight_scales_a_tokens_kl_before_clip_and_discount_but_not_the_budget() -> None:
     config = TrainOptions(reward_coef=1.0, kl_penalty_coef=1.0, kl_clip=1.0, kl_budget=4.0)
-    found = token_advantages(0.5, [2.0, 2.0, 1.0, 7.0], [1, 1, 1, 1], config, [0.25, 1.0, 0.0, 1.0])
+    found = token_advantages([0.5] * 4, [2.0, 2.0, 1.0, 7.0], [1, 1, 1, 1], config, [0.25, 1.0, 0.0, 1.0])
     assert found == [0.0, -0.5, 0.5, 0.5]
-    assert token_advantages(0.5, [2.0], [1], config, [1.0]) == token_advantages(0.5, [2.0], [1], config)
 
 
 LIKELY = [(7, math.log(0.6)), (8, math.log(0.2))]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,11 +16,10 @@ pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip
 
 from rtl_agent_gym.demo.founding import PROBLEM_ID  # noqa: E402
 from rtl_agent_gym.demo.shipped import shipped  # noqa: E402
-from rtl_agent_gym.engines.config import LocalEngineConfig  # noqa: E402
 from rtl_agent_gym.engines.local import LocalServiceClient  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer  # noqa: E402
 from rtl_agent_gym.episodes.rules import EpisodeConfig  # noqa: E402
-from rtl_agent_gym.episodes.runtime import acquire  # noqa: E402
+from rtl_agent_gym.episodes.runtime import Runtime  # noqa: E402
 from rtl_agent_gym.errors import ServiceDown, UsageError  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
@@ -36,6 +33,8 @@ from rtl_agent_gym.training.rollouts import Batch, EpisodePlayer, PlayedGroup, R
 from rtl_agent_gym.training.step import optimize  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens  # noqa: E402
 from tests.policies.test_streams import in_json  # noqa: E402
+
+from .common import answer  # noqa: E402
 
 CONTEXT = 6000
 TASK = "Write rtl/arbiter.sv."
@@ -66,12 +65,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints")) as made:
-        yield made
-
-
-@pytest.fixture
 def problem() -> Problem:
     return load_problems("bundled", ids=[PROBLEM_ID])[0]
 
@@ -91,11 +84,7 @@ class Forced:
         found = await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(whole))
         self.requests.append((prompt.to_ints(), ids, found[-len(ids) :]))
         self.seeds.append(sampling_params.seed)
-        logprobs = np.array(found[-len(ids) :], dtype=np.float32)
-        sequence = tinker.SampledSequence(
-            stop_reason="stop", sequence_id="0", tokens_np=np.array(ids), logprobs_np=logprobs
-        )
-        return tinker.SampleResponse(sequences=[sequence])
+        return answer(ids, found[-len(ids) :])
 
     def get_tokenizer(self) -> Any:
         return self.sampler.get_tokenizer()
@@ -111,26 +100,22 @@ def config_of(student: Path, **rules: Any) -> TinkerEnvConfig:
     return TinkerEnvConfig(str(student), "qwen3", EpisodeConfig(), **limits)
 
 
-async def play(problem: Problem, student: Path, sampler: Any, **rules: Any) -> Rollout:
+async def play(problem: Problem, student: Path, sampler: Any, runtime: Runtime, **rules: Any) -> Rollout:
     config = config_of(student, **rules)
     options = ModelOptions(max_tokens=200, max_context=CONTEXT)
     policy = TokenSamplerPolicy(sampler, name="student", in_run=True, options=options, turn_seed=lambda turn: 40 + turn)
-    lease = acquire()
-    try:
-        return await EpisodePlayer(config, load_renderer(config), lease.runtime, 0, "mini-swe-agent")(problem, policy)
-    finally:
-        await lease.release()
+    return await EpisodePlayer(config, load_renderer(config), runtime, 0, "mini-swe-agent")(problem, policy)
 
 
 @pytest.mark.docker
 async def test_an_agents_conversations_are_the_data_and_the_teacher_reads_them(
-    problem: Problem, models: tuple[Path, Path], service: LocalServiceClient, tmp_path: Path
+    problem: Problem, models: tuple[Path, Path], service: LocalServiceClient, runtime: Runtime, tmp_path: Path
 ) -> None:
     student, other = models
     trainer = await service.create_lora_training_client(str(student), 0)
     texts = ["I have no call.<|im_end|>", in_json("ls rtl"), in_json("pwd"), in_json(SUBMIT)]
     sampler = Forced(await trainer.save_weights_and_get_sampling_client(), list(texts))
-    rollout = await play(problem, student, sampler, transcript_dir=tmp_path / "transcripts")
+    rollout = await play(problem, student, sampler, runtime, transcript_dir=tmp_path / "transcripts")
 
     # mini-swe-agent leaves a malformed answer out of its history, so there are two conversations.
     assert {name: rollout.numbers[name] for name in rollout.numbers if name.startswith("tokens/")} == {
@@ -182,9 +167,11 @@ class Away:
 
 
 @pytest.mark.docker
-async def test_a_service_that_is_down_ends_the_run(problem: Problem, models: tuple[Path, Path]) -> None:
+async def test_a_service_that_is_down_ends_the_run(
+    problem: Problem, models: tuple[Path, Path], runtime: Runtime
+) -> None:
     with pytest.raises(ServiceDown, match="the account is blocked"):
-        await play(problem, models[0], Away())
+        await play(problem, models[0], Away(), runtime)
 
 
 def given(models: tuple[Path, Path], folder: Path, **more: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def _lengths(dialect: Renderer, ids: list[int]) -> list[int]:
     return [len(dialect.codec.token_bytes(id_)) for id_ in ids]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(text=TEXT, data=st.data())
 def test_groups_spell_the_same_bytes_and_conserve_the_total(
     qwen: Renderer, harmony: Renderer, text: str, data: st.DataObject
@@ -57,7 +57,7 @@ def test_groups_spell_the_same_bytes_and_conserve_the_total(
     assert covered == [1.0] * len(student)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(text=TEXT)
 def test_exact_for_identical_tokenizers(qwen: Renderer, text: str) -> None:
     ids = _ids(qwen, text)

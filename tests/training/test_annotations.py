@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +17,13 @@ from rtl_agent_gym.training.rollouts import Batch, RolloutProducer  # noqa: E402
 from rtl_agent_gym.training.run_folder import RunFolder  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens, Teacher  # noqa: E402
 from rtl_agent_gym.transcripts import Transcript, read_transcript  # noqa: E402
+from tests.arbiter import ARBITER  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, encode  # noqa: E402
+from tests.training.common import Certain  # noqa: E402
 from tests.training.scripted_run import STEPS, Scripted, make_plan, run  # noqa: E402
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 TURNS = [call("echo 'ä' > rtl/a.sv; ls"), f"Done.{END}"]
-
-
-@dataclass
-class Certain:
-    """A teacher that gives every token the same probability, and records the requests."""
-
-    asked: list[int] = field(default_factory=list)
-
-    def get_tokenizer(self) -> Any:
-        raise NotImplementedError
-
-    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
-        self.asked.append(prompt.length)
-        return [None, *[-1.25] * (prompt.length - 1)]
 
 
 async def episodes(folder_path: Path, teacher: Teacher | None, *more: str) -> list[Transcript]:
@@ -57,7 +43,7 @@ async def episodes(folder_path: Path, teacher: Teacher | None, *more: str) -> li
 async def test_tokens_and_the_teachers_opinion_are_in_every_transcript(tmp_path: Path) -> None:
     teacher = Certain()
     made = await episodes(tmp_path, SameTokens(teacher))  # type: ignore[arg-type]
-    assert len(made) == len(teacher.asked) == 2 * STEPS  # one call an episode
+    assert len(made) == len(teacher.read) == 2 * STEPS  # one call an episode
     for transcript in made:
         assert [len(turn.token_ids or ()) for turn in transcript.turns] == [len(encode(text)) for text in TURNS]
         assert mean_kl(transcript) == pytest.approx(LOGPROB + 1.25)

@@ -6,7 +6,7 @@ Qwen3.5 and gpt-oss also take steps of training, with models of their own vocabu
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
 from rtl_agent_gym.demo.shipped import shipped  # noqa: E402
-from rtl_agent_gym.engines.config import LocalEngineConfig  # noqa: E402
 from rtl_agent_gym.engines.local import LocalServiceClient  # noqa: E402
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS  # noqa: E402
@@ -46,16 +45,8 @@ RANDOM = {
 """The size of models with random weights."""
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints")) as made:
-        yield made
-
-
 def random_model(folder: Path, size: int, seed: int) -> Path:
     """A model with random weights for a vocabulary of this size; the tokenizer beside it is not used."""
-    import shutil
-
     import transformers
 
     library: Any = transformers
@@ -103,7 +94,7 @@ NO_DECISION = {"llama3", "deepseekv4", "deepseekv4_1"}
 """Families in which a call begins with text, so that the decision to answer is not compared where they teach."""
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_familys_decisions_are_those_of_gpt_oss(family: str) -> None:
     """Ending the thinking, answering, calling and stopping, both ways; and the command between a call's marks."""
@@ -140,7 +131,7 @@ def test_each_familys_decisions_are_those_of_gpt_oss(family: str) -> None:
         assert any(opener in own and other == "commentary to" for own, other in found.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(command=SAID, way=st.booleans())
 def test_a_command_in_json_and_the_same_as_it_is_have_the_same_bytes_between_escapes(command: str, way: bool) -> None:
     dialects = get_renderer("gpt_oss"), get_renderer("qwen3_5", qwen3_5_tokenizer())
@@ -162,19 +153,6 @@ async def test_a_teacher_of_qwen3_5_charges_gpt_oss_for_the_decision() -> None:
     assert calls.kl("final") == pytest.approx(math.log(0.9 / 0.05), abs=1e-6)
     answers = await judge(harmony, qwen, sampled, {"</think>\n\n": {"<tool_call>": 0.02, "Everything": 0.01}})
     assert answers.kl("final") == pytest.approx(math.log(0.9 / 0.98), abs=1e-6)
-    called = await judge(harmony, qwen, one_turn(harmony, CALLS), {"</think>\n\n": {"<tool_call>": 0.01}})
-    decision = sum(called.kl(text) for text in ("comment", "ary", " to"))
-    assert decision == pytest.approx(3 * math.log(0.9) - math.log(0.01), abs=1e-6)
-
-
-async def test_a_teacher_of_gpt_oss_charges_qwen3_5_for_the_decision() -> None:
-    harmony, qwen = get_renderer("gpt_oss"), get_renderer("qwen3_5", qwen3_5_tokenizer())
-    channel = {"assistant<|channel|>": {"final": 0.02, "comment": 0.95}}
-    answered = await judge(qwen, harmony, one_turn(qwen, ANSWERS), channel)
-    assert answered.kl("Everything") > 3  # the first word is the decision
-    assert answered.kl(" works") == pytest.approx(0.0, abs=1e-9)
-    called = await judge(qwen, harmony, one_turn(qwen, CALLS), channel)
-    assert called.kl("<tool_call>") == pytest.approx(math.log(0.9) - math.log(0.95 * 0.9 * 0.9), abs=1e-6)
 
 
 @pytest.mark.slow  # a minute each: imitations and steps with two real vocabularies of more than 200,000 tokens
@@ -213,7 +191,7 @@ async def test_steps_move_the_students_decision_towards_a_teacher_of_the_other_f
         values = {"target_tokens": tokens, "logprobs": logprobs, "mask": mask}
         inputs: Any = {key: tinker.TensorData.from_torch(torch.tensor(value[1:])) for key, value in values.items()}
         datum = tinker.Datum(model_input=tinker.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
-        advantages = token_advantages(0.0, judged.kl[1:], mask[1:], options)
+        advantages = token_advantages([0.0] * len(mask[1:]), judged.kl[1:], mask[1:], options)
         await optimize(trainer, [with_inputs(datum, advantages=torch.tensor(advantages))], 1e-3, options)
         both = await trainer.save_weights_and_get_sampling_client()
         moved = (await both.compute_logprobs(tinker.ModelInput.from_ints(tokens)))[decision] - found[decision]

@@ -10,7 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tinker_cookbook.model_info import get_model_attributes
 
+from rtl_agent_gym.engines.catalogue import DEFAULT_STUDENT, DEFAULT_TEACHER
 from rtl_agent_gym.training.launch import dry_run
 from rtl_agent_gym.training.options import SftOptions, split_arguments
 from rtl_agent_gym.training.plan import Plan, plan_options, plan_run
@@ -27,7 +29,7 @@ PAIRS = {
     ),
     "cross_tokenizer": (
         *("openai/gpt-oss-20b", "gpt_oss_medium_reasoning"),
-        *("Qwen/Qwen3-Coder-30B-A3B-Instruct", "qwen3_coder"),
+        *("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3_instruct"),
     ),
 }
 """Recipes for a pair of models, with their dialects: student and teacher."""
@@ -64,8 +66,14 @@ def test_there_is_one_for_each_recipe() -> None:
     assert RUNS.keys() == recipes | PAIRS.keys()
 
 
+def test_the_service_has_the_models_of_the_recipes() -> None:
+    named = {name for path in RUNS.values() for name in re.findall(r"(?:_model\?=|tinker:)(\S+)", path.read_text())}
+    for model in named | {DEFAULT_STUDENT, DEFAULT_TEACHER}:
+        assert get_model_attributes(model).is_chat  # raises an error for a model that it does not know
+
+
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in PAIRS])
 def test_a_recipe_makes_a_plan(name: str, prices: Path) -> None:
     plan = made(name, prices)
     assert plan.engine == "tinker"
@@ -83,10 +91,12 @@ def test_a_recipe_makes_a_plan(name: str, prices: Path) -> None:
         assert f"{getattr(plan.options, limit):,} " in parts["limits"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_shows_what_it_will_do_and_cost(name: str, prices: Path) -> None:
     student, dialect, teacher, teachers_dialect = PAIRS[name]
     plan = made(name, prices)
+    assert (plan.engine, plan.options.log_path) == ("tinker", f"runs/{name}")
     shown = dict(line.split(": ", 1) for line in dry_run(plan).splitlines())
     assert shown["student"] == f"{student} on Tinker's service, dialect {dialect}, LoRA of rank 32"
     assert shown["teacher"] == f"{teacher}, dialect {teachers_dialect}"
@@ -98,6 +108,7 @@ def test_a_pair_shows_what_it_will_do_and_cost(name: str, prices: Path) -> None:
     assert "warning" not in shown
 
 
+@pytest.mark.slow  # a process; that a dry run shows a plan is tested above, and in this process
 def test_a_script_takes_dry_run(prices: Path) -> None:
     done = subprocess.run(
         [str(RUNS["qwen3_8b"]), "--dry-run", f"prices={prices}", "num_steps=3"],

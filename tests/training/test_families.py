@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -24,11 +22,10 @@ from tinker_cookbook.rl.data_processing import trajectory_to_data  # noqa: E402
 
 from rtl_agent_gym.demo.founding import PROBLEM_ID, READ  # noqa: E402
 from rtl_agent_gym.demo.shipped import DONE, shipped, write  # noqa: E402
-from rtl_agent_gym.engines.config import LocalEngineConfig  # noqa: E402
 from rtl_agent_gym.engines.local import LocalServiceClient  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer  # noqa: E402
 from rtl_agent_gym.episodes.rules import EpisodeConfig  # noqa: E402
-from rtl_agent_gym.episodes.runtime import acquire  # noqa: E402
+from rtl_agent_gym.episodes.runtime import Runtime  # noqa: E402
 from rtl_agent_gym.policies import ModelOptions  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
@@ -38,6 +35,8 @@ from rtl_agent_gym.renderers.vocabularies import harmony_encoding, qwen3_5_token
 from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout, rollout_name, turn_seed  # noqa: E402
 from tests.renderers.families import OWN  # noqa: E402
 from tests.renderers.table import STUDENT, record  # noqa: E402
+
+from .common import answer  # noqa: E402
 
 EPISODES = 10
 CONTEXT = 3000
@@ -67,12 +66,6 @@ def student(folder: Path, controls: tuple[str, ...], vocabulary: int = 0) -> Pat
     return folder
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[LocalServiceClient]:
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints", max_batch=EPISODES)) as made:
-        yield made
-
-
 @dataclass
 class Scripted:
     """Samples prepared turns."""
@@ -80,11 +73,8 @@ class Scripted:
     turns: list[list[int]]
 
     async def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Any:
-        ids = np.array(self.turns.pop(0))
-        sequence = tinker.SampledSequence(
-            stop_reason="stop", sequence_id="0", tokens_np=ids, logprobs_np=np.zeros(len(ids), dtype=np.float32)
-        )
-        return tinker.SampleResponse(sequences=[sequence])
+        ids = self.turns.pop(0)
+        return answer(ids, [0.0] * len(ids))
 
 
 @dataclass
@@ -133,9 +123,10 @@ def check_tokens(rollout: Rollout, watched: Watched, renderer: Renderer) -> None
 
 
 @pytest.mark.docker
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("family", ["qwen3_5", "glm5_3", "kimi_k25"])
 async def test_what_a_student_that_learnt_nothing_samples_is_kept(
-    family: str, tmp_path: Path, service: LocalServiceClient
+    family: str, tmp_path: Path, service: LocalServiceClient, runtime: Runtime
 ) -> None:
     """Malformed and cut off turns, with the corrections between them, are one exact example, too."""
     name = next(name for name, variant in VARIANTS.items() if variant.family == family)
@@ -147,11 +138,7 @@ async def test_what_a_student_that_learnt_nothing_samples_is_kept(
     watched = Watched(await trainer.save_weights_and_get_sampling_client())
     options = ModelOptions(max_tokens=20, max_context=CONTEXT)
     policy = TokenSamplerPolicy(watched, name="student", options=options)  # type: ignore[arg-type]
-    lease = acquire()
-    try:
-        rollout = await EpisodePlayer(config, renderer, lease.runtime, 0)(problem, policy)
-    finally:
-        await lease.release()
+    rollout = await EpisodePlayer(config, renderer, runtime, 0)(problem, policy)
     assert len(watched.requests) == 3
     check_tokens(rollout, watched, renderer)
 
@@ -161,7 +148,7 @@ async def test_what_a_student_that_learnt_nothing_samples_is_kept(
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("family", [*OWN, *FAMILIES])
 async def test_a_small_student_plays_ten_episodes_in_each_family(
-    family: str, tmp_path: Path, service: LocalServiceClient
+    family: str, tmp_path: Path, service: LocalServiceClient, runtime: Runtime
 ) -> None:
     name = family if family not in FAMILIES else next(n for n, v in VARIANTS.items() if v.family == family)
     controls = FAMILIES[family].controls if family in FAMILIES else ()
@@ -175,29 +162,25 @@ async def test_a_small_student_plays_ten_episodes_in_each_family(
     script = [renderer.turn_ids(ModelTurn(thinking, "", (ToolCall.of(command),))) for command in commands]
     script.append(renderer.turn_ids(ModelTurn(thinking, DONE)))
 
-    lease = acquire()
-    try:
-        play = EpisodePlayer(config, renderer, lease.runtime, 0)
-        options = ModelOptions(temperature=0.5, max_tokens=700, max_context=CONTEXT)
-        golden = await play(problem, TokenSamplerPolicy(Scripted(script), name="golden", options=options))  # type: ignore[arg-type]
-        assert golden.passed
-        trainer = await service.create_lora_training_client(str(folder), 0)
-        data = [weighted(golden.streams[0].tokens, golden.streams[0].mask)]
-        sampler = await imitate(trainer, data, enough=0.01, learning_rate=1e-3, most=400)
+    play = EpisodePlayer(config, renderer, runtime, 0)
+    options = ModelOptions(temperature=0.5, max_tokens=700, max_context=CONTEXT)
+    golden = await play(problem, TokenSamplerPolicy(Scripted(script), name="golden", options=options))  # type: ignore[arg-type]
+    assert golden.passed
+    trainer = await service.create_lora_training_client(str(folder), 0)
+    data = [weighted(golden.streams[0].tokens, golden.streams[0].mask)]
+    sampler = await imitate(trainer, data, enough=0.01, learning_rate=1e-3, most=400)
 
-        async def episode(number: int) -> tuple[Rollout, Watched]:
-            watched = Watched(sampler)
-            policy = TokenSamplerPolicy(
-                watched,  # type: ignore[arg-type]
-                name="student",
-                options=options,
-                turn_seed=partial(turn_seed, 0, rollout_name(0, 0, number)),
-            )
-            return await play(problem, policy), watched
+    async def episode(number: int) -> tuple[Rollout, Watched]:
+        watched = Watched(sampler)
+        policy = TokenSamplerPolicy(
+            watched,  # type: ignore[arg-type]
+            name="student",
+            options=options,
+            turn_seed=partial(turn_seed, 0, rollout_name(0, 0, number)),
+        )
+        return await play(problem, policy), watched
 
-        played = await asyncio.gather(*map(episode, range(EPISODES)))
-    finally:
-        await lease.release()
+    played = await asyncio.gather(*map(episode, range(EPISODES)))
     called = 0
     for rollout, watched in played:
         check_tokens(rollout, watched, renderer)

@@ -27,7 +27,6 @@ from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as call_command
 from tests.envs.scripted_tinker import END, call, decode, solution
 from tests.training.scripted_run import STEPS, Scripted, make_plan, run
-from tests.training.test_feedback import no_teacher
 
 PROBLEMS = load_problems("bundled")
 IDS = [problem.id for problem in PROBLEMS]
@@ -146,7 +145,7 @@ def test_the_command_of_a_run_evaluates_as_it_does(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, []),
+        ({"problem_ids": ""}, []),
         ({"held_out": f"{IDS[1]}, {IDS[3]}"}, ["--problem", IDS[1], "--problem", IDS[3]]),
         ({"env": "single_turn"}, ["--env", "single-turn"]),
         ({"judge": "chat:some-model"}, ["--judge", "chat:some-model"]),
@@ -161,22 +160,26 @@ def test_the_command_of_a_run_names_what_is_not_usual(options: dict[str, str], w
     assert "local:runs/final" in said[3]
     assert "--problems" not in said
     assert [word for word in said if word in words] == words
+    assert ("--problem" in said) == ("problem_ids" not in options)
     assert ("--system-prompt" in said) == ("system_prompt" in options)
 
 
-def test_the_command_of_a_run_names_its_own_problems_that_it_holds_out() -> None:
-    """Without their ids, it would evaluate the problems that were trained on, too."""
-    plan = planned(held_out="0.4")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"problem_ids": f"{IDS[0]},{IDS[2]}"},
+        {"problem_ids": "", "difficulties": "easy"},
+        {"held_out": "0.4"},
+        {"cvdp_jsonl_path": "family:timers?count=2", "problem_ids": "", "held_out": "bundled", "difficulties": "easy"},
+    ],
+)
+def test_the_command_of_a_run_names_the_problems_that_it_chose_of_a_source(options: dict[str, str]) -> None:
+    """Without their ids, it would evaluate those that were trained on, too, or that the filters leave out."""
+    plan = planned(**options)
+    chosen = ids(plan)["held_out" in options]
+    assert 0 < len(chosen) < len(PROBLEMS)
     said = shlex.split(plan.evaluation_command("runs/final"))
-    assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == ids(plan)[1]
-
-
-def test_the_command_of_a_run_leaves_out_what_its_filters_leave_out() -> None:
-    source = "bundled"
-    plan = planned(cvdp_jsonl_path="family:timers?count=2", problem_ids="", held_out=source, difficulties="easy")
-    assert 0 < len(plan.held_out) < len(load_problems(source))
-    said = shlex.split(plan.evaluation_command("runs/final"))
-    assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == ids(plan)[1]
+    assert [said[place + 1] for place, word in enumerate(said) if word == "--problem"] == chosen
 
 
 class GivesUp(Scripted):
@@ -203,7 +206,7 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
         "eval_temperature=0", "eval_episodes=8",
         held_out=held_out, extra_held_out={"other": PROBLEMS[3:4]},
     )  # fmt: skip
-    folder = await run(plan, service, no_teacher)
+    folder = await run(plan, service)
     first, last = folder.metrics()
     for row, when in ((first, "_before"), (last, "")):
         for name in (f"test{when}", f"test{when}/other", f"train{when}"):
@@ -247,13 +250,13 @@ async def test_an_evaluation_without_any_verdict_is_played_again(
         return make_plan(tmp_path / folder, PROBLEMS[:1], *options, held_out=PROBLEMS[1:3])
 
     service = Away([[f"Done.{END}"]])
-    [row] = (await run(planned_in("once"), service, no_teacher)).metrics()
+    [row] = (await run(planned_in("once"), service)).metrics()
     assert (row["test_before/episodes"], row["test/episodes"]) == (2.0, 2.0)
     for refuses, asked in ((False, 4), (True, 2), (None, 4)):
         service = Away([[f"Done.{END}"]])
         service.failures, service.refuses = 100, refuses
         with pytest.raises(ServiceError, match=r"no episode of the evaluation has a verdict; .*: (away|no)") as raised:
-            await run(planned_in(str(refuses)), service, no_teacher)
+            await run(planned_in(str(refuses)), service)
         assert 100 - service.failures == asked
         assert isinstance(raised.value, RequestRefused) == (refuses is True)
 
@@ -276,7 +279,7 @@ async def test_without_hidden_tests_in_training_evaluations_have_official_verdic
     solved, other = PROBLEMS[:2]
     options = (f"num_steps={STEPS}", "kl_penalty_coef=0", "teacher_model=none", "baseline=none", "reward=proxy")
     plan = make_plan(tmp_path, [other], *options, held_out=[solved])
-    first, last = (await run(plan, Solves(solved), no_teacher)).metrics()
+    first, last = (await run(plan, Solves(solved))).metrics()
     assert "pass_rate" not in first  # nothing was tested, which is not the same as that nothing passed
     assert last["env/all/reward/total"] < 1
     assert (first["test_before/pass_rate"], last["test/pass_rate"], last["test/reward"]) == (1.0, 1.0, 1.4)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,37 +23,55 @@ from rtl_agent_gym.training.run_folder import RunFolder
 torch = pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
 
+from tests.training.common import begun, differs, weights_of  # noqa: E402
 from tests.training.scripted_run import make_plan  # noqa: E402
 
 
-def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
-    """The largest difference between two models' weights."""
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
+@contextlib.contextmanager
+def losing_an_evaluation(toy: Any, name: str) -> Iterator[None]:
+    """The run in the block ends with a fault in the evaluation of this folder."""
+    play = toy.ToyEvaluator.play
+
+    async def fails(self: Any, problems: Any, sampler: Any, samples: int, folder: Path) -> Any:
+        if folder.name == name:
+            raise SandboxLost("pulled the plug")
+        return await play(self, problems, sampler, samples, folder)
+
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(toy.ToyEvaluator, "play", fails)
+        with pytest.raises(SandboxLost):
+            yield
 
 
-def original(home: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
+def lines_of(log: Path) -> int:
+    """How many episodes have been played."""
+    return log.read_text().count("\n") if log.exists() else 0
 
-    found: dict[str, Any] = load_file(home / "student" / "model.safetensors")
-    return found
+
+def kill_after(process: BaseProcess, home: Path, episodes: int) -> None:
+    """Kill a toy run once so many episodes have been played, unless it ends before."""
+    deadline = time.monotonic() + 120
+    while process.is_alive() and time.monotonic() < deadline and lines_of(home / "played.log") < episodes:
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL), (home / "errors.log").read_text()
 
 
 REWARD_ONLY = ("kl_penalty_coef=0", "teacher_model=none", "reward_coef=1")
 
 
-@pytest.mark.parametrize(("baseline", "learns"), [("none", True), ("running", True), ("group", False)])
+@pytest.mark.parametrize(
+    ("baseline", "problems", "steps", "learns"),
+    [("none", 1, 4, True), ("running", 1, 4, True), ("group", 1, 4, False), ("batch", 6, 1, True)],
+)
 async def test_at_group_size_1_the_reward_reaches_the_gradient(
-    toy: Any, home: Path, baseline: str, learns: bool
+    toy: Any, home: Path, baseline: str, problems: int, steps: int, learns: bool
 ) -> None:
-    ran = await toy.run(home, *REWARD_ONLY, "group_size=1", f"baseline={baseline}", "num_steps=4")
+    sizes = ("group_size=1", f"batch_size={problems}", f"num_steps={steps}")
+    ran = await toy.run(home, *REWARD_ONLY, *sizes, f"baseline={baseline}", problems=problems)
     assert any(row["env/all/reward/total"] for row in ran.folder.metrics())
-    assert (differs(ran.weights, original(home)) > 1e-4) == learns
-
-
-async def test_batch_baseline_reaches_the_gradient_at_group_size_1(toy: Any, home: Path) -> None:
-    arguments = (*REWARD_ONLY, "group_size=1", "batch_size=6", "baseline=batch", "num_steps=1")
-    ran = await toy.run(home, *arguments, problems=6)
-    assert differs(ran.weights, original(home)) > 1e-4
+    assert (differs(ran.weights, weights_of(home / "student")) > 1e-4) == learns
 
 
 @pytest.mark.parametrize(("coefficient", "learns"), [(1.0, True), (0.0, False)])
@@ -62,7 +83,7 @@ async def test_the_reward_of_a_row_with_a_blind_spot_may_be_left_out_of_the_grad
     monkeypatch.setattr(toy, "load_problems", lambda _: rows)
     ran = await toy.run(home, *REWARD_ONLY, "baseline=none", f"weak_coef={coefficient}", "num_steps=2")
     assert any(row["env/all/reward/total"] for row in ran.folder.metrics())
-    assert (differs(ran.weights, original(home)) > 1e-4) == learns
+    assert (differs(ran.weights, weights_of(home / "student")) > 1e-4) == learns
 
 
 @pytest.mark.slow  # benchmarks/learning.py shows it on a larger model
@@ -82,7 +103,9 @@ async def test_reward_alone_improves_and_permuted_rewards_do_not(toy: Any, home:
 
 @pytest.mark.parametrize("learning", ["kl_clip=1.0", "kl_top_k=24"])
 async def test_distillation_brings_the_kl_down(toy: Any, home: Path, learning: str) -> None:
-    ran = await toy.run(home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", learning)
+    ran = await toy.run(
+        home, "kl_penalty_coef=1", "reward_coef=0", "group_size=16", "num_steps=25", "resume_every=25", learning
+    )
     rows = ran.folder.metrics()
     assert all(abs(row["optim/kl_sample_train_v1"]) < 1e-4 for row in rows), "the trained tokens are the sampled ones"
     assert ("advantage/abs_token" in rows[0]) == (learning == "kl_clip=1.0")  # with targets, there are no advantages
@@ -123,20 +146,16 @@ async def test_the_queues_of_an_evaluation_are_in_the_row_of_its_step(
 
 def test_a_run_that_was_killed_after_its_last_step_gets_its_report(tmp_path: Path) -> None:
     plan = make_plan(tmp_path, load_problems("bundled")[:1], "num_steps=1")
-    folder = RunFolder(tmp_path)
-    folder.open(plan.record(), "resume")
-    folder.close()
-    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0, "loss": 0.5}])
+    begun(tmp_path, plan.record(), steps=1)
     assert launch.launch(plan).steps == 1
     assert (tmp_path / "report.html").exists()
 
 
 async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, home: Path) -> None:
-    faults = toy.Faults(broken={1, 4})  # a member of the group, and the first retry
+    faults = toy.Faults(broken={1, 4}, cancelled={2})  # two members of the group, and a retry
     ran = await toy.run(home, "num_steps=1", "group_size=4", faults=faults)
     [row] = ran.folder.metrics()
-    assert row["rollouts/faults"] == 2
-    assert row["env/all/total_episodes"] == 4
+    assert (row["rollouts/faults"], row["env/all/total_episodes"]) == (3, 4)
 
     faults = toy.Faults(broken={0})  # the first group
     ran = await toy.run(
@@ -144,8 +163,7 @@ async def test_a_machines_fault_is_retried_and_a_lost_group_counted(toy: Any, ho
         faults=faults, problems=2,
     )  # fmt: skip
     [row] = ran.folder.metrics()
-    assert row["rollouts/groups_dropped"] == 1
-    assert row["env/all/total_episodes"] == 1
+    assert (row["rollouts/groups_dropped"], row["env/all/total_episodes"]) == (1, 1)
 
 
 STEPS = 6
@@ -161,19 +179,11 @@ async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any
     sittings = 0
     while sittings < STEPS:
         sittings += 1
-        before = log.read_text().count("\n") if log.exists() else 0
+        before = lines_of(log)
         process = start_toy(home, *arguments, f"log_path={folder}")
-        deadline = time.monotonic() + 120
-        while process.is_alive() and time.monotonic() < deadline:
-            played = log.read_text().count("\n") if log.exists() else 0
-            if played >= before + 9 + sittings:  # in the midst of a step, and another place each time
-                process.kill()
-                break
-            time.sleep(0.002)
-        process.join(120)
+        kill_after(process, home, before + 9 + sittings)  # in the midst of a step, and another place each time
         if process.exitcode == 0:
             break
-        assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
     assert sittings > 2
     again = await toy.run(home, *arguments, f"log_path={folder}")  # nothing is left to do
     rows = again.folder.metrics()
@@ -185,17 +195,6 @@ async def test_a_killed_run_goes_on_to_the_same_weights(toy: Any, start_toy: Any
     ]
     # Played again is at most what was under way when the process died, never what was graded and kept.
     assert len(log.read_text().splitlines()) <= STEPS * 4 + 8 * (sittings - 1)
-
-
-async def test_work_cancelled_under_a_rollout_does_not_end_the_run(toy: Any, home: Path) -> None:
-    ran = await toy.run(home, "num_steps=1", "group_size=4", faults=toy.Faults(cancelled={2}))
-    [row] = ran.folder.metrics()
-    assert (row["rollouts/faults"], row["env/all/total_episodes"]) == (1, 4)
-
-
-async def test_a_pipelined_run_reports_its_lag(toy: Any, home: Path) -> None:
-    ran = await toy.run(home, "num_steps=4", "pipeline=true")
-    assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
 
 
 LAGGING = ("num_steps=6", "baseline=running", "reward_coef=1", "max_lag=2")
@@ -214,12 +213,8 @@ async def test_the_lag_is_bounded(toy: Any, home: Path) -> None:
 @pytest.mark.slow
 async def test_a_resumed_run_keeps_the_lag(toy: Any, start_toy: Any, home: Path) -> None:
     whole = await toy.run(home, *LAGGING, f"log_path={home / 'whole'}")
-    log, folder = home / "played.log", home / "killed"
-    process = start_toy(home, *LAGGING, f"log_path={folder}")
-    while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 18):
-        time.sleep(0.002)
-    process.kill()
-    process.join()
+    folder = home / "killed"
+    kill_after(start_toy(home, *LAGGING, f"log_path={folder}"), home, 18)
     again = await toy.run(home, *LAGGING, f"log_path={folder}")
     assert differs(again.weights, whole.weights) < 1e-6
     assert [row["progress/lag"] for row in again.folder.metrics()] == LAGS
@@ -251,13 +246,8 @@ async def test_a_resumed_run_has_the_same_self_teacher(
 ) -> None:
     arguments = ("num_steps=7", "teacher_model=self", "teacher_lag=2", "kl_penalty_coef=0.5", "reward_coef=1", *more)
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
-    log, folder = home / "played.log", home / "killed"
-    process = start_toy(home, *arguments, f"log_path={folder}")
-    while process.is_alive() and (not log.exists() or log.read_text().count("\n") < 22):
-        time.sleep(0.002)
-    process.kill()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL, (home / "errors.log").read_text()
+    folder = home / "killed"
+    kill_after(start_toy(home, *arguments, f"log_path={folder}"), home, 22)
     last = json.loads((folder / "checkpoints.jsonl").read_text().splitlines()[-1])
     assert 2 <= last["batch"] < 7
     assert {one["version"] for one in last["loop"]["teacher"]} == {last["batch"] - 2, last["batch"] - 1} - {0}
@@ -283,7 +273,8 @@ async def test_a_pipelined_run_of_an_earlier_version_goes_on(toy: Any, home: Pat
     shutil.rmtree(old / "episodes")
     again = await toy.run(home, *arguments, f"log_path={old}")
     assert differs(again.weights, whole.weights) < 1e-6
-    assert [row["progress/lag"] for row in again.folder.metrics()] == [0, 1, 1, 1]
+    for ran in (whole, again):
+        assert [row["progress/lag"] for row in ran.folder.metrics()] == [0, 1, 1, 1]
 
 
 async def test_held_out_problems_are_evaluated_and_never_trained_on(toy: Any, home: Path) -> None:
@@ -307,17 +298,8 @@ async def test_the_best_checkpoint_by_held_out_problems_is_kept(
     """The weights after steps 2 and 3 are best. The run fails while those of step 4 are evaluated, and is resumed."""
     monkeypatch.setattr(toy.ToyEvaluator, "rates", {done: done in (2, 3) for done in range(8)})
     arguments = ("num_steps=7", "eval_every=1", "save_every=0")
-    play = toy.ToyEvaluator.play
-
-    async def fails(self: Any, problems: Any, sampler: Any, samples: int, folder: Path) -> Any:
-        if folder.name == "000004-test":
-            raise SandboxLost("pulled the plug")
-        return await play(self, problems, sampler, samples, folder)
-
-    with monkeypatch.context() as broken:
-        broken.setattr(toy.ToyEvaluator, "play", fails)
-        with pytest.raises(SandboxLost):
-            await toy.run(home, *arguments, held_out=2)
+    with losing_an_evaluation(toy, "000004-test"):
+        await toy.run(home, *arguments, held_out=2)
     ran = await toy.run(home, *arguments, held_out=2)
     records = ran.folder.checkpoints()
     assert [one["best"] for one in records] == [True, True, True, False, False, False, False]
@@ -335,27 +317,16 @@ def weights_in(folder: Path) -> set[str]:
     return {str(path.relative_to(checkpoints)) for path in checkpoints.glob("local-*/*/*")}
 
 
-async def test_weights_of_steps_that_did_not_count_are_deleted(
-    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_weights_of_steps_that_did_not_count_are_deleted(toy: Any, home: Path) -> None:
     arguments = ("num_steps=5", "eval_every=1", "save_every=2", "max_lag=1")
-    play = toy.ToyEvaluator.play
-
-    async def fails(self: Any, problems: Any, sampler: Any, samples: int, folder: Path) -> Any:
-        if folder.name == "000004-test":
-            raise SandboxLost("pulled the plug")
-        return await play(self, problems, sampler, samples, folder)
-
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}", held_out=2)
-    with monkeypatch.context() as broken:
-        broken.setattr(toy.ToyEvaluator, "play", fails)
-        with pytest.raises(SandboxLost):
-            await toy.run(home, *arguments, held_out=2)
-    begun = weights_in(home / "run")
-    [first] = {name.partition("/")[0] for name in begun}
+    with losing_an_evaluation(toy, "000004-test"):
+        await toy.run(home, *arguments, held_out=2)
+    saved = weights_in(home / "run")
+    [first] = {name.partition("/")[0] for name in saved}
     names = ("weights/000004", "sampler_weights/000004", "sampler_weights/behind-000003")
     dropped = {f"{first}/{name}" for name in names}
-    assert dropped < begun  # saved before the evaluation
+    assert dropped < saved  # saved before the evaluation
     scratch = f"{first}/weights/.000005.1234"
     (home / "run/checkpoints" / scratch).mkdir()
     (home / "run/checkpoints/notes").mkdir()
@@ -365,16 +336,16 @@ async def test_weights_of_steps_that_did_not_count_are_deleted(
     (home / "linked/checkpoints").rename(home / "shared/checkpoints")
     (home / "linked/checkpoints").symlink_to(home / "shared/checkpoints")
     again = await toy.run(home, *arguments, f"log_path={home / 'copy'}", held_out=2)
-    assert weights_in(home / "run") == begun | {scratch}
+    assert weights_in(home / "run") == saved | {scratch}
     assert differs(again.weights, whole.weights) < 1e-6
 
     run = RunFolder(home / "run")
     run.repair()
     kept = weights_in(home / "run")
-    assert kept == begun - dropped
+    assert kept == saved - dropped
     assert (home / "run/checkpoints/notes").is_dir()
     RunFolder(home / "linked").repair()
-    assert weights_in(home / "linked") == begun | {scratch}  # another run may have its weights there, too
+    assert weights_in(home / "linked") == saved | {scratch}  # another run may have its weights there, too
     (home / "run/checkpoints.jsonl").unlink()
     run.repair()
     assert weights_in(home / "run") == kept  # the list was lost, as there are metrics

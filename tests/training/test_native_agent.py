@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ if importlib.util.find_spec("litellm") is None:  # imported too early, it downlo
     pytest.skip("the extra `chat` is not installed", allow_module_level=True)
 
 from rtl_agent_gym.demo.founding import PROBLEM_ID
-from rtl_agent_gym.engines.config import LocalEngineConfig
+from rtl_agent_gym.demo.shipped import call
 from rtl_agent_gym.engines.local import LocalServiceClient
 from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.episodes.episode import Episode
-from rtl_agent_gym.episodes.runtime import acquire
+from rtl_agent_gym.episodes.runtime import Runtime
 from rtl_agent_gym.evaluation.play import play
 from rtl_agent_gym.policies import ModelOptions, heredoc
 from rtl_agent_gym.policies.chat import ChatPolicy
@@ -36,64 +35,51 @@ from rtl_agent_gym.training.teachers import SameTokens
 from .test_agents import CONTEXT, Forced, config_of, model
 
 
-def call(command: str) -> str:
-    """A turn of the student."""
-    arguments = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
-    return f"<tool_call>\n{arguments}\n</tool_call><|im_end|>"
-
-
 @pytest.mark.docker
-async def test_the_teachers_kl_is_that_of_the_episode_that_the_student_plays_itself(tmp_path: Path) -> None:
+async def test_the_teachers_kl_is_that_of_the_episode_that_the_student_plays_itself(
+    tmp_path: Path, service: LocalServiceClient, runtime: Runtime
+) -> None:
     """The agent is the package's own chat policy: OpenAI's API, the shell as a tool, the episode's prompts."""
     [problem] = load_problems("bundled", ids=[PROBLEM_ID])
     solution = "\n".join(heredoc(path, text) for path, text in (problem.golden or {}).items())
-    texts = [
-        call("ls rtl; false"),
-        call(solution),
-        call("iverilog -g2012 -o /tmp/a rtl/*.sv && echo é"),
-        "Done.<|im_end|>",
-    ]
+    commands = ["ls rtl; false", solution, "iverilog -g2012 -o /tmp/a rtl/*.sv && echo é"]
+    texts = [f"{text}<|im_end|>" for text in (*map(call, commands), "Done.")]
     student, other = model(tmp_path / "student", 1), model(tmp_path / "teacher", 2)
     config = config_of(student, user_prompt=None)
     renderer, options = load_renderer(config), ModelOptions(max_tokens=900, max_context=CONTEXT)
-    lease = acquire()
-    with LocalServiceClient(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints")) as service:
 
-        async def forced() -> TokenSamplerPolicy:
-            sampler: Any = Forced(await service.create_sampling_client(base_model=str(student)), list(texts))
-            return TokenSamplerPolicy(sampler, name="student", in_run=True, options=options)
+    async def forced() -> TokenSamplerPolicy:
+        sampler: Any = Forced(await service.create_sampling_client(base_model=str(student)), list(texts))
+        return TokenSamplerPolicy(sampler, name="student", in_run=True, options=options)
 
-        try:
-            native = await EpisodePlayer(config, renderer, lease.runtime, 0)(problem, await forced())
-            async with ModelEndpoint(await forced(), "qwen3") as endpoint:
-                line = endpoint.open(seed=0)
-                agent = ChatPolicy("openai/policy", ModelOptions(base_url=line.url, api_key="none", attempts=1))
-                episode = Episode(
-                    problem,
-                    provider=lease.runtime.agents,
-                    grader=lease.runtime.scorer(config.reward, config.score_cache),
-                    renderer=renderer,
-                    config=config.episode,  # with the prompts that the student gets
-                )
-                through = Rollout.of(episode, await play(episode, agent), line.streams)
-                await agent.close()
-        finally:
-            await lease.release()
-        assert native.passed
-        assert through.passed
-        assert through.numbers["tokens/breaks"] == 0
-        [own], [agents] = native.streams, through.streams
-        assert list(agents.tokens) == list(own.tokens)
-        assert list(agents.mask) == list(own.mask)
-        assert sum(own.mask) > 200
+    native = await EpisodePlayer(config, renderer, runtime, 0)(problem, await forced())
+    async with ModelEndpoint(await forced(), "qwen3") as endpoint:
+        line = endpoint.open(seed=0)
+        agent = ChatPolicy("openai/policy", ModelOptions(base_url=line.url, api_key="none", attempts=1))
+        episode = Episode(
+            problem,
+            provider=runtime.agents,
+            grader=runtime.scorer(config.reward, config.score_cache),
+            renderer=renderer,
+            config=config.episode,  # with the prompts that the student gets
+        )
+        through = Rollout.of(episode, await play(episode, agent), line.streams)
+        await agent.close()
+    assert native.passed
+    assert through.passed
+    assert through.numbers["tokens/breaks"] == 0
+    [own], [agents] = native.streams, through.streams
+    assert list(agents.tokens) == list(own.tokens)
+    assert list(agents.mask) == list(own.mask)
+    assert sum(own.mask) > 200
 
-        teacher: Any = await service.create_sampling_client(base_model=str(other))
-        judged: list[Example] = []
-        for rollout in (native, through):
-            group = PlayedGroup(problem, [rollout])
-            examples = make_examples([group], TrainOptions(kl_penalty_coef=1.0), RunningMeans())
-            await judge(examples, {problem.id: SameTokens(teacher)})
-            judged += examples
+    teacher: Any = await service.create_sampling_client(base_model=str(other))
+    judged: list[Example] = []
+    for rollout in (native, through):
+        group = PlayedGroup(problem, [rollout])
+        examples = make_examples([group], TrainOptions(kl_penalty_coef=1.0), RunningMeans())
+        await judge(examples, {problem.id: SameTokens(teacher)})
+        judged += examples
     [first, second] = [example.judgement for example in judged]
     assert first is not None
     assert second is not None

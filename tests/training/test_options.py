@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -23,11 +24,13 @@ from rtl_agent_gym.engines.config import STORED, has_key
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import admission
-from rtl_agent_gym.training import launch, plan
+from rtl_agent_gym.training import launch, plan, run_folder
 from rtl_agent_gym.training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from rtl_agent_gym.training.plan import Plan, plan_sft
+from rtl_agent_gym.training.preview import describe_run
 from rtl_agent_gym.training.run_folder import CHANGEABLE, RunFolder
 from rtl_agent_gym.training.teacher_context import check_teachers
+from tests.training.common import DEFAULTS, begun
 
 CONTRACT = {
     "max_turns": 50, "kl_penalty_coef": 0.7, "kl_discount_factor": 0.0, "batch_size": 1, "group_size": 1,
@@ -58,19 +61,16 @@ def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # nor a stored one
 
 
-def test_every_option_has_a_description() -> None:
-    without = [name for name, field in fields(TrainOptions).items() if not (field.description or "").strip()]
-    assert without == []
-
-
-def test_the_help_lists_every_option_with_its_default_and_description() -> None:
+def test_the_help_lists_every_option_with_its_default_and_description(monkeypatch: pytest.MonkeyPatch) -> None:
     for width in (40, 120):
-        text = describe_options(width)
+        monkeypatch.setenv("COLUMNS", str(width))
+        text = describe_options()
         assert all(len(line) <= width for line in text.splitlines()[1:] if "=" not in line)
         words = " ".join(text.split())
         for name, field in fields(TrainOptions).items():
             assert f"\n  {name}=" in text
-            assert " ".join((field.description or "").replace("``", "").split()) in words
+            assert field.description
+            assert " ".join(field.description.replace("``", "").split()) in words
     assert "  learning_rate=0.0001\n" in text
     assert "One of agentic, single_turn." in words
 
@@ -79,10 +79,10 @@ def test_defaults_are_the_documented_ones() -> None:
     assert TrainOptions().model_dump().items() >= CONTRACT.items()
 
 
-@pytest.mark.parametrize("name", ["turn_rewards", "turn_grading_time", "progress_coef"])
-def test_rewards_of_training_episodes_are_no_options_of_supervised_training(name: str) -> None:
-    with pytest.raises(UsageError, match=f"^{name}: does not apply to this recipe"):
-        SftOptions.build({name: "1"})
+def test_rewards_of_training_episodes_are_no_options_of_supervised_training() -> None:
+    for name in ("turn_rewards", "turn_grading_time", "progress_coef"):
+        with pytest.raises(UsageError, match=f"^{name}: does not apply to this recipe"):
+            SftOptions.build({name: "1"})
 
 
 def test_values_are_read_from_text() -> None:
@@ -104,9 +104,9 @@ def test_none_takes_back_any_default_that_may_be_none(options: type[TrainOptions
         assert options.build({name: "none"}, {name: 1.0}).model_dump()[name] is None
 
 
-@pytest.mark.parametrize("name", ["system_prompt", "user_prompt", "teacher_system_prompt"])
-def test_an_empty_prompt_is_a_prompt(name: str) -> None:
-    assert getattr(parsed(f"{name}="), name) == ""
+def test_an_empty_prompt_is_a_prompt() -> None:
+    for name in ("system_prompt", "user_prompt", "teacher_system_prompt"):
+        assert getattr(parsed(f"{name}="), name) == ""
 
 
 def test_options_of_the_tree_have_the_trees_names_too() -> None:
@@ -122,18 +122,15 @@ def test_options_of_the_tree_have_the_trees_names_too() -> None:
     assert split_arguments(["timeout_seconds?=5", "command_timeout=6"]) == {"timeout_seconds": "6"}
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"problems": "family:timers?count=2"},
-        {"cvdp_jsonl_path": "bundled"},
-        {"categories": "16"},
-        {"difficulties": "easy"},
-    ],
-)
-def test_a_source_or_a_filter_takes_back_the_recipes_ids(given: dict[str, str]) -> None:
-    assert len(plan_run(given).problems) > 1
-    assert [problem.id for problem in plan_run({}).problems] == [PROBLEM_ID]
+def test_a_source_or_a_filter_takes_back_the_recipes_ids() -> None:
+    made = plan_run({})
+    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "small", 8)
+    assert made.options.distils
+    assert not plan_run({}, rl=True).options.distils
+    assert [problem.id for problem in made.problems] == [PROBLEM_ID]
+    sources = {"problems": "family:timers?count=2", "cvdp_jsonl_path": "bundled"}
+    for option, value in (sources | {"categories": "16", "difficulties": "easy"}).items():
+        assert len(plan_run({option: value}).problems) > 1
 
 
 def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
@@ -177,8 +174,6 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"progress_coef": "-0.1"}, "progress_coef"),
         ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
         ({"student_model": "Qwen/Qwen3-8B-Base"}, "student_model: Qwen/Qwen3-8B-Base is a base model.*renderer_name="),
-        ({"student_model": "Qwen/Qwen3-VL-30B-A3B-Instruct"}, "student_model: .* is a model of the kind VL"),
-        ({"student_model": "Qwen/Qwen3-Embedding-8B"}, "student_model: .* is a model of the kind Embedding"),
         (
             {"teacher_model": "Qwen/Qwen3-30B-A3B-Base", "renderer_name": "qwen3"},
             "teacher_model: .*teacher_renderer_name=",
@@ -187,6 +182,8 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"reward_coef": "0", "teacher_model": "none"}, "nothing would be learned"),
         ({"reward_coef": "0", "teacher_model": "self"}, "teacher_context: .*nothing would be learned"),
         ({"teacher": "self"}, "teacher: unknown option; did you mean .*teacher_model"),
+        ({"lr": "1e-4"}, "lr: unknown option; did you mean .*lr_schedule"),
+        ({"dataset": "cvdp"}, "dataset: unknown option; `rtl-agent-gym train --options` lists them"),
         ({"teacher_lag": "2"}, "teacher_lag: 2 needs teacher_model=self"),
         ({"teacher_model": "self", "teacher_lag": "-1"}, "teacher_lag"),
         ({"teacher_model": "self", "teacher_renderer_name": "qwen3"}, "teacher_renderer_name: .*leave it out"),
@@ -253,16 +250,6 @@ def test_with_a_key_the_plan_is_qwen_on_the_service(monkeypatch: pytest.MonkeyPa
     made = plan_run({"problem_ids": PROBLEM_ID})
     assert (made.engine, made.renderer) == ("tinker", "qwen3_5")
     assert (made.options.student_model, made.options.teacher_model) == ("Qwen/Qwen3.5-9B", "Qwen/Qwen3.6-27B")
-
-
-def test_without_one_it_is_the_shipped_model_on_this_machine() -> None:
-    made = plan_run({})
-    assert (made.engine, made.options.student_model, made.options.group_size) == ("local", "small", 8)
-    assert [problem.id for problem in made.problems] == [PROBLEM_ID]
-
-
-def test_rl_has_no_teacher() -> None:
-    assert not plan_run({}, rl=True).options.distils
 
 
 def test_a_mistake_takes_no_more_than_a_moment() -> None:
@@ -419,57 +406,93 @@ def test_each_option_may_change_when_a_run_is_resumed_or_may_not(tmp_path: Path)
     names = {*TrainOptions.names(), *SftOptions.names()}
     assert names == CHANGEABLE | FIXED, "does a new option affect what the steps compute?"
     assert not CHANGEABLE & FIXED
-    begun = TrainOptions.build({}).model_dump(mode="json")
-    here = {"ray_slots": 3, "canary_seconds": 60.0, "local_device": "cpu", "local_batch_tokens": 4096}
-    folder = RunFolder(tmp_path / "run")
-    for config in (begun | {"prices": {}}, begun | here):  # a table in an earlier version
-        folder.open(config, "resume")
-        folder.close()
-    (folder.path / "metrics.jsonl").touch()
+    here: dict[str, Any] = {"ray_slots": 3, "canary_seconds": 60.0, "local_device": "cpu", "local_batch_tokens": 4096}
+    for changed in (dict[str, Any](prices={}), here):  # a table in an earlier version
+        begun(tmp_path / "run", DEFAULTS | changed)
+    (tmp_path / "run/metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"^local_dtype: "):
-        folder.open(begun | {"local_dtype": "bfloat16"}, "resume")
+        begun(tmp_path / "run", DEFAULTS | {"local_dtype": "bfloat16"})
+
+
+def test_a_record_has_no_passwords_and_another_one_is_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-k")
+    address = "https://alice:secret@gpu"
+    given = {"judge": f"chat:m@{address}/v1", "base_url": f"{address}/?key=secret", "wandb_project": "x"}
+    made, uploaded = plan_run(given | {"prices": None}), list[Any]()
+    record = made.record()
+    assert (record["judge"], record["base_url"]) == ("chat:m@gpu", "https://gpu/")
+
+    def logger(project: str, config: dict[str, Any], *_: object) -> Any:
+        uploaded.append(config)
+        return SimpleNamespace(log_metrics=None, close=lambda: None)
+
+    monkeypatch.setattr("tinker_cookbook.utils.ml_log.WandbLogger", logger)
+    with launch._weights_and_biases(made, RunFolder(tmp_path / "run")):
+        assert uploaded == [record]
+    assert "secret" not in " ".join([json.dumps(record), *describe_run(made)])
+    begun(tmp_path / "run", record | {"judge": "chat:m@https://alice:earlier@gpu/v1"}, steps=1)  # as it was recorded
+    begun(tmp_path / "run", record)
+    with pytest.raises(UsageError, match=r"^judge: .* has 'chat:m@gpu', not 'chat:m@other'"):
+        begun(tmp_path / "run", record | {"judge": "chat:m@other"})
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_state_of_the_code_has_nothing_of_a_repository_around_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> None:
+        identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    module = tmp_path / ".venv/rtl_agent_gym/training/run_folder.py"
+    module.parent.mkdir(parents=True)
+    for path, text in ((module, "x = 1\n"), (tmp_path / ".gitignore", ".venv\n"), (tmp_path / ".env", "")):
+        path.write_text(text)
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message=first")
+    (tmp_path / ".env").write_text("KEY=secret\n")
+    monkeypatch.setattr(run_folder, "__file__", str(module))
+    assert run_folder.code_state() == "installed from a package, so there is no commit\n"
+    git("add", "--force", str(module))
+    module.write_text("x = 2\n")
+    assert "+x = 2" in run_folder.code_state()
+    assert "secret" not in run_folder.code_state()
 
 
 @pytest.mark.parametrize("result", ["", "checkpoints.jsonl", "episodes/step-000000", "evaluations/000000/config.json"])
 def test_a_start_that_failed_is_no_run_that_other_options_would_change(tmp_path: Path, result: str) -> None:
-    begun = TrainOptions.build({}).model_dump(mode="json")
-    folder = RunFolder(tmp_path / "run")
-    folder.open(begun, "resume")
-    folder.close()
+    folder = begun(tmp_path / "run")
     for name in ("episodes", "transcripts", "evaluations/000000"):
         (folder.path / name).mkdir(parents=True)
     (folder.path / "code.diff").write_text("of earlier code")
     if result:
         (folder.path / result).touch()
     with pytest.raises(UsageError, match=r"^seed: the run in ") if result else contextlib.nullcontext():
-        folder.open(begun | {"seed": 1}, "resume")
-    folder.close()
+        begun(folder.path, DEFAULTS | {"seed": 1})
     assert json.loads((folder.path / "config.json").read_text())["seed"] == (0 if result else 1)
     assert ((folder.path / "code.diff").read_text() == "of earlier code") == bool(result)
 
 
 def test_a_start_that_was_killed_at_once_leaves_no_folder_that_the_next_one_refuses(tmp_path: Path) -> None:
-    begun, folder = TrainOptions.build({}).model_dump(mode="json"), RunFolder(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     for name in (".lock", ".config.json.0a1b2c3d.new", ".code.diff.0a1b2c3d.new"):
         (folder.path / name).touch()
-    folder.open(begun, "raise")
+    folder.open(DEFAULTS, "raise")
     folder.close()
-    folder.open(begun | {"seed": 1}, "resume")  # nothing has been played yet
-    folder.close()
+    begun(folder.path, DEFAULTS | {"seed": 1})  # nothing has been played yet
     (folder.path / "config.json").unlink()
     with pytest.raises(UsageError, match="has no run"):
-        folder.open(begun, "resume")
+        begun(folder.path)
 
 
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool) -> None:
-    begun = TrainOptions.build({}).model_dump(mode="json")
     old, path, elsewhere = tmp_path / "run", tmp_path / "link", tmp_path / "elsewhere"
-    folder = RunFolder(old)
-    folder.open(begun, "resume")
-    folder.close()
-    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    begun(old, steps=1)
     elsewhere.mkdir()
     (elsewhere / "x").touch()
     (old / "transcripts").symlink_to(elsewhere)
@@ -478,7 +501,7 @@ def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool)
     path.symlink_to(old)
     before = {child.name for child in old.iterdir()}
     folder = RunFolder(path if linked else old)
-    folder.open(begun | {"seed": 1}, "delete")
+    folder.open(DEFAULTS | {"seed": 1}, "delete")
     assert (folder.checkpoints(), folder.best_checkpoint(), folder.repair()) == ([], None, None)
     assert {child.name for child in old.iterdir()} == before
     logging.getLogger("rtl_agent_gym").warning("of the new run")
@@ -503,17 +526,14 @@ def test_a_run_is_deleted_once_the_next_one_begins(tmp_path: Path, linked: bool)
     ],
 )
 def test_a_run_is_not_deleted_that_the_next_one_reads(tmp_path: Path, option: str, form: Any) -> None:
-    begun = TrainOptions.build({}).model_dump(mode="json")
-    folder = RunFolder(tmp_path / "run")
-    folder.open(begun, "resume")
-    folder.close()
+    folder = begun(tmp_path / "run")
     (folder.path / "checkpoints/x").mkdir(parents=True)
     (folder.path / "prompt.md").touch()
     value = json.loads(json.dumps(form).replace("{}", str(folder.path)))
     with pytest.raises(UsageError, match=rf"^{option}: .*{folder.path}.* is in .*delete deletes"):
-        folder.open(begun | {option: value}, "delete")
+        folder.open(DEFAULTS | {option: value}, "delete")
     value = json.loads(json.dumps(form).replace("{}", str(tmp_path)))
-    folder.open(begun | {option: value}, "delete")
+    folder.open(DEFAULTS | {option: value}, "delete")
     folder.close()
 
 
@@ -537,6 +557,7 @@ def test_a_run_that_was_moved_or_copied_has_its_weights_with_it(tmp_path: Path, 
 
 
 @pytest.mark.docker
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
@@ -558,10 +579,7 @@ def test_a_mistake_costs_no_earlier_run(
         pytest.importorskip("ray")
     monkeypatch.setattr(admission, "_budgets", {})  # as in a new process
     monkeypatch.setattr(admission, "_given", {})
-    folder = RunFolder(tmp_path / "run")
-    folder.open(TrainOptions.build({}).model_dump(mode="json"), "resume")
-    folder.close()
-    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    folder = begun(tmp_path / "run", steps=1)
     before = (folder.path / "config.json").read_text()
     given = {"log_path": str(folder.path), "behavior_if_log_dir_exists": "delete", option: value}
     with pytest.raises(UsageError, match=told):
@@ -573,22 +591,20 @@ def test_a_mistake_costs_no_earlier_run(
 @pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints.jsonl"])
 @pytest.mark.parametrize("content", [b"\x80\x00\xff\n\n", b'{"loss": 1}\n', b"[" * 5000 + b"\n"])
 def test_a_damaged_run_is_one_clear_error(tmp_path: Path, name: str, content: bytes) -> None:
-    folder = RunFolder(tmp_path)
-    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
-    path = tmp_path / name
+    folder, path = begun(tmp_path, steps=1), tmp_path / name
     path.write_bytes(path.read_bytes() + content)
     with pytest.raises(UsageError, match=f"line 2 of .*{name}"):
         folder.repair()
 
 
 def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+    folder = begun(tmp_path, steps=1)
+    rows = folder.metrics()
     for name in ("metrics.jsonl", "checkpoints.jsonl"):
         with (tmp_path / name).open("ab") as stream:
             stream.write(b'{"st\xc3')
     assert (folder.repair() or {})["batch"] == 1
-    assert folder.metrics() == [{"step": 0}]
+    assert folder.metrics() == rows != []
 
 
 def test_a_default_gives_way_wherever_it_stands() -> None:

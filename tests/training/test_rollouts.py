@@ -29,6 +29,7 @@ from rtl_agent_gym.training.rollouts import (
     Batch,
     EpisodePlayer,
     PlayedGroup,
+    PlayEpisode,
     Rollout,
     RolloutProducer,
     RolloutStore,
@@ -70,17 +71,22 @@ def test_the_pass_rate_of_a_problem_is_that_of_all_its_groups() -> None:
     assert not any(name.startswith("pass_rate") for name in alone.metrics(tested=False))
 
 
+async def collected(folder: Path, play: PlayEpisode, **more: Any) -> Batch:
+    """The two episodes of a step."""
+    options, sampler = TrainOptions(batch_size=1, group_size=2, **more), object()
+    producer = RolloutProducer(options, Batches([FIRST], Schedule(1, 2)), play, folder, Progress(1))
+    producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
+    return await producer.collect(0)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 2])
 async def test_the_rate_of_a_resumed_step_counts_what_it_has_played_itself(tmp_path: Path, kept: int) -> None:
     async def play(problem: Problem, policy: Any) -> Rollout:
         return episode(5, problem)
 
-    batches, sampler = Batches([FIRST], Schedule(1, 2)), object()
-    producer = RolloutProducer(TrainOptions(batch_size=1, group_size=2), batches, play, tmp_path, Progress(1))
     for member in range(kept):
-        producer.store.put(rollout_name(0, 0, member), episode(5))
-    producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
-    batch = await producer.collect(0)
+        RolloutStore(tmp_path).put(rollout_name(0, 0, member), episode(5))
+    batch = await collected(tmp_path, play)
     metrics = batch.metrics(tested=False)
     assert metrics["env/all/total_ac_tokens"] == 4
     assert ("tokens_per_second" in metrics) == (kept < 2)
@@ -98,11 +104,7 @@ async def test_a_group_that_a_later_attempt_has_played_is_not_dropped(
             raise faults.pop()
         return episode(5, problem)
 
-    batches, sampler = Batches([FIRST], Schedule(1, 2)), object()
-    options = TrainOptions(batch_size=1, group_size=2, rollout_retries=0)
-    producer = RolloutProducer(options, batches, play, tmp_path, Progress(1))
-    producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
-    metrics = (await producer.collect(0)).metrics(tested=False)
+    metrics = (await collected(tmp_path, play, rollout_retries=0)).metrics(tested=False)
     assert (metrics["rollouts/faults"], metrics["rollouts/groups_dropped"]) == (2, 0)
 
 

@@ -169,24 +169,11 @@ def closed_port() -> str:
         return f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-@pytest.mark.slow  # two processes; the same messages are tested in this one
-def test_the_script_says_so_of_a_closed_port_and_of_a_wrong_key(run_script: Any, tmp_path: Path) -> None:
-    with serving({"*": (401, NO)}) as stub:
-        wrong_key = run_script(options(stub.url, tmp_path / "key"))
-        nobody = run_script(options(closed_port(), tmp_path / "port"))
-        assert (wrong_key.wait(), nobody.wait()) == (2, 3)
-    said_of_key, said_of_port = lines(wrong_key.stderr), lines(nobody.stderr)
-    assert [line.partition(": ")[0] for line in said_of_key] == ["error"]
-    assert re.search(r"base_url: http://127.*Connection refused.* retrying in 1 s", said_of_port[0])
-    assert re.search(r"^error: base_url: http://127.*Connection refused.* given up after 3 s", said_of_port[-1])
-    assert len(said_of_port) <= 3
-
-
 @pytest.mark.parametrize(
     ("where", "sent"),
     [
-        ("client/config", signal.SIGINT),
         ("create_session", signal.SIGTERM),
+        pytest.param("client/config", signal.SIGINT, marks=pytest.mark.slow),
         pytest.param("client/config", signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param("create_session", signal.SIGINT, marks=pytest.mark.slow),
     ],

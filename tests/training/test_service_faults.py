@@ -22,6 +22,7 @@ from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
+from tests.training.common import differs
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
 
 BUSY = status_error(tinker.RateLimitError, 429)
@@ -40,10 +41,6 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "REQUEST", REQUEST._replace(first=0.0))
 
 
-def differs(first: dict[str, Any], second: dict[str, Any]) -> float:
-    return max(float((first[name] - second[name]).abs().max()) for name in first)
-
-
 async def reason(ran: Awaitable[Any]) -> BaseException:
     """Why a run ended."""
     try:
@@ -58,13 +55,22 @@ async def played(toy: Any, home: Path, name: str, faulty: Any, *arguments: str) 
     return await toy.run(home, *common, *arguments, service=faulty)
 
 
-@pytest.mark.parametrize("fault", [BUSY, BROKEN, SERVERS, no_connection])
-async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path, fault: Fault) -> None:
-    whole = await played(toy, home, "whole", None)
+WHOLE: dict[tuple[str, ...], Any] = {}
+
+
+async def whole_run(toy: Any, home: Path, *arguments: str) -> Any:
+    """A run without faults, which is the same for all tests."""
+    if arguments not in WHOLE:
+        WHOLE[arguments] = await played(toy, home, "whole", None, *arguments)
+    return WHOLE[arguments]
+
+
+async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path) -> None:
+    whole = await whole_run(toy, home)
     faults: dict[str, dict[int | str, Fault]] = {
-        "sample": {1: fault, 2: fault, 7: fault},
-        "compute_logprobs": {0: fault},
-        "create_sampling_client": {0: fault},
+        "sample": {1: BUSY, 2: BROKEN, 7: SERVERS, 9: no_connection},
+        "compute_logprobs": {0: BROKEN, 1: no_connection},
+        "create_sampling_client": {0: BUSY},
     }
     ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults))
     assert differs(ran.weights, whole.weights) < 1e-6
@@ -87,7 +93,7 @@ async def test_a_request_that_changes_nothing_is_made_again(toy: Any, home: Path
 )
 async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str, carried_out: bool) -> None:
     """Whether or not the service had executed the request."""
-    whole = await played(toy, home, "whole", None)
+    whole = await whole_run(toy, home)
     calls = {"forward_backward": 1, "optim_step": 1, "save_state": 1, "save_weights_and_get_sampling_client": 2}
     service: list[Faulty] = []
 
@@ -115,13 +121,13 @@ async def test_a_step_that_failed_counts_once(toy: Any, home: Path, method: str,
     ],
 )
 async def test_any_step_can_be_repeated(toy: Any, home: Path, faults: Any, arguments: tuple[str, ...]) -> None:
-    whole = await played(toy, home, "whole", None, *arguments)
+    whole = await whole_run(toy, home, *arguments)
     ran = await played(toy, home, "faulty", lambda below: Faulty(below, faults), *arguments)
     assert differs(ran.weights, whole.weights) < 1e-6
 
 
 async def test_a_step_behind_an_old_checkpoint_ends_the_run_which_resumes_exactly(toy: Any, home: Path) -> None:
-    whole = await played(toy, home, "whole", None, "resume_every=2")
+    whole = await whole_run(toy, home, "resume_every=2")
     faulty = lambda below: Faulty(below, {"optim_step": {1: SERVERS}})  # noqa: E731
     cause = await reason(played(toy, home, "faulty", faulty, "resume_every=2"))
     assert isinstance(cause, ServiceDown)

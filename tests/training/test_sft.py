@@ -14,7 +14,6 @@ import pytest
 
 from rtl_agent_gym.demo.shipped import SMALL, shipped
 from rtl_agent_gym.demo.smollm import demonstrations
-from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.problems import load_problems
@@ -23,7 +22,7 @@ from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes.container import DockerSandboxes
 from rtl_agent_gym.sandboxes.namespaces import NamespaceSandboxes
 from rtl_agent_gym.training.launch import launch
-from rtl_agent_gym.training.options import SftOptions, TrainOptions
+from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import load_data, plan_sft
 from rtl_agent_gym.training.run_folder import METRICS, RunFolder
 from rtl_agent_gym.training.sft.data import (
@@ -36,6 +35,7 @@ from rtl_agent_gym.training.sft.data import (
 )
 from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
 from tests.evaluation.recording import record, score
+from tests.training.common import begun, weights_of
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tinker_cookbook")
@@ -106,6 +106,29 @@ def test_the_sampled_ids_are_trained_on_and_nothing_else(tmp_path: Path, qwen: R
     assert found.tokens == [*prompt, *first, *between[0], *second, *between[1], *last]
     runs = [(prompt, 0), (first, 1), (between[0], 0), (second, 1), (between[1], 0), (last, 1)]
     assert found.mask == [weight for ids, weight in runs for _ in ids]
+
+
+def test_a_turn_that_spells_its_stop_token_is_trained_on(tmp_path: Path, qwen: Renderer) -> None:
+    """Its text alone would be read as another turn, so a recording has the turn, too."""
+    turns = read_transcript(recorded(tmp_path / "a", qwen)).turns
+    turn = ModelTurn("hm", "No <|im_end|> yet.", tuple(map(ToolCall.of, COMMANDS[0])))
+    ids = qwen.turn_ids(turn)
+    turns[0] = turns[0].model_copy(update={"token_ids": ids, "completion": qwen.decode(ids), "native": turn})
+    path = record(tmp_path / "b", turns, graded=score(True), system="You design.")
+    [one], [same] = read(path)[0], read(exported(tmp_path / "e.jsonl", path, "tokens"))[0]
+    found = [encode(one, qwen), encode(same, qwen)]
+    assert found[0] is not None
+    assert found[0].exact
+    assert found == found[:1] * 2
+
+
+def test_an_export_for_chat_templates_is_read_as_one_for_openais_format(tmp_path: Path, qwen: Renderer) -> None:
+    path = recorded(tmp_path, qwen)
+    [one], [same] = (
+        read(exported(tmp_path / f"{style}.jsonl", path, "sft", style=style))[0] for style in ("tools", "transformers")
+    )
+    assert one == same
+    assert one.turns[0].turn.calls[0] == ToolCall.of(COMMANDS[0][0])
 
 
 def test_the_loss_has_weight_on_the_sampled_targets_only(tmp_path: Path, qwen: Renderer) -> None:
@@ -182,17 +205,14 @@ def test_what_is_left_out_is_counted(tmp_path: Path, qwen: Renderer) -> None:
     assert len(read(good, failed, passed_only=False)[0]) == 2
     assert read(good, failed, passed_only=False, min_reward=1.0)[1]["too little reward"] == 1
 
-    def collect(max_tokens: int, held_out: set[str], *, single_turn: bool = False) -> SupervisedData:
-        return SupervisedData.collect(
-            found, qwen, prompts=Prompts(), held_out=held_out, single_turn=single_turn, max_tokens=max_tokens,
-            left_out=Counter(),
-        )  # fmt: skip
+    def data(*held_out: str, **more: Any) -> SupervisedData:
+        return SupervisedData.read(options(good, **more), qwen, Prompts(), held_out)
 
-    assert collect(200, set()).left_out == {"longer than 200 tokens": 1}
-    assert collect(9999, set(), single_turn=True).left_out == {"of another env": 1}
-    [validation] = collect(9999, {found[0].problem}).validation
+    assert data(max_trajectory_tokens=200).left_out == {"longer than 200 tokens": 1}
+    assert data(env="single_turn").left_out == {"of another env": 1}
+    [validation] = data(found[0].problem).validation
     assert validation.problem == found[0].problem
-    assert not collect(9999, {found[0].problem}).train
+    assert not data(found[0].problem).train
 
 
 @pytest.mark.parametrize(
@@ -243,10 +263,7 @@ async def train(
     home: Path, folder: Path, toy: Any, *, stop_after: int | None = None, service: Any = None, **more: Any
 ) -> RunFolder:
     """A supervised run of the toy student; with `stop_after`, it ends in the step after that one."""
-    from rtl_agent_gym.engines.connect import local_engine
     from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-    from rtl_agent_gym.training.checkpointer import Checkpointer
-    from rtl_agent_gym.training.progress import Progress
     from rtl_agent_gym.training.sft.loop import SupervisedLoop
 
     data = SupervisedData(episodes(20), episodes(23)[20:])
@@ -255,40 +272,16 @@ async def train(
         lora_rank=0, log_path=str(folder),
     )  # fmt: skip
     made = made.model_copy(update={"num_steps": data.steps(made.batch_size, made.epochs)})
-    run_folder = RunFolder(folder)
-    run_folder.open(made.model_dump(mode="json"), "resume")
-    run_folder.repair()
-    engine = local_engine(LocalEngineConfig(folder / "checkpoints"))
-
-    async def make_trainer(state: str | None) -> Any:
-        if service is not None:
-            return service
-        return await engine.trainer(str(home / "student"), 0, 0, state, optimizer=state is not None)
 
     def on_metrics(_: dict[str, Any], step: int) -> None:
         if step == stop_after:
             raise Stop
 
-    try:
-        with Progress(made.num_steps) as progress:
-            checkpointer = Checkpointer(
-                made, run_folder, engine if service is None else service, make_trainer, progress
-            )
-            await checkpointer.open()
-            held_out = {"held_out": load_problems("bundled")[:1]}
-            evaluator = toy.ToyEvaluator(made, held_out, TinkerEnvConfig(), folder / "evaluations", progress)
-            await SupervisedLoop(made, data, checkpointer, evaluator, progress, on_metrics).run()
-    finally:
-        await engine.close("success")
-        run_folder.close()
-    return run_folder
-
-
-def final_weights(folder: RunFolder) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    found: dict[str, Any] = load_file(Path(folder.checkpoints()[-1]["state_path"]) / "model.safetensors")
-    return found
+    held_out = {"held_out": load_problems("bundled")[:1]}
+    async with toy.opened(home, made, replaced=service) as checkpointer:
+        evaluator = toy.ToyEvaluator(made, held_out, TinkerEnvConfig(), folder / "evaluations", checkpointer.progress)
+        await SupervisedLoop(made, data, checkpointer, evaluator, checkpointer.progress, on_metrics).run()
+    return RunFolder(folder)
 
 
 async def test_it_learns_and_a_resumed_run_ends_with_the_same_weights(toy: Any, home: Path) -> None:
@@ -301,11 +294,10 @@ async def test_it_learns_and_a_resumed_run_ends_with_the_same_weights(toy: Any, 
     assert [row["sft/epoch"] for row in rows[4::5]] == [1, 2]
     assert sum(name.endswith("pass_rate") for name in rows[0]) == 1  # before the first step
     assert sum(name.endswith("pass_rate") for name in rows[9]) == 1
-    for stop_after in (2, 6):
-        with pytest.raises(Stop):
-            await train(home, home / "stopped", toy, stop_after=stop_after)
+    with pytest.raises(Stop):
+        await train(home, home / "stopped", toy, stop_after=6)
     resumed = await train(home, home / "stopped", toy)
-    expected, found = final_weights(complete), final_weights(resumed)
+    expected, found = (weights_of(folder.checkpoints()[-1]["state_path"]) for folder in (complete, resumed))
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     assert [row["sft/nll"] for row in resumed.metrics()] == [row["sft/nll"] for row in rows]
 
@@ -362,32 +354,20 @@ async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Render
     student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
     recorded(tmp_path / "e", qwen)
     given = {**student, "episodes": str(tmp_path / "e"), "log_path": str(tmp_path / "run")}
-    folder = RunFolder(tmp_path / "run")
     for _ in range(2):
-        folder.open(plan_sft(given).record(), "resume")
-        folder.close()
+        begun(tmp_path / "run", plan_sft(given).record())
     (tmp_path / "run" / METRICS).touch()
-    folder.open(plan_sft(given | {"eval_episodes": 1}).record(), "resume")
-    folder.close()
+    begun(tmp_path / "run", plan_sft(given | {"eval_episodes": 1}).record())
     recorded(tmp_path / "e", qwen)
     with pytest.raises(UsageError, match=r"^episodes_digest: "):
-        folder.open(plan_sft(given).record(), "resume")
-    folder.close()
-
-
-def earlier_run(path: Path) -> RunFolder:
-    folder = RunFolder(path)
-    folder.open(TrainOptions.build({}).model_dump(mode="json"), "resume")
-    folder.close()
-    folder.add_checkpoint({"batch": 7, "state_path": "x"}, [{"step": 6}])
-    return folder
+        begun(tmp_path / "run", plan_sft(given).record())
 
 
 def test_episodes_longer_than_the_students_context_cost_no_earlier_run(
     tmp_path: Path, home: Path, qwen: Renderer
 ) -> None:
     recorded(tmp_path / "e", qwen)
-    folder = earlier_run(tmp_path / "run")
+    folder = begun(tmp_path / "run", steps=7)
     given = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
     given |= {"episodes": str(tmp_path / "e"), "log_path": str(folder.path), "behavior_if_log_dir_exists": "delete"}
     with pytest.raises(UsageError, match=r"^max_trajectory_tokens: an episode has \d+ tokens, and .* context is 64; "):
@@ -402,7 +382,7 @@ def test_evaluations_without_a_sandbox_cost_no_earlier_run(tmp_path: Path, monke
     messages = [{"role": "user", "content": "Count."}, {"role": "assistant", "tool_calls": [call]}]
     messages += [{"role": "tool", "content": "a"}, {"role": "assistant", "content": "Done."}]
     (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": messages, "tools": []}) + "\n")
-    folder = earlier_run(tmp_path / "run")
+    folder = begun(tmp_path / "run", steps=7)
     given = {"engine": "local", "episodes": str(tmp_path / "rows.jsonl"), "held_out": "family:registers?count=1"}
     given |= {"log_path": str(folder.path), "behavior_if_log_dir_exists": "delete"}
     with pytest.raises(UsageError, match="no sandbox here"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rtl_agent_gym.renderers import Renderer, get_renderer
@@ -93,7 +93,7 @@ class Judged:
         return self.judgement.kl[place]
 
     def advantage(self, token: str) -> float:
-        found = token_advantages(0.0, self.judgement.kl, self.sampled.mask, KL_ALONE)
+        found = token_advantages([0.0] * len(self.texts), self.judgement.kl, self.sampled.mask, KL_ALONE)
         return found[len(self.texts) - 1 - self.texts[::-1].index(token)]
 
 
@@ -213,6 +213,7 @@ async def test_what_lies_behind_the_teachers_context_is_not_judged(qwen: Rendere
     found = await CrossTokens(model, harmony, qwen, {"p": lambda _: opening}).judge(sampled)
     texts = spelled(harmony, list(sampled.tokens))
     assert [text for text, covered in zip(texts, found.covered, strict=True) if covered] == ["analysis", "It"]
+    assert all(covered or not kl for kl, covered in zip(found.kl, found.covered, strict=True))
     assert len(model.asked) == 1
 
 
@@ -240,13 +241,43 @@ async def test_what_follows_a_call_in_the_same_turn_is_no_common_decision(qwen: 
     assert judged.kl("<|im_end|>") is not None
 
 
-def test_a_thinking_whose_opening_was_in_the_prompt_is_thinking(qwen: Renderer) -> None:
-    turn = QWEN["calls"].removeprefix("<think>\n")
-    contents = qwen.contents(encode(qwen, turn))
-    assert [content.kind for content in contents] == ["thinking", "call"]
-    assert (contents[0].data, contents[0].opens) == (b"It is done.", None)
-    kinds = qwen.kinds(encode(qwen, turn))
-    assert kinds[:3] == ["thinking"] * 3
+TOOL_CALL = '<tool_call>\n{"name": "execute_bash", "arguments": {"command": "ls"}}\n</tool_call>'
+
+
+@pytest.mark.parametrize(
+    ("said", "thinking", "text", "calls"),
+    [
+        ("<think>\nI look.\n</think>\n\n" + TOOL_CALL, ["I look."], [], 1),
+        ("I look.\n</think>\n\n" + TOOL_CALL, ["I look."], [], 1),  # as where the prompt ends in <think>
+        ("I say " + TOOL_CALL + " no.\n</think>\n\nSo: " + TOOL_CALL, ["I say " + TOOL_CALL + " no."], ["So:"], 1),
+        ("<think>I say " + TOOL_CALL + "</think>\n\nDone.", ["I say " + TOOL_CALL], ["Done."], 0),
+        ("I look. " + TOOL_CALL, [], ["I look."], 1),
+    ],
+)
+def test_an_opening_in_the_prompt_counts(
+    qwen: Renderer, said: str, thinking: list[str], text: list[str], calls: int
+) -> None:
+    ids = encode(qwen, said + "<|im_end|>")
+    contents = qwen.contents(ids)
+    assert [one.data.decode() for one in contents if one.kind == "thinking"] == thinking
+    assert [one.data.decode() for one in contents if one.kind == "text"] == text
+    assert sum(one.kind == "call" for one in contents) == calls
+    if thinking:
+        assert (contents[0].opens is None) == (not said.startswith("<think>"))
+        assert qwen.kinds(ids)["<think>" in said :][:2] == ["thinking"] * 2
+    data = b"".join(map(qwen.codec.token_bytes, ids))
+    assert all(data[one.place :].startswith(one.data) for one in contents)
+    assert qwen.parse_ids(ids).thinking == "\n".join(thinking)
+
+
+@given(said=st.lists(st.sampled_from(["<think>", "</think>", TOOL_CALL, "a", " b ", "\n"]), max_size=9).map("".join))
+@example(said="a</think>" + TOOL_CALL)
+@example(said="<think>a" + TOOL_CALL + "</think>")
+@settings(deadline=None)
+def test_the_parser_of_actions_and_the_teachers_find_the_same_thinking(qwen: Renderer, said: str) -> None:
+    ids = encode(qwen, said + "<|im_end|>")
+    found = [one.data.decode() for one in qwen.contents(ids) if one.kind == "thinking"]
+    assert "".join("".join(found).split()) == "".join(qwen.parse_ids(ids).thinking.split())
 
 
 SAID = st.text(
@@ -255,7 +286,7 @@ SAID = st.text(
 ).filter(lambda text: bool(text.strip()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(thought=SAID, words=SAID, command=SAID, way=st.booleans(), data=st.data())
 async def test_groups_never_overlap_and_conserve_what_they_compare(
     qwen: Renderer, harmony: Renderer, thought: str, words: str, command: str, way: bool, data: st.DataObject

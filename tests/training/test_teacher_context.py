@@ -26,14 +26,14 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.plan import plan_run
-from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teacher_context import TeacherContext
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers
+from tests.arbiter import ARBITER
 from tests.envs.scripted_tinker import END, call, decode, solution
+from tests.training.common import Certain, begun
 from tests.training.scripted_run import make_plan
-from tests.training.test_annotations import Certain
-from tests.training.test_teachers import ARBITER, COUNTER, played
+from tests.training.test_teachers import COUNTER, played
 
 STUDENT = "Qwen/Qwen3-8B"
 MARKER = "zebra_crossing"
@@ -42,11 +42,9 @@ TASK = "This design does what the task says."
 
 
 def all_text(folder: Path) -> str:
-    """Everything that a run has written of its episodes, with their tokens as text; not the difference of the code."""
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "code.diff"]
-    texts = [path.read_text(errors="replace") for path in files]
-    rows = [json.loads(path.read_text()) for path in sorted(folder.rglob("step-*.json"))]
-    return "".join([*texts, *(decode(one["ob"]) for row in rows for one in row["transitions"])])
+    """Everything that a run has written of its episodes; not the difference of the code."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "code.diff")
+    return "".join(path.read_text(errors="replace") for path in files)
 
 
 @pytest.mark.docker
@@ -206,7 +204,7 @@ async def test_the_local_engine_gives_the_weights_of_the_start(tmp_path: Path, h
 
 @pytest.mark.parametrize("option", ["teacher_context", "system_prompt", "teacher_system_prompt"])
 def test_a_run_is_not_resumed_with_a_file_that_has_changed(option: str, tmp_path: Path, home: Path) -> None:
-    text, folder = tmp_path / "text", RunFolder(tmp_path / "run")
+    text = tmp_path / "text"
     text.write_text(json.dumps({ARBITER: "Mind the reset."}))
     value = f"hints:{text}" if option == "teacher_context" else f"@{text}"
     student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
@@ -214,8 +212,7 @@ def test_a_run_is_not_resumed_with_a_file_that_has_changed(option: str, tmp_path
     if option != "teacher_context":
         given["teacher_context"] = "reference"
     for _ in range(2):
-        folder.open(plan_run(given).record(), "resume")
-        folder.close()
+        folder = begun(tmp_path / "run", plan_run(given).record())
     (folder.path / "metrics.jsonl").touch()
     text.write_text(json.dumps({ARBITER: "Mind the clock."}))
     with pytest.raises(UsageError, match=f"^{option}_digest: "):

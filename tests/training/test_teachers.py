@@ -1,11 +1,11 @@
-"""Teachers in the loop: one by problem, one of another family, one that reads another prompt; and the single-turn job.
+"""Teachers in the loop: one by problem, one of another family, one that reads another prompt; and rewards alone.
 
 The environments, the vocabularies and the harness are real; only what the models say is scripted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +16,25 @@ tinker = pytest.importorskip("tinker")
 
 from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.errors import UsageError  # noqa: E402
+from rtl_agent_gym.policies import heredoc  # noqa: E402
 from rtl_agent_gym.problems import load_problems  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.training.rollouts import rollout_name, turn_seed  # noqa: E402
 from rtl_agent_gym.training.teachers.setup import make_teachers  # noqa: E402
+from tests.arbiter import ARBITER  # noqa: E402
 from tests.envs.scripted_tinker import END, LOGPROB, call, decode  # noqa: E402
-from tests.training.scripted_run import Scripted, make_plan, run  # noqa: E402
-from tests.training.test_annotations import Certain  # noqa: E402
+from tests.training.common import Certain, Published  # noqa: E402
+from tests.training.scripted_run import STEPS, Scripted, make_plan, run  # noqa: E402
 
 pytestmark = pytest.mark.docker
-ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 COUNTER = "cvdp_agentic_rtlgym_gray_counter_0001"
-
-
-class Remembering(Certain):
-    """Also records the tokens of each request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: list[list[int]] = []
-
-    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
-        self.read.append(prompt.to_ints())
-        return await super().compute_logprobs(prompt)
-
-
-@dataclass
-class Published:
-    """Models by name, each of which gives every token the same probability."""
-
-    models: dict[str, Remembering] = field(default_factory=dict)
-
-    async def published(self, option: str, model: str) -> Remembering:
-        return self.models.setdefault(model, Remembering())
 
 
 @dataclass
 class Ran:
     rows: list[dict[str, Any]]
     data: list[list[Any]]
-    models: dict[str, Remembering]
+    models: dict[str, Certain]
 
 
 async def played(
@@ -136,3 +115,29 @@ async def test_the_single_turn_job_is_graded_and_tells_right_from_wrong(tmp_path
     assert ran.rows[0]["pass_rate"] == 0.5
     signs = [torch.sign(datum.loss_fn_inputs["advantages"].to_torch()).sum().item() for datum in ran.data[0]]
     assert signs[0] > 0 > signs[1]
+
+
+@pytest.mark.slow
+async def test_progress_alone_tells_two_episodes_apart(tmp_path: Path) -> None:
+    """Both leave the same files, so the final score is one; only one of them submitted a design on the way."""
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    design = call("\n".join(heredoc(*file) for file in wrong_designs(ARBITER)["rst_n_for_reset"].items()))
+    submits, waits = ([design, call(command), f"Done.{END}"] for command in ("submit", "true"))
+    service: Any = Scripted([submits, waits])
+    plan = make_plan(
+        tmp_path, [problem], "harness_feedback=2", "progress_coef=0.7", "kl_penalty_coef=0", "teacher_model=none",
+        "group_size=2", "baseline=group", f"num_steps={STEPS}", "reward_coef=1",
+    )  # fmt: skip
+    episode = plan.env_config(tmp_path).episode
+    assert (episode.harness_feedback, episode.progress_coef) == (2, 0.7)
+    folder = await run(plan, service)
+    rows = folder.metrics()
+    assert len(rows) == len(service.data) == STEPS
+    for row, data in zip(rows, service.data, strict=True):
+        assert row["env/all/submissions"] == 0.5
+        assert row["env/all/progress_reward"] == pytest.approx(0.05)
+        assert row["env/all/reward/total"] == pytest.approx(0.4 + 0.05)  # 0.4: there, and free of syntax errors
+        assert row["advantage/abs_reward"] == pytest.approx(0.05)
+        signs = [torch.sign(datum.loss_fn_inputs["advantages"].to_torch()).sum().item() for datum in data]
+        assert len(signs) == 2
+        assert signs[0] > 0 > signs[1]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, centred_turns, shuffled
-from rtl_agent_gym.training.datums import example_metrics, make_examples
+from rtl_agent_gym.training.datums import Example, example_metrics, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
 
@@ -137,11 +136,16 @@ def rollout(problem: Problem, turns: Sequence[float]) -> Rollout:
     return Rollout(EpisodeResult.of(problem, 0), (tokens,), sum(turns), turn_rewards=tuple(turns))
 
 
-def advantages(rollouts: list[Rollout], problem: Problem, **options: Any) -> list[list[float]]:
+def with_advantages(rollouts: list[Rollout], problem: Problem, **options: Any) -> list[Example]:
     given = TrainOptions.build({"kl_penalty_coef": 0, "teacher_model": None} | options)
     examples = make_examples([PlayedGroup(problem, rollouts)], given, RunningMeans())
     for example in examples:
         example.set_advantages(given, None)
+    return examples
+
+
+def advantages(rollouts: list[Rollout], problem: Problem, **options: Any) -> list[list[float]]:
+    examples = with_advantages(rollouts, problem, **options)
     return [example.datum.loss_fn_inputs["advantages"].tolist() for example in examples]
 
 
@@ -156,11 +160,8 @@ def test_each_token_has_what_is_earned_from_its_turn_on(problem: Problem) -> Non
 
 
 def test_a_long_episode_counts_as_much_as_a_short_one_in_the_size_of_the_rewards(problem: Problem) -> None:
-    given = TrainOptions.build({"kl_penalty_coef": 0, "teacher_model": None, "baseline": "none"})
     both = [rollout(problem, [1.0]), rollout(problem, [0.0, 0.0, 0.0])]
-    examples = make_examples([PlayedGroup(problem, both)], given, RunningMeans())
-    for example in examples:
-        example.set_advantages(given, None)
+    examples = with_advantages(both, problem, baseline="none")
     assert example_metrics(examples, judged=False)["advantage/abs_reward"] == 0.5
 
 
@@ -199,7 +200,7 @@ def test_rollouts_are_kept_with_the_rewards_of_their_turns(problem: Problem) -> 
         {"turn_grading_time": "-1"},
     ],
 )
-def test_what_would_have_no_effect_is_refused(wrong: dict[str, str], tmp_path: Path) -> None:
+def test_what_would_have_no_effect_is_refused(wrong: dict[str, str]) -> None:
     name = "control" if "turn_rewards" not in wrong and "control" in wrong else next(iter(wrong))
     with pytest.raises(UsageError, match=name):
         TrainOptions.build(wrong)

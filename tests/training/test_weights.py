@@ -30,6 +30,7 @@ from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
 from rtl_agent_gym.training.run_folder import ENGINE, RunFolder
 from rtl_agent_gym.training.teachers import SameTokens, Sampled
 from rtl_agent_gym.training.teachers.setup import make_teachers
+from tests.training.common import DEFAULTS, Certain, Published, begun
 from tests.training.scripted_run import make_plan
 
 QWEN = '<think>\nHm.\n</think>\n\nSo: <tool_call>\n{"name": "execute_bash"}\n</tool_call><|im_end|>'
@@ -75,16 +76,6 @@ async def test_a_tokens_weight_is_that_of_its_kind_and_one_for_all_others() -> N
     assert kl_weights(sampled, TrainOptions(), qwen()) == [1.0] * len(sampled.tokens)  # by default none counts more
 
 
-class Certain:
-    async def compute_logprobs(self, prompt: Any) -> list[float | None]:
-        return [None, *[-1.0] * (prompt.length - 1)]
-
-
-class Published:
-    async def published(self, option: str, model: str) -> Certain:
-        return Certain()
-
-
 def played(problem: Problem, prompt: list[int], turn: list[int], *rewards: float) -> PlayedGroup:
     """A group of episodes of one turn."""
     tokens = TokenTranscript(prompt)
@@ -127,7 +118,7 @@ async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much
     problems = load_problems(source, ids=rows.values())
     groups = [played(problem, [1, 2], [3], 1.0, 0.0) for problem in problems]
     options = TrainOptions(kl_penalty_coef=1.0, weak_coef=0.25)
-    certain: Any = Certain()
+    certain: Any = Certain(-1.0)
     teacher = SameTokens(certain)
     examples = make_examples(groups, options, RunningMeans(), weights_of_rewards(problems, options))
     await judge(examples, dict.fromkeys(rows.values(), teacher))
@@ -141,29 +132,25 @@ async def test_the_reward_counts_less_in_rows_with_weak_tests_and_the_kl_as_much
 
 
 def test_a_run_that_began_before_an_option_was_there_goes_on_with_its_default(tmp_path: Path) -> None:
-    config = TrainOptions().model_dump(mode="json")
-    before = {name: value for name, value in config.items() if not name.startswith("kl_weight_")}
+    before = {name: value for name, value in DEFAULTS.items() if not name.startswith("kl_weight_")}
     (tmp_path / "config.json").write_text(json.dumps(before))
-    folder = RunFolder(tmp_path)
-    folder.open(config, "resume")
-    folder.close()
+    begun(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(before))
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match="kl_weight_text"):
-        folder.open(config | {"kl_weight_text": 0.5}, "resume")
+        begun(tmp_path, DEFAULTS | {"kl_weight_text": 0.5})
 
 
 @pytest.mark.parametrize("part", ["problems", "held_out", "extra_held_out"])
 def test_a_run_is_not_resumed_with_problems_that_have_changed(tmp_path: Path, part: str) -> None:
-    problem, folder = load_problems("bundled")[0], RunFolder(tmp_path)
+    problem = load_problems("bundled")[0]
     changed = [problem.model_copy(update={"prompt": "Count."})]
     parts: dict[str, Any] = {part: {"other": changed} if part == "extra_held_out" else changed}
     plan = make_plan(tmp_path, [problem], held_out=[problem], extra_held_out={"other": [problem]})
-    folder.open(plan.record(), "resume")
-    folder.close()
+    begun(tmp_path, plan.record())
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"^problems_digest: the run in .* began with other contents"):
-        folder.open(replace(plan, **parts).record(), "resume")
+        begun(tmp_path, replace(plan, **parts).record())
 
 
 @pytest.mark.parametrize("config", ['{"architectures": ["X"]}', '{"policy": "golden"}', "[]", "null", "{ // c"])
@@ -174,7 +161,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     (tmp_path / "config.json").write_text(config)
     (tmp_path / "model.safetensors").write_text("weights")
     with pytest.raises(UsageError, match="has no run"):
-        RunFolder(tmp_path).open(TrainOptions().model_dump(mode="json"), behavior)
+        RunFolder(tmp_path).open(DEFAULTS, behavior)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "config.json": config,
         "model.safetensors": "weights",
@@ -182,31 +169,26 @@ def test_a_folder_that_holds_something_else_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("begun", "now", "needed"),
+    ("first", "now", "needed"),
     [("tinker", "local", "engine=tinker and its TINKER_API_KEY"), ("local", "tinker", "engine=local")],
 )
 def test_a_run_that_began_with_a_key_is_not_resumed_without_one(
-    tmp_path: Path, begun: Literal["tinker", "local"], now: Literal["tinker", "local"], needed: str
+    tmp_path: Path, first: Literal["tinker", "local"], now: Literal["tinker", "local"], needed: str
 ) -> None:
     """The options are equal, or other defaults of the other engine: neither may hide the reason."""
-    plan, folder = make_plan(tmp_path, load_problems("bundled")[:1]), RunFolder(tmp_path)
-    same, other = (replace(plan, engine=engine).record() for engine in (begun, now))
-    folder.open(same, "resume")
-    folder.close()
+    plan = make_plan(tmp_path, load_problems("bundled")[:1])
+    same, other = (replace(plan, engine=engine).record() for engine in (first, now))
+    begun(tmp_path, same)
     (tmp_path / "metrics.jsonl").touch()
+    told = rf"^engine: the run .* of the engine {first}, not {now}; resume it with {needed},"
     for record in (other, other | {"batch_size": 9}):
-        with pytest.raises(
-            UsageError, match=rf"^engine: the run .* of the engine {begun}, not {now}; resume it with {needed},"
-        ):
-            folder.open(record, "resume")
-    for record in (same, same | {"engine": begun}):  # named, where it was auto
-        folder.open(record, "resume")
-        folder.close()
-    (tmp_path / "config.json").write_text(json.dumps(same))
+        with pytest.raises(UsageError, match=told):
+            begun(tmp_path, record)
+    for record in (same, same | {"engine": first}):  # named, where it was auto
+        begun(tmp_path, record)
     older = {name: value for name, value in same.items() if name != ENGINE}
     (tmp_path / "config.json").write_text(json.dumps(older))
-    folder.open(other, "resume")  # it is not known with which engine it began
-    folder.close()
+    begun(tmp_path, other)  # it is not known with which engine it began
 
 
 @pytest.mark.parametrize(
@@ -223,14 +205,14 @@ def test_a_folder_that_cannot_be_used_is_told_with_the_reason(
     def fails(*_: Any, **__: Any) -> Any:
         raise error
 
-    config, folder = TrainOptions().model_dump(mode="json"), RunFolder(tmp_path)
+    folder = RunFolder(tmp_path)
     with monkeypatch.context() as broken:
         broken.setattr(failing, fails)
         with pytest.raises(UsageError, match=rf"^log_path: {re.escape(str(tmp_path))} cannot be {told}$"):
-            folder.open(config, "resume")
-    folder.open(config, "resume")
+            folder.open(DEFAULTS, "resume")
+    folder.open(DEFAULTS, "resume")
     with pytest.raises(UsageError, match="another run is using"):
-        RunFolder(tmp_path).open(config, "resume")
+        begun(tmp_path)
     folder.close()
 
 
@@ -238,10 +220,8 @@ def test_no_answer_to_the_question_is_an_exit(tmp_path: Path, monkeypatch: pytes
     def ends(_: str) -> str:
         raise EOFError
 
-    config, folder = TrainOptions().model_dump(mode="json"), RunFolder(tmp_path)
-    folder.open(config, "resume")
-    folder.close()
+    folder = begun(tmp_path)
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr("builtins.input", ends)
     with pytest.raises(UsageError, match=r"exists$"):
-        folder.open(config, "ask")
+        folder.open(DEFAULTS, "ask")

@@ -7,15 +7,16 @@ An episode is two turns of one token each; its reward is the fraction of sampled
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rtl_agent_gym.engines.connect import Engine, local_engine
+from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.errors import SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
@@ -33,6 +34,8 @@ from rtl_agent_gym.training.rollouts import Rollout
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.teacher_context import SELF
 from rtl_agent_gym.training.teachers import SameTokens, SelfTeacher, Teacher
+
+from .common import weights_of
 
 VOCABULARY = 24
 PROMPT = [1, 2, 3]
@@ -132,7 +135,7 @@ class ToyEvaluator(Evaluator):
         ]
 
 
-def make_models(folder: Path) -> tuple[Path, Path]:
+def make_models(folder: Path) -> None:
     """A student and a teacher with random weights."""
     import torch
     import transformers
@@ -154,7 +157,6 @@ def make_models(folder: Path) -> tuple[Path, Path]:
         model.save_pretrained(folder / name)
         for file in shipped("student").glob("tokenizer*.json"):
             shutil.copy(file, folder / name)
-    return folder / "student", folder / "teacher"
 
 
 @dataclass
@@ -176,8 +178,47 @@ def options(folder: Path, *arguments: str) -> TrainOptions:
     return TrainOptions.build(split_arguments(arguments), base)
 
 
+@contextlib.asynccontextmanager
+async def opened(
+    home: Path,
+    made: TrainOptions,
+    *,
+    service: Callable[[Any], Any] | None = None,
+    replaced: Any = None,
+    tested: bool = False,
+) -> AsyncIterator[Checkpointer]:
+    """The trainer of a run, with its folder and checkpoints, begun or resumed.
+
+    Args:
+        home: The student's folder is in it.
+        made: The run's options.
+        service: Wraps the engine's service.
+        replaced: Stands for the engine and its trainer.
+        tested: Whether held-out problems are evaluated.
+    """
+    folder = RunFolder(made.log_path)
+    folder.open(made.model_dump(mode="json"), "resume")
+    engine: Any = replaced or local_engine(made.local_config(folder.path / "checkpoints"))
+    if service is not None:
+        engine.service = service(engine.service)
+
+    async def make_trainer(state: str | None) -> Any:
+        return replaced or await engine.trainer(str(home / "student"), 0, 0, state, optimizer=state is not None)
+
+    try:
+        folder.repair()
+        with Progress(made.num_steps) as progress:
+            checkpointer = Checkpointer(made, folder, engine, make_trainer, progress, tested=tested)
+            await checkpointer.open()
+            yield checkpointer
+    finally:
+        if not replaced:
+            await engine.close("success")
+        folder.close()
+
+
 async def run(
-    folder: Path,
+    home: Path,
     *arguments: str,
     faults: Faults | None = None,
     problems: int = 1,
@@ -185,55 +226,25 @@ async def run(
     service: Callable[[Any], Any] | None = None,
 ) -> Ran:
     """Start or resume a toy run; `service` may wrap the engine's service."""
-    made = options(folder, *arguments)
-    faults = faults or Faults()
-    run_folder = RunFolder(made.log_path)
-    run_folder.open(made.model_dump(mode="json"), "resume")
-    engine = local_engine(made.local_config(run_folder.path / "checkpoints"))
-    engine.service = service(engine.service) if service is not None else engine.service
-    try:
-        found = load_problems("bundled")[: problems + held_out]
-        return await _run(folder, made, faults, run_folder, engine, found[:problems], found[problems:])
-    finally:
-        await engine.close("success")
-        run_folder.close()
-
-
-async def _run(
-    folder: Path,
-    made: TrainOptions,
-    faults: Faults,
-    run_folder: RunFolder,
-    engine: Engine,
-    problems: list[Problem],
-    held_out: list[Problem],
-) -> Ran:
-    run_folder.repair()
-
-    async def make_trainer(state: str | None) -> Any:
-        return await engine.trainer(str(folder / "student"), 0, 0, state, optimizer=state is not None)
-
-    teachers: dict[str, Teacher] = {}
-    if made.distils:
-        teacher: Teacher = SameTokens(
-            await engine.published("teacher_model", str(folder / "teacher")), top=made.kl_top_k
-        )
-        if made.teacher_model == SELF:
-            teacher = SelfTeacher(await engine.published("student_model", str(folder / "student")), made.teacher_lag)
-        teachers = dict.fromkeys([problem.id for problem in problems], teacher)
-    with Progress(made.num_steps) as progress:
-        checkpointer = Checkpointer(made, run_folder, engine, make_trainer, progress, tested=bool(held_out))
-        await checkpointer.open()
-        batches = Plan(made, "local", problems, held_out, "toy", None, "").batches()
-        evaluated = {"test": held_out, "train": problems if made.eval_episodes else []}
-        evaluator = ToyEvaluator(made, evaluated, TinkerEnvConfig(), run_folder.path / "evaluations", progress)
+    made, faults, found = options(home, *arguments), faults or Faults(), load_problems("bundled")
+    trained, tested = found[:problems], found[problems : problems + held_out]
+    async with opened(home, made, service=service, tested=bool(tested)) as checkpointer:
+        folder, engine, progress = checkpointer.folder, checkpointer.engine, checkpointer.progress
+        teachers: dict[str, Teacher] = {}
+        if made.distils:
+            teacher: Teacher = SameTokens(
+                await engine.published("teacher_model", str(home / "teacher")), top=made.kl_top_k
+            )
+            if made.teacher_model == SELF:
+                start = await engine.published("student_model", str(home / "student"))
+                teacher = SelfTeacher(start, made.teacher_lag)
+            teachers = dict.fromkeys([problem.id for problem in trained], teacher)
+        plan = Plan(made, "local", trained, tested, "toy", None, "")
+        evaluator = ToyEvaluator(made, plan.evaluated(), TinkerEnvConfig(), folder.path / "evaluations", progress)
         evaluator.played.clear()
-        play = ToyEpisodes(faults)
-        await TrainingLoop(made, batches, play, checkpointer, teachers, evaluator, run_folder, progress).run()
-    from safetensors.torch import load_file
-
-    final = run_folder.checkpoints()[-1]["state_path"]
-    return Ran(run_folder, faults, load_file(Path(final) / "model.safetensors"))
+        loop = (checkpointer, teachers, evaluator, folder, progress)
+        await TrainingLoop(made, plan.batches(), ToyEpisodes(faults), *loop).run()
+    return Ran(folder, faults, weights_of(folder.checkpoints()[-1]["state_path"]))
 
 
 def run_alone(folder: Path, *arguments: str) -> None:

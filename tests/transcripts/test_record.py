@@ -1,4 +1,4 @@
-"""Writing and reading transcripts."""
+"""Writing and reading transcripts, and adding tokens to finished ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from rtl_agent_gym.transcripts import (
     End,
     Header,
     SubmissionRecord,
+    TokenRecord,
     TranscriptWriter,
     TurnRecord,
+    add_tokens,
     read_transcript,
 )
 
+HEAD = Header(problem_id="problem_1", problem_digest="d", renderer="qwen3", seed=4)
 
-def write(folder: Path, turns: int = 2, end: bool = True) -> Path:
+
+def write(folder: Path) -> Path:
     writer = TranscriptWriter.in_folder(folder, "problem_1")
-    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3", seed=4))
-    for number in range(1, turns + 1):
+    writer.write(HEAD)
+    for number in (1, 2):
         command = CommandRecord(command="ls\n é🙂\ud800", exit_code=0)
         writer.write(
             TurnRecord(
                 turn=number,
-                completion="say",
+                completion="é\ud800",
                 token_ids=[1, 2],
                 logprobs=[-0.5, -1.0],
                 action="command",
@@ -38,8 +42,7 @@ def write(folder: Path, turns: int = 2, end: bool = True) -> Path:
                 observation="out",
             )
         )
-    if end:
-        writer.write(End(stop_reason="completed", turns=turns, seconds=1.0))
+    writer.write(End(stop_reason="completed", turns=2, seconds=1.0))
     writer.close()
     return writer.path
 
@@ -126,45 +129,63 @@ def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         writer._file, own = full, writer._file
         with pytest.raises(SandboxError, match="cannot be written: No space left on device"):
-            writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
+            writer.write(HEAD)
         own.close()
         with contextlib.suppress(OSError):
             full.close()
 
 
-def test_a_submission_stays_with_its_command_and_older_files_have_none(tmp_path: Path) -> None:
+def test_commands_hold_their_outputs_and_submissions_and_transcripts_of_older_versions_are_read(tmp_path: Path) -> None:
     writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
-    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
+    writer.write(HEAD.model_copy(update={"category": 3, "difficulty": "easy", "files": {"rtl/a.sv": ""}}))
+    native = ModelTurn("hm", "I look.", (ToolCall.of("ls"),))
     graded = SubmissionRecord(number=1, left=2, fraction=0.5, reward=0.25, score={"tests_passed": 1})
-    commands = [
-        CommandRecord(command="ls", exit_code=0),
+    ran = [
+        CommandRecord(command="ls", exit_code=0, output="rtl\n"),
         CommandRecord(command="submit", exit_code=1, submission=graded),
     ]
-    writer.write(TurnRecord(turn=1, completion="say", action="command", commands=commands))
-    writer.close()
-    assert [command.submission for command in read_transcript(writer.path).turns[0].commands] == [None, graded]
-    lines = [json.loads(line) for line in writer.path.read_text().splitlines()]
-    assert lines[0]["schema_version"] == 1  # an older reader passes over what it does not know
-    for command in lines[1]["commands"]:
-        del command["submission"]
-    writer.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [command.submission for command in read_transcript(writer.path).turns[0].commands] == [None, None]
-
-
-def test_a_command_holds_its_output_and_transcripts_of_older_versions_are_read(tmp_path: Path) -> None:
-    writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
-    writer.write(Header(problem_id="problem_1", problem_digest="d", renderer="qwen3"))
-    native = ModelTurn("hm", "I look.", (ToolCall.of("ls"),))
-    ran = CommandRecord(command="ls", exit_code=0, output="rtl\n")
-    writer.write(TurnRecord(turn=1, completion="I look.", native=native, action="command", commands=[ran]))
+    writer.write(TurnRecord(turn=1, completion="I look.", native=native, action="command", commands=ran))
     writer.close()
     [turn] = read_transcript(writer.path).turns
-    assert (turn.native, turn.commands) == (native, [ran])
-    lines = [json.loads(line) for line in writer.path.read_text().splitlines()]
-    del lines[1]["commands"][0]["output"]
-    lines[1]["native"]["content"] = lines[1]["native"].pop("text")
-    for call in lines[1]["native"]["calls"]:
+    assert (turn.native, turn.commands) == (native, ran)
+    head, line = [json.loads(line) for line in writer.path.read_text().splitlines()]
+    assert head["schema_version"] == 1  # an older reader passes over what it does not know
+    for newer in ("tokens", "teacher_logprobs", "files"):
+        del line[newer]
+    for newer in ("category", "difficulty", "files"):
+        del head[newer]
+    for command in line["commands"]:
+        del command["submission"], command["output"]
+    line["native"]["content"] = line["native"].pop("text")
+    for call in line["native"]["calls"]:
         del call["id"]
-    writer.path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    [turn] = read_transcript(writer.path).turns
-    assert (turn.native, turn.commands[0].output) == (native, None)
+    writer.path.write_text(f"{json.dumps(head)}\n{json.dumps(line)}\n")
+    old = read_transcript(writer.path)
+    [turn] = old.turns
+    assert turn.native == native
+    assert [(command.output, command.submission) for command in turn.commands] == [(None, None)] * 2
+    assert (old.header.files, turn.files, turn.teacher_logprobs) == ({}, {}, None)
+
+
+def test_tokens_are_added_and_the_rest_stays(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    before = read_transcript(path)
+    add_tokens(path, {2: TokenRecord(tokens=["a", "b"], teacher_logprobs=[-0.5, None])})
+    after = read_transcript(path)
+    assert after.turns[0] == before.turns[0]
+    added = {"tokens": ["a", "b"], "teacher_logprobs": [-0.5, None]}
+    assert after.turns[1] == before.turns[1].model_copy(update=added)
+    assert after.complete
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_mistakes_in_added_tokens_change_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    data = path.read_bytes()
+    with pytest.raises(TranscriptError, match="there is no turn 3, 9"):
+        add_tokens(path, {9: TokenRecord(tokens=["a"]), 3: TokenRecord(), 1: TokenRecord(tokens=["a", "b"])})
+    with pytest.raises(UsageError, match="must have the same length"):
+        TokenRecord(tokens=["a"], logprobs=[-1.0, -2.0])
+    assert path.read_bytes() == data
+    with pytest.raises(TranscriptError, match="tokens cannot be added: "):
+        add_tokens(tmp_path / "none.jsonl", {1: TokenRecord()})

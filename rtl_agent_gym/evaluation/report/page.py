@@ -81,7 +81,17 @@ def training_curves(runs: Sequence[Run]) -> str | None:
     for axis in axes[len(drawn) :]:
         axis.set_visible(False)
     if len(runs) > 1:
-        axes[0].legend(fontsize=8, frameon=False)
+        from matplotlib.lines import Line2D
+
+        axes[0].legend(  # its own lines: the first plot need not have a line of each run
+            handles=[
+                Line2D([], [], color=COLOURS[number % len(COLOURS)], lw=1.8, label=_label(run))
+                for number, run in enumerate(runs)
+                if run.metrics
+            ],
+            fontsize=8,
+            frameon=False,
+        )
     return _svg(figure)
 
 
@@ -99,13 +109,19 @@ def pass_curves(runs: Sequence[Run]) -> str | None:
         colour, found = COLOURS[number % len(COLOURS)], run.summary.pass_at
         ks = sorted(found)
         low, high = [found[k].low for k in ks], [found[k].high for k in ks]
-        by_k.fill_between(ks, low, high, color=colour, alpha=0.12, lw=0)
-        by_k.plot(ks, [found[k].value for k in ks], marker="o", ms=4, color=colour, label=_label(run))
+        shift = width * (number - (len(runs) - 1) / 2)
+        places = [k + shift / 4 if len(ks) == 1 else k for k in ks]
+        if len(ks) == 1:  # an area over one k cannot be seen
+            by_k.vlines(places, low, high, color=colour, lw=1.2)
+        else:
+            by_k.fill_between(places, low, high, color=colour, alpha=0.12, lw=0)
+        by_k.plot(places, [found[k].value for k in ks], marker="o", ms=4, color=colour, label=_label(run))
         rates = run.summary.by_category
         passed = [rates[name].passed if name in rates else 0.0 for name in categories]
-        places = [at + width * (number - (len(runs) - 1) / 2) for at in range(len(categories))]
+        places = [at + shift for at in range(len(categories))]
         by_category.bar(places, passed, width * 0.92, color=colour, label=_label(run))
-    by_k.xaxis.set_major_locator(MaxNLocator(integer=True))
+    by_k.set_xlim(0.5, by_k.dataLim.x1 + 0.5)
+    by_k.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     by_k.legend(fontsize=8, frameon=False)
     by_category.set_xticks(range(len(categories)), categories)
     _name(by_k, "pass@k with 95 % intervals", "k", share=True)
@@ -140,7 +156,7 @@ def _curve(axis: Axes, run: Run, metric: str, colour: str) -> None:
     line = smoothed(values)
     if line != list(values):
         axis.plot(steps, values, color=colour, alpha=0.25, lw=1)
-    axis.plot(steps, line, color=colour, lw=1.8, marker="o" if len(values) < 12 else None, ms=3, label=_label(run))
+    axis.plot(steps, line, color=colour, lw=1.8, marker="o" if len(values) < 12 else None, ms=3)
 
 
 def _evaluations(axis: Axes, run: Run, colour: str) -> None:
@@ -213,7 +229,7 @@ def write_report(
 
     Args:
         run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
-            several, each is compared with the first, for example a student's evaluation with its teacher's.
+            several, the evaluations are compared with the first, for example a student's evaluation with its teacher's.
         out: A folder, or the page's own path (``….html``); None for the first run's folder. See `page_path`. The
             Markdown version (``.md``), its plots (``.svg``) and a page with the episodes are written beside the page.
         unreadable: Receives a sentence for each transcript that cannot be read.
@@ -268,7 +284,8 @@ def _write(runs: list[Run], page: Path) -> None:
             runs=runs,
             changes={run.name: found for run in runs if (found := changes(run))},
             rates=side_by_side(runs),
-            comparisons=[compare_runs(runs[0], run) for run in runs[1:]],
+            # Not of training runs: their episodes are of a policy that changed.
+            comparisons=[compare_runs(runs[0], run) for run in runs[1:] if runs[0].kind == run.kind == "evaluation"],
             most_flips=MOST_FLIPS,
             failures=[(failure, links.get(number)) for number, failure in enumerate(failures)],
             parts={run.name: parts(run) for run in runs},

@@ -305,7 +305,6 @@ def _unknown(value: object) -> bool:
 
 
 def _pass_rows(prefix: str, found: Sequence[Summary | None]) -> dict[str, list[object]]:
-    """The rows of pass@k."""
     passes = [summary.pass_at if summary is not None else {} for summary in found]
     ks = [k for k in sorted(set().union(*passes)) if k <= 5 or all(k >= max(rates, default=0) for rates in passes)]
     return {f"{prefix}pass@{k}": [rates.get(k) for rates in passes] for k in ks}
@@ -463,11 +462,14 @@ def _evaluation_parts(run: Run) -> list[CostItem]:
     rows = (("waiting for the policy", acting), ("grading", grading), ("shell and sandbox", total - acting - grading))
     found = [CostItem(name, value, "s", value / total if total else None) for name, value in rows]
     found.append(CostItem("all episodes, one after the other", total, "s"))
+    spent = run.summary.spent
     for name, count_of in (("tokens written", "output_tokens"), ("tokens read", "prompt_tokens")):
         counts = [getattr(result, count_of) for result in scored]
-        if any(count is not None for count in counts):
-            found.append(CostItem(name, sum(count or 0 for count in counts)))
-    if (spent := run.summary.spent) is not None:
+        if spent is not None:
+            found.append(CostItem(f"{name}, lost attempts included", getattr(spent, count_of)))
+        elif counts and None not in counts:
+            found.append(CostItem(name, sum(counts)))
+    if spent is not None:
         found.append(CostItem("tokens from a cache, of all read", spent.cached_tokens))
         if spent.cost is not None:
             found.append(CostItem("cost in US dollars, lost attempts included", spent.cost, "$"))
@@ -485,7 +487,8 @@ def configuration(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
     rows = []
     for name in sorted({name for run in runs for name in run.config}):
         values = [_shown(run.config[name]) if name in run.config else "–" for run in runs]
-        rows.append((name, values, len(set(values)) > 1))
+        exact = {json.dumps(run.config[name], sort_keys=True) if name in run.config else None for run in runs}
+        rows.append((name, values, len(exact) > 1))
     return rows
 
 

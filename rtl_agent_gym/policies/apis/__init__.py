@@ -81,6 +81,14 @@ class Api(Protocol):
         """The body of an error."""
 
 
+class OpenAIErrors:
+    """What both of OpenAI's APIs share."""
+
+    def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
+        """The body of an error."""
+        return {"error": {"message": text, "type": kind, "code": kind, "param": None}}
+
+
 def decoded(data: bytes) -> dict[str, Any]:
     """The body of a request. Raises `UsageError`."""
     try:
@@ -114,6 +122,11 @@ def checked(kind: type[Body], body: Mapping[str, Any]) -> Body:
         raise UsageError(f"{place}: {first['msg'].lower()}") from error
     except RecursionError as error:
         raise UsageError("the body is nested too deeply") from error
+
+
+def function_tool(name: str, description: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The declaration of a tool, in OpenAI's form."""
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
 def event(data: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ..streams import Answer
-from . import NAME, ChatRequest, ErrorKind, refuse
+from . import NAME, ChatRequest, OpenAIErrors, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -26,13 +26,12 @@ _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-class ChatCompletions:
+class ChatCompletions(OpenAIErrors):
     """See `Api`."""
 
     path: ClassVar[str] = "/v1/chat/completions"
 
     def read(self, body: dict[str, Any]) -> ChatRequest:
-        """A request's body. Raises `UsageError`."""
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             raise UsageError("messages: expected a list of messages")
@@ -66,7 +65,6 @@ class ChatCompletions:
         return ChatRequest(messages, tools, most, bool(body.get("stream")), body=body)
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
-        """An answer as a chat completion."""
         usage = {"prompt_tokens": answer.prompt_tokens, "completion_tokens": answer.output_tokens}
         return {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
@@ -91,7 +89,3 @@ class ChatCompletions:
         for chunk in chunks:
             yield f"data: {json.dumps(chunk)}\n\n"
         yield "data: [DONE]\n\n"
-
-    def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
-        """The body of an error."""
-        return {"error": {"message": text, "type": kind, "code": kind, "param": None}}

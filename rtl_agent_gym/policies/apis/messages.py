@@ -10,8 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from ...renderers import ModelTurn, ToolCall
+from ...renderers.chat import assistant_message
 from ..streams import Answer
-from . import NAME, ChatRequest, ErrorKind, checked, event, refuse
+from . import NAME, ChatRequest, ErrorKind, checked, event, function_tool, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -118,35 +120,28 @@ class AnthropicMessages:
     path: ClassVar[str] = "/v1/messages"
 
     def read(self, body: dict[str, Any]) -> ChatRequest:
-        """A request's body. Raises `UsageError`."""
         refuse(body, _UNDERSTOOD)
         found = checked(_Body, body)
         messages: list[dict[str, Any]] = []
         for message in found.messages:
             messages += _user(message.content) if isinstance(message, _User) else [_assistant(message.content)]
-        tools = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description, "parameters": tool.input_schema},
-            }
-            for tool in found.tools
-        ]
+        tools = [function_tool(tool.name, tool.description, tool.input_schema) for tool in found.tools]
         system = _joined(block for block in found.system if not block.text.startswith(_BILLING))
         return ChatRequest(messages, tools, found.max_tokens, found.stream, system, body=body)
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
         """An answer as a message. Thinking is in it only if the request asks for thinking."""
-        message, blocks = answer.message, list[dict[str, Any]]()
+        turn, blocks = answer.turn, list[dict[str, Any]]()
         thinks = (request.body.get("thinking") or {}).get("type", "disabled") != "disabled"
-        if thinks and message.get("reasoning_content"):
-            blocks.append({"type": "thinking", "thinking": message["reasoning_content"], "signature": ""})
-        if message["content"]:
-            blocks.append({"type": "text", "text": message["content"]})
-        for call in message.get("tool_calls", ()):
-            function = call["function"]
+        if thinks and turn.thinking:
+            # without a signature, agents take it for broken off and send it back as text
+            blocks.append({"type": "thinking", "thinking": turn.thinking, "signature": NAME})
+        if turn.text:
+            blocks.append({"type": "text", "text": turn.text})
+        for call in turn.calls:
             # JSON has no infinity, which a model may write all the same
-            arguments = json.loads(function["arguments"], parse_constant=str)
-            blocks.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments})
+            arguments = json.loads(call.arguments, parse_constant=str)
+            blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
         return {
             "id": f"msg_{secrets.token_hex(12)}",
             "type": "message",
@@ -173,7 +168,6 @@ class AnthropicMessages:
         yield event({"type": "message_stop"})
 
     def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
-        """The body of an error."""
         # agents know a full context by these words
         message = f"prompt is too long: {text}" if kind == "context_length_exceeded" else text
         return {"type": "error", "error": {"type": _ERRORS.get(kind, kind), "message": message}}
@@ -212,18 +206,11 @@ def _user(content: Iterable[_Text | _Result]) -> Iterator[dict[str, Any]]:
 def _assistant(content: Iterable[_Text | _Thinking | _Redacted | _Call]) -> dict[str, Any]:
     """An answer of the model as it was given, or as an agent has rewritten it."""
     blocks = list(content)
-    message: dict[str, Any] = {"role": "assistant"}
-    message["content"] = "".join(block.text for block in blocks if isinstance(block, _Text)) or None
-    if thinking := "".join(block.thinking for block in blocks if isinstance(block, _Thinking)):
-        message["reasoning_content"] = thinking
-    if calls := [_call(block) for block in blocks if isinstance(block, _Call)]:
-        message["tool_calls"] = calls
-    return message
-
-
-def _call(block: _Call) -> Mapping[str, Any]:
-    arguments = json.dumps(block.input, ensure_ascii=False)
-    return {"id": block.id, "type": "function", "function": {"name": block.name, "arguments": arguments}}
+    thinking = "".join(block.thinking for block in blocks if isinstance(block, _Thinking))
+    text = "".join(block.text for block in blocks if isinstance(block, _Text))
+    called = [block for block in blocks if isinstance(block, _Call)]
+    calls = (ToolCall(call.name, json.dumps(call.input, ensure_ascii=False), call.id) for call in called)
+    return assistant_message(ModelTurn(thinking, text, tuple(calls)))
 
 
 def _joined(blocks: Iterable[_Text]) -> str:

@@ -9,8 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
+from ...renderers import ModelTurn, ToolCall
+from ...renderers.chat import assistant_message
 from ..streams import Answer
-from . import NAME, ChatRequest, ErrorKind, checked, event, refuse
+from . import NAME, ChatRequest, OpenAIErrors, checked, event, function_tool, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -102,24 +104,16 @@ class _Body(BaseModel):
     text: _Text | None = None
 
 
-class OpenAIResponses:
+class OpenAIResponses(OpenAIErrors):
     """See `Api`."""
 
     path: ClassVar[str] = "/v1/responses"
 
     def read(self, body: dict[str, Any]) -> ChatRequest:
-        """A request's body. Raises `UsageError`."""
         refuse(body, _UNDERSTOOD)
         found = checked(_Body, body)
         tools = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description or "",
-                    "parameters": tool.parameters or {"type": "object", "properties": {}},
-                },
-            }
+            function_tool(tool.name, tool.description or "", tool.parameters or {"type": "object", "properties": {}})
             for tool in found.tools or ()
         ]
         return ChatRequest(
@@ -134,26 +128,18 @@ class OpenAIResponses:
         )
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
-        """An answer as a response."""
-        message, items = answer.message, list[dict[str, Any]]()
+        turn, items = answer.turn, list[dict[str, Any]]()
         done = "incomplete" if answer.finish == "length" else "completed"
-        if message.get("reasoning_content"):
-            content = [{"type": "reasoning_text", "text": message["reasoning_content"]}]
+        if turn.thinking:
+            content = [{"type": "reasoning_text", "text": turn.thinking}]
             items.append({"type": "reasoning", "id": _id("rs"), "summary": [], "content": content, "status": done})
-        calls = message.get("tool_calls", ())
-        if message["content"] or not calls:  # an empty answer is one, too
-            part: dict[str, Any] = {
-                "type": "output_text",
-                "text": message["content"] or "",
-                "annotations": [],
-                "logprobs": [],
-            }
+        if turn.text or not turn.calls:  # an empty answer is one, too
+            part: dict[str, Any] = {"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}
             shared = {"type": "message", "id": _id("msg"), "role": "assistant", "status": done}
             items.append(shared | {"content": [part]})
-        items += [
-            {"type": "function_call", "id": _id("fc"), "call_id": call["id"], **call["function"], "status": "completed"}
-            for call in calls
-        ]
+        for call in turn.calls:
+            made = {"type": "function_call", "id": _id("fc"), "call_id": call.id, "status": "completed"}
+            items.append(made | {"name": call.name, "arguments": call.arguments})
         usage = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.output_tokens}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         return _response(request) | {
@@ -193,10 +179,6 @@ class OpenAIResponses:
                 yield place | {"type": "response.content_part.done", "part": part}
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
         yield {"type": f"response.{found['status']}", "response": found}
-
-    def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
-        """The body of an error."""
-        return {"error": {"message": text, "type": kind, "code": kind, "param": None}}
 
 
 def _id(kind: str) -> str:
@@ -247,17 +229,10 @@ def _by_model(item: _Message | _Call | _Output | _Reasoning) -> bool:
 
 def _assistant(items: Iterable[_Message | _Call | _Output | _Reasoning]) -> dict[str, Any]:
     made = list(items)
-    message: dict[str, Any] = {"role": "assistant"}
-    message["content"] = "".join(_text(item.content) for item in made if isinstance(item, _Message)) or None
-    thoughts = (thought for item in made if isinstance(item, _Reasoning) for thought in item.content or ())
-    if thinking := "".join(thought.text for thought in thoughts):
-        message["reasoning_content"] = thinking
-    calls = [
-        {"id": item.call_id, "type": "function", "function": {"name": item.name, "arguments": item.arguments}}
-        for item in made
-        if isinstance(item, _Call)
-    ]
-    return message | ({"tool_calls": calls} if calls else {})
+    thoughts = (thought.text for item in made if isinstance(item, _Reasoning) for thought in item.content or ())
+    texts = (_text(item.content) for item in made if isinstance(item, _Message))
+    calls = (ToolCall(item.name, item.arguments, item.call_id) for item in made if isinstance(item, _Call))
+    return assistant_message(ModelTurn("".join(thoughts), "".join(texts), tuple(calls)))
 
 
 def _text(parts: Iterable[_Part | _Refusal]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from random import Random
 
@@ -177,19 +176,6 @@ class Accumulators(LookingFamily):
             rows.append(f"| `{one['module']}` | reset value | {BASES[one['base']][0]}{digits(one)} |\n")
         rng.shuffle(rows)
         return f"| module | property | value |\n|---|---|---|\n{''.join(rows)}"
-
-    def read_document(self, document: str, module: str) -> dict[str, str | int]:
-        """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
-        width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
-        value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
-        if width is None or value is None:
-            raise KeyError(module)
-        prefix, number = value.groups()
-        base = next(name for name, (before, *_) in BASES.items() if before == (prefix or ""))
-        return {"width": int(width[1]), "base": base, "value": int(number, BASES[base][3])}
-
-    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        return (fields["width"], fields["value"])
 
 
 ACCUMULATORS = Accumulators()

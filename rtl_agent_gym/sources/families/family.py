@@ -162,6 +162,10 @@ class Family(ABC):
     """For each textbook habit, what it writes in place of what the specification says."""
     tests = ""
     """The name of the family whose hidden tests it shares; empty for tests of its own."""
+    facts: tuple[str, ...] = ()
+    """What the hidden tests have to know beside the axes."""
+    category = 3
+    """The benchmark's number."""
 
     def is_possible(self, fields: Fields) -> bool:
         """Whether a combination of values makes sense: every part of it can be seen from outside."""
@@ -211,7 +215,6 @@ class Family(ABC):
         )
 
     def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
-        """A value for each axis."""
         while True:
             values = {axis: rng.choice(values) for axis, values in self.axes.items()}
             if self.is_possible(values) and is_held_out(values) == (split == "combinations"):
@@ -247,7 +250,17 @@ class Family(ABC):
     def habits_of(self, parameters: Parameters) -> tuple[str, ...]:
         """The habits that contradict the member's specification."""
         fields = parameters.fields
-        return tuple(habit for habit in self.habits if _change(fields, self.habits[habit]) != fields)
+        return tuple(habit for habit in self.habits if self.with_habit(fields, habit) != fields)
+
+    def with_habit(self, fields: Fields, habit: str) -> dict[str, str | int]:
+        """The fields for who follows a habit."""
+        changed = dict(fields)
+        for field, change in self.habits[habit].items():
+            if isinstance(change, Mapping):
+                changed[field] = change.get(fields[field], fields[field])
+            else:
+                changed[field] = change(fields) if callable(change) else change
+        return changed
 
     def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
         """The reference solution, or the design that follows some habits instead of the specification.
@@ -258,24 +271,20 @@ class Family(ABC):
         """
         fields = parameters.fields
         for habit in habits:
-            fields = _change(fields, self.habits[habit])
+            fields = self.with_habit(fields, habit)
         return {TARGET: self.write(fields)}
-
-    def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
-        """The values that the hidden tests know."""
-        return {axis: parameters.values[axis] for axis in self.axes}
 
     def problem(self, parameters: Parameters) -> Problem:
         """The member as a problem in CVDP's agentic format."""
         case = {
             "names": {role: parameters.names[role] for role in self.roles},
             "outputs": self.outputs,
-            "values": self.tested_values(parameters),
+            "values": {key: parameters.values[key] for key in (*self.axes, *self.facts)},
         }
         environment = harness_file("env").replace("DESIGN_FILE", TARGET).replace("TOP_NAME", parameters.names["module"])
         return Problem(
             id=f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{parameters.digest}_0001",
-            category=3,
+            category=self.category,
             difficulty="easy",
             prompt=PROMPT,
             context={SPECIFICATION: self.specification(parameters)},
@@ -295,16 +304,6 @@ class Family(ABC):
 def is_held_out(values: Mapping[str, str | int], share: int = _HELD_OUT_SHARE) -> bool:
     """Whether a combination of values belongs to the split ``combinations``, and to no other: one in `share` does."""
     return int(_hash(values)[:8], 16) % share == 0
-
-
-def _change(fields: dict[str, str | int], changes: Mapping[str, Change]) -> dict[str, str | int]:
-    changed = dict(fields)
-    for field, change in changes.items():
-        if isinstance(change, Mapping):
-            changed[field] = change.get(fields[field], fields[field])
-        else:
-            changed[field] = change(fields) if callable(change) else change
-    return changed
 
 
 def _hash(value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from random import Random
 
@@ -220,12 +219,3 @@ class Fifos(LookingFamily):
             tables.append(f"[{fields['module']}]\n{''.join(lines)}")
         rng.shuffle(tables)
         return "\n".join(tables)
-
-    def read_document(self, document: str, module: str) -> dict[str, str | int]:
-        """The facts in a module's table. Raises `KeyError` if they are not there."""
-        table = tomllib.loads(document)[module]
-        almost = next(key for key in ("almost_empty", "almost_full") if key in table or key == "almost_full")
-        return {"width": table["width"], "depth": table["depth"], "almost": almost, "threshold": table[almost]}
-
-    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        return (fields["depth"], fields["width"], fields["threshold"])

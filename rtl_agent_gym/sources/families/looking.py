@@ -70,31 +70,25 @@ class LookingFamily(Family):
     tells: tuple[str, ...]
     """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
     facts: tuple[str, ...]
-    """What the hidden tests have to know beside the axes: the size, and those facts that can be seen from outside."""
+    """The size, and those facts of documents that can be seen from outside."""
     document_roles: tuple[str, ...] = ()
     """What else has a name in a design or a document."""
     described: tuple[str, ...] = ("module", "row_1", "row_2")
     """Roles of the names of the modules that each document describes."""
     smoke_template = "smoke_settled.sv"
     """The file of ``harness`` that becomes the smoke test."""
-    category = 3
-    """The benchmark's number."""
 
     @abstractmethod
     def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
         """Draw the other facts that documents tell, for a module with these values of the axes."""
 
-    @abstractmethod
     def distinct(self, fields: Fields) -> tuple[str | int, ...]:
         """What two modules must not have in common, so that the facts of one are wrong for the other."""
+        return tuple(fields[fact] for fact in self.facts if fact != self.size or fact in self.tells)
 
     @abstractmethod
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
         """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
-
-    @abstractmethod
-    def read_document(self, document: str, module: str) -> dict[str, str | int]:
-        """The fields that a document's text has for a module. Raises `KeyError` if they are not there."""
 
     def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:
@@ -138,7 +132,6 @@ class LookingFamily(Family):
         return dict(sorted(found.items()))
 
     def _other_facts(self, rng: Random, fields: Fields) -> dict[str, str | int]:
-        """The facts of another module."""
         drawn = dict(fields)
         while any(one == other for one, other in zip(self.distinct(drawn), self.distinct(fields), strict=True)):
             drawn |= {key: rng.choice(self.trained_sizes if key == self.size else self.axes[key]) for key in self.tells}
@@ -163,18 +156,6 @@ class LookingFamily(Family):
         for key in sorted(words, key=len, reverse=True):
             text = text.replace(f"<{key}>", str(words[key]))
         return text
-
-    def smoke_output(self, parameters: Parameters, level: int, enable_level: int) -> str:
-        """What `RUN_SMOKE` prints of the reference with these polarities of its reset and its enable."""
-        wrong = [
-            role
-            for role, used in (("reset", level), ("enable", enable_level))
-            if used != parameters.values[f"{role}_level"]
-        ]
-        return f"FAIL: {wrong[0]}\n" if wrong else PASSED
-
-    def tested_values(self, parameters: Parameters) -> dict[str, str | int]:
-        return {key: parameters.values[key] for key in (*self.axes, *self.facts)}
 
     def problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
         """The member as a problem, or one with files that do not tell the truth; the hidden tests stay the member's.
@@ -202,7 +183,6 @@ class LookingFamily(Family):
         return problem.model_copy(
             update={
                 "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
-                "category": self.category,
                 "prompt": self.task(parameters),
                 "context": {**self.documents(told), SMOKE: self.smoke(told)},
                 "harness": problem.harness | {"src/.env": environment, **copies},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -248,27 +247,6 @@ class Machines(LookingFamily):
             parts.append(f"# `{fields['module']}`\n\nReset state: {names[fields['start']]}\n\n{table}")
         rng.shuffle(parts)
         return "\n".join(parts)
-
-    def read_document(self, document: str, module: str) -> dict[str, str | int]:
-        """The facts and the names of the states in a module's part. Raises `KeyError` if the document has none."""
-        parts = {part.split("`")[1]: part for part in document.split("# ")[1:]}
-        start, header, _, *rows = [line for line in parts[module].splitlines()[1:] if line]
-        cells = [[cell.strip(" `") for cell in row.strip("|\n").split("|")] for row in rows]
-        names, moore = [row[0] for row in cells], "output" in header
-        pairs = [[cell.replace("`", "").split(" / ") for cell in row[2 if moore else 1 :]] for row in cells]
-        shown = [
-            [row[1]] if moore else [pair[1] for pair in row_pairs] for row, row_pairs in zip(cells, pairs, strict=True)
-        ]
-        following = [[_MISSING if pair[0] == _MISSING else str(names.index(pair[0])) for pair in row] for row in pairs]
-        return {
-            "states": len(names),
-            "style": "moore" if moore else "mealy",
-            "start": names.index(re.findall("`(.*)`", start)[0]),
-            "bits": len(shown[0][0]),
-            "table": " ".join(map("".join, following)),
-            "outputs": " ".join("".join(f"{int(output, 2):x}" for output in row) for row in shown),
-            **dict(zip(STATES, names, strict=False)),
-        }
 
     def distinct(self, fields: Fields) -> tuple[str | int, ...]:
         """The transitions, the outputs, and the first output in the reset state, which is the same for equal machines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from random import Random
 
@@ -248,11 +247,3 @@ class Pipelines(LookingFamily):
             lines.append(",".join([fields["module"], *cells]) + "\n")
         rng.shuffle(lines)
         return ",".join(["module", *(_COLUMNS[fact] for fact in facts)]) + "\n" + "".join(lines)
-
-    def read_document(self, document: str, module: str) -> dict[str, str | int]:
-        """The facts in a module's line. Raises `KeyError` if there is none."""
-        lines = {line["module"]: line for line in csv.DictReader(document.splitlines())}
-        return {fact: int(lines[module][column], 0) for fact, column in _COLUMNS.items()}
-
-    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        return tuple(fields[fact] for fact in _COLUMNS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from random import Random
 
@@ -85,14 +84,6 @@ _LINES = {
         ("for each result | {verb}",),
     ),
 }
-
-
-_FILE = re.compile(
-    r"module (?P<document>\w+) #\(\s+parameter (?P<parameter>\w+) = (?P<default>\d+)\n.*"
-    r"assign (?P<result>\w+) = reg_(?P<latency>\d);.*posedge (?P<tick>\w+)\)\s+if \((?P<low>!?)(?P<run>\w+)\).*"
-    r"reg_1 <= \((?P<expression>[^;]*)\) \+ (?P<offset>\d+);",
-    re.DOTALL,
-)
 
 
 def _read_latency(fields: Fields) -> int:
@@ -216,28 +207,6 @@ class Wrappers(LookingFamily):
             f"        end\n"
             f"endmodule\n"
         )
-
-    def read_document(self, text: str, module: str) -> dict[str, str | int]:
-        """The facts and names in the file of a given module; `module` is that of the wrapper, for messages. Raises
-        `KeyError` if they are not there.
-        """
-        found = _FILE.search(text)
-        operands = [re.search(rf"(\w+),? // {place} operand", text) for place in ("first", "second")]
-        if found is None or None in operands:
-            raise KeyError(module)
-        first, second = (operand[1] for operand in operands if operand)
-        expressions = {form.format(first=first, second=second): name for name, form in FUNCTIONS.items()}
-        return {
-            **{role: found[role] for role in ("document", "tick", "run", "result", "parameter")},
-            **{role: int(found[role]) for role in ("default", "latency", "offset")},
-            "first": first,
-            "second": second,
-            "run_level": 0 if found["low"] else 1,
-            "function": expressions[found["expression"]],
-        }
-
-    def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        return (fields["function"], fields["latency"], fields["offset"])
 
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
         """The given module and the other one have similar names."""

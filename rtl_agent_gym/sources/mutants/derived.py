@@ -220,11 +220,8 @@ def derive(
         UsageError: There are fewer mutants, or a verdict is not known. The message says what to do.
     """
     store, left = store or VerdictStore(), options.count
-    known: dict[str, dict[str, Verdict]] = {}
     for candidate in enough_candidates(source, problems, options):
-        if candidate.design not in known:
-            known[candidate.design] = store.of(candidate.design)
-        verdict = known[candidate.design].get(candidate.mutant.digest)
+        verdict = store.of(candidate.design).get(candidate.mutant.digest)
         if verdict is None:
             base = source.rpartition(SUFFIX)[0]
             raise UsageError(

@@ -60,29 +60,21 @@ class MutantGrader:
     Args:
         provider: Creates sandboxes.
         scorer: Grades with this provider.
-        timer: The same without a cache, which measures how long a reference takes.
         store: Verdicts that are known, and where new ones go.
         workers: How many mutants are graded at the same time.
         image: The digest of the provider's image.
     """
 
     def __init__(
-        self,
-        provider: BudgetedSandboxes[Any],
-        scorer: Scorer,
-        timer: Scorer,
-        store: VerdictStore,
-        workers: int,
-        image: str,
+        self, provider: BudgetedSandboxes[Any], scorer: Scorer, store: VerdictStore, workers: int, image: str
     ) -> None:
         self.store = store
         self.rejected: dict[str, str] = {}
         """Why nothing is known of a problem's mutants, by its id, if its own tests reject the reference solution."""
-        self._provider, self._scorer, self._timer = provider, scorer, timer
+        self._provider, self._scorer = provider, scorer
         self._turn = asyncio.Semaphore(workers)
         self._references: dict[str, asyncio.Task[Score]] = {}
         self._seconds: dict[str, asyncio.Task[float]] = {}
-        self._known: dict[str, dict[str, Verdict]] = {}
         self._image = image
 
     async def require_reference(self, problem: Problem) -> Score:
@@ -125,9 +117,7 @@ class MutantGrader:
             SandboxError: The machine failed.
         """
         problem, key, mutant = candidate
-        if key not in self._known:
-            self._known[key] = self.store.of(key)
-        verdict = self._known[key].get(mutant.digest)
+        verdict = self.store.of(key).get(mutant.digest)
         if verdict is not None and verdict.image not in ("", self._image):
             verdict = None  # other tools may say otherwise
         if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
@@ -139,7 +129,7 @@ class MutantGrader:
             else:
                 found = await self._grade(candidate)
             if found != verdict:
-                self._remember(found)
+                self.store.add(found)
             verdict = found
         finding = None
         if prove and verdict.outcome == "survived" and verdict.equivalence not in ("proved", "differs"):
@@ -152,7 +142,7 @@ class MutantGrader:
                 finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
             elif _certainty(finding) > _certainty(verdict):
                 verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
-                self._remember(verdict)
+                self.store.add(verdict)
         return GradedMutant(mutant, verdict, finding)
 
     async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:
@@ -160,10 +150,6 @@ class MutantGrader:
         graded = list[GradedMutant]()
         await in_order(candidates, partial(self.grade, prove=prove), len(candidates), graded.append)
         return graded
-
-    def _remember(self, verdict: Verdict) -> None:
-        self.store.add(verdict)
-        self._known[verdict.design][verdict.mutant] = verdict
 
     async def _grade(self, candidate: Candidate) -> Verdict:
         problem, key, mutant = candidate
@@ -177,7 +163,8 @@ class MutantGrader:
     async def _time_reference(self, problem: Problem) -> float:
         score = await self.require_reference(problem)
         if score.cached:
-            score = await self._score(self._timer, problem, problem.golden or {})
+            async with Scorer(self._provider, cache=None) as timer:
+                score = await self._score(timer, problem, problem.golden or {})
         return score.seconds
 
     async def _score(
@@ -188,7 +175,6 @@ class MutantGrader:
 
 
 def _certainty(found: Finding | Verdict) -> tuple[int, int]:
-    """What sorts findings, the weakest first."""
     return _CERTAINTY.index(found.equivalence), found.steps
 
 
@@ -219,10 +205,8 @@ async def mutant_grader(
     async with (
         make_provider() as provider,
         Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
-        Scorer(provider, cache=None, waiting=0) as timer,
     ):
-        image = await provider.image_digest()
-        yield MutantGrader(provider, scorer, timer, store or VerdictStore(), workers, image)
+        yield MutantGrader(provider, scorer, store or VerdictStore(), workers, await provider.image_digest())
 
 
 LIMIT = 24

@@ -169,7 +169,7 @@ def design_key(problem: Problem) -> str:
 
 
 class VerdictStore:
-    """Verdicts in a folder, a file for each design, over those of the package.
+    """Verdicts in a folder, a file for each design, over those of the package. Each file is read once.
 
     Args:
         folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``.
@@ -179,11 +179,15 @@ class VerdictStore:
     def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
         self.folder = folder or cache_folder("mutants")
         self._shipped = shipped
+        self._known: dict[str, dict[str, Verdict]] = {}
 
     def of(self, design: str) -> dict[str, Verdict]:
         """The verdicts of a design's mutants by their digest."""
-        known = dict(_by_design(SHIPPED).get(design, {})) if self._shipped else {}
-        return known | {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
+        if design not in self._known:
+            shipped = _by_design(SHIPPED).get(design, {}) if self._shipped else {}
+            read = {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
+            self._known[design] = shipped | read
+        return self._known[design]
 
     def add(self, verdict: Verdict) -> None:
         """Store a verdict in place of an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
@@ -196,6 +200,7 @@ class VerdictStore:
                 stream.write(b"\n" * cut_off + verdict.model_dump_json().encode() + b"\n")
         except OSError as error:
             raise cannot_write("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path, error) from error
+        self.of(verdict.design)[verdict.mutant] = verdict
 
 
 @cache

@@ -257,14 +257,14 @@ def reset(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     """Another reset value, a register that is not reset, or a reset that is no longer asynchronous."""
     kind = node.kind.name
     if kind == "BinaryEventExpression":
-        events, span = children(node), design.span(node)
+        events = children(node)
         kept = [event for event in events if not is_reset(event)]
-        if len(events) == 2 and len(kept) == 1 and span and (text := design.text(kept[0])):
-            yield (Edit(*span, text),)
+        if len(events) == 2 and len(kept) == 1 and (text := design.text(kept[0])):
+            yield from _rewritten(design, node, text)
     elif kind == "SignalEventExpression" and is_reset(node):
         yield from _exchanged(design, node, _EDGES)
     elif scope.reset and kind == "ExpressionStatement":
-        yield from _removed(design, node, scope)
+        yield from _removed(design, node, scope.listed)
     elif scope.reset and not scope.dimension and not scope.loop and kind in _ASSIGNMENTS:
         for part in children(node)[1:]:
             yield from _other_value(design, part)
@@ -275,16 +275,16 @@ def width(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     if node.kind.name != "SimpleRangeSelect" or scope.port:
         return
     left, right = (design.text(part) for part in children(node))
-    span = design.span(children(node)[0])
-    if not left or not span or left == right or right is None:
+    if not left or left == right or right is None:
         return
+    narrower = f"{left} - 1"
     if left.isdigit():
-        if int(left) > 0 and not (right.isdigit() and int(left) < int(right)):
-            yield (Edit(*span, str(int(left) - 1)),)
+        if int(left) == 0 or (right.isdigit() and int(left) < int(right)):
+            return
+        narrower = str(int(left) - 1)
     elif match := _MINUS.fullmatch(left):
-        yield (Edit(*span, f"{match[1]}{int(match[2]) + 1}"),)
-    else:
-        yield (Edit(*span, f"{left} - 1"),)
+        narrower = f"{match[1]}{int(match[2]) + 1}"
+    yield from _rewritten(design, children(node)[0], narrower)
 
 
 def assignment(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
@@ -313,9 +313,9 @@ def branch(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     """A branch that is missing: an else, the statement of an if, an item of a case."""
     kind = node.kind.name
     if kind == "ElseClause" or (kind == "StandardCaseItem" and scope.procedural):
-        yield from _removed(design, node, Scope(listed=True))
+        yield from _removed(design, node, listed=True)
     elif kind == "ConditionalStatement" and not children(node, "ElseClause"):
-        yield from _removed(design, node, scope)
+        yield from _removed(design, node, scope.listed)
 
 
 def stuck(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
@@ -335,11 +335,8 @@ def operator(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 
 def equality(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     """``==`` for ``!=``, or the opposite."""
-    if (
-        not scope.dimension
-        and not scope.loop
-        and node.kind.name.endswith(("EqualityExpression", "InequalityExpression"))
-    ):
+    kinds = ("EqualityExpression", "InequalityExpression")
+    if not scope.dimension and not scope.loop and node.kind.name.endswith(kinds):
         yield from _exchanged(design, node, _EQUALITIES)
 
 
@@ -365,12 +362,12 @@ def _rewritten(design: Design, node: Any, text: str) -> Iterator[Edits]:
         yield (Edit(*span, text),)
 
 
-def _removed(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
+def _removed(design: Design, node: Any, listed: bool) -> Iterator[Edits]:
     """The node removed, with its lines if there is nothing else in them; an empty statement where something must
     stand.
     """
     span = design.span(node)
-    if span and scope.listed:
+    if span and listed:
         yield (Edit(*design.whole_lines(*span), ""),)
     elif span:
         yield (Edit(*span, ";"),)
@@ -398,10 +395,10 @@ def _exchanged(design: Design, node: Any, pairs: dict[str, str]) -> Iterator[Edi
 
 def _other_value(design: Design, node: Any) -> Iterator[Edits]:
     """A literal with the next value, or the previous value if the next does not fit."""
-    span, text = design.span(node), design.text(node)
-    if span and text and node.kind.name == "UnbasedUnsizedLiteralExpression" and text in ("'0", "'1"):
-        yield (Edit(*span, "'1" if text == "'0" else "'0"),)
-    if not span or not text or node.kind.name not in _LITERALS or not (match := _NUMBER.fullmatch(text)):
+    text = design.text(node)
+    if node.kind.name == "UnbasedUnsizedLiteralExpression" and text in ("'0", "'1"):
+        yield from _rewritten(design, node, "'1" if text == "'0" else "'0")
+    if not text or node.kind.name not in _LITERALS or not (match := _NUMBER.fullmatch(text)):
         return
     base = _BASES[match["base"].lower()] if match["base"] else 10
     digits = match["digits"].replace("_", "")
@@ -412,7 +409,7 @@ def _other_value(design: Design, node: Any) -> Iterator[Edits]:
     bits = int(match["width"]) if match["width"] else 32
     value = value + 1 if value + 1 < 1 << bits else value - 1
     if value >= 0:
-        yield (Edit(*span, f"{match['head'] or ''}{_in_style(value, base, match['digits'])}"),)
+        yield from _rewritten(design, node, f"{match['head'] or ''}{_in_style(value, base, match['digits'])}")
 
 
 def _in_style(value: int, base: int, model: str) -> str:

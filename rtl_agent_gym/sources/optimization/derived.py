@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import yaml
 from pydantic import Field
@@ -166,12 +166,9 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
     problem, device, goal = case.problem, case.device, known.kind(options)
     files = right_files(problem)
     settings = {
-        "top": device.name,
-        "clock": device.clock,
-        "reset": device.reset,
-        "level": device.reset_level,
-        "ports": [[port.name, port.direction, port.width] for port in device.ports],
-        "sources": list(device.sources),
+        **device.settings,
+        "ports": device.ports,
+        "sources": device.sources,
         "goal": goal,
         "original": known.original,
         "reference": known.reference,
@@ -210,12 +207,6 @@ def _prompt(case: WastefulCase, known: Measured, goal: str) -> str:
         f"Rewrite it so that {_WORDS[goal]} becomes as small as you can make it; it is {known.original[goal]:g} now. "
         f"{_RULES}\n"
     )
-
-
-def designs_of(case: WastefulCase) -> list[Any]:
-    """The texts that are compared: the reference and the wasteful design."""
-    files = right_files(case.problem)
-    return [case.device.text(files), case.device.text({**files, case.path: case.text})]
 
 
 SOURCE = DerivedSource(

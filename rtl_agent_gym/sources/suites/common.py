@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 _PLAIN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?(?:\*/|\Z)|\(\*(?!\s*\)).*?(?:\*\)|\Z)', re.DOTALL)
 _MODULE = re.compile(r"\b(?:macromodule|module)\s+(?:automatic\s+|static\s+)?([A-Za-z_][\w$]*)")
@@ -39,9 +39,8 @@ def root_modules(text: str) -> list[str]:
     return [name for name in module_names(text) if name not in used]
 
 
-@dataclass(frozen=True)
-class DesignPort:
-    """A port of a module."""
+class DesignPort(NamedTuple):
+    """A port of a module; in JSON a list."""
 
     name: str
     direction: str
@@ -66,11 +65,10 @@ def ports(text: str) -> dict[str, tuple[DesignPort, ...]]:
 
     def note(symbol: object) -> None:
         if isinstance(symbol, ast.InstanceSymbol) and symbol.isModule:
-            plain = [
-                port for port in symbol.body.portList if isinstance(port, ast.PortSymbol) and port.direction in ways
-            ]
             found[symbol.definition.name] = tuple(
-                DesignPort(port.name, ways[port.direction], port.type.bitWidth) for port in plain
+                DesignPort(port.name, ways[port.direction], port.type.bitWidth)
+                for port in symbol.body.portList
+                if isinstance(port, ast.PortSymbol) and port.direction in ways
             )
 
     compilation.getRoot().visit(note)

@@ -107,7 +107,7 @@ def _guarded(problem: Problem) -> Problem:
     golden = "\n".join(text for path, text in (problem.golden or {}).items() if path.endswith((".v", ".sv")))
     task = problem.prompt + "\n".join(problem.context.values())
     heads = {
-        name: [[port.name, port.direction, port.width] for port in found]
+        name: found
         for name, found in ports(golden).items()
         if re.search(rf"\bmodule\s+{re.escape(name)}\b", task) and all(port.width for port in found)
     }

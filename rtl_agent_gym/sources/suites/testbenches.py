@@ -67,12 +67,8 @@ def _verilog_eval_problem(prompt: Path) -> Problem:
     testbench = _read_text(prompt.with_name(f"{name}_test.sv"), name)
     reference = _read_text(prompt.with_name(f"{name}_ref.sv"), name)
     for kind, text, expected in (("_test.sv", testbench, "tb"), ("_ref.sv", reference, REFERENCE)):
-        if expected not in module_names(text):
-            raise ProblemError(
-                f"expected a module {expected}, got {', '.join(module_names(text)) or 'none'}",
-                source=str(prompt.with_name(name + kind)),
-                problem_id=name,
-            )
+        if expected not in (found := module_names(text)):
+            raise _unexpected(f"a module {expected}", found, prompt.with_name(name + kind), name)
     interface = prompt.with_name(f"{name}_ifc.txt")
     task = _read_task(prompt, name)
     if interface.is_file() and f"module {TOP}" not in task:
@@ -122,16 +118,12 @@ def _rtllm_problem(folder: Path) -> Problem:
     name = folder.resolve().name
     task = _read_task(folder / _DESCRIPTION, name)
     testbench = _read_text(folder / _TESTBENCH, name)
-    where = str(folder / _TESTBENCH)
     tops, declared = root_modules(testbench), module_names(testbench)
     if len(tops) != 1:
-        raise ProblemError(
-            f"expected one module that no other uses, got {', '.join(tops) or 'none'}", source=where, problem_id=name
-        )
+        raise _unexpected("one module that no other uses", tops, folder / _TESTBENCH, name)
     kinds = [kind for kind in instantiated(testbench) if kind not in declared]
     if len(kinds) != 1:
-        got = ", ".join(kinds) or "none"
-        raise ProblemError(f"expected one module from outside, the design, got {got}", source=where, problem_id=name)
+        raise _unexpected("one module from outside, the design", kinds, folder / _TESTBENCH, name)
     top = kinds[0]
     return _testbench_problem(
         name,
@@ -157,11 +149,7 @@ def _rtllm_golden(folder: Path, name: str, top: str) -> str | None:
         return text
     roots = root_modules(text)
     if len(roots) != 1:
-        raise ProblemError(
-            f"expected the module {top}, or one that no other uses, got {', '.join(roots) or 'none'}",
-            source=str(files[0]),
-            problem_id=name,
-        )
+        raise _unexpected(f"the module {top}, or one that no other uses", roots, files[0], name)
     return rename(text, roots[0], top)
 
 
@@ -175,6 +163,11 @@ def _rtllm_data(folder: Path, testbench: str, name: str) -> dict[str, str]:
         if word and "/" not in word and os.path.isfile(folder / word):
             found[word] = _read_text(folder / word, name)
     return found
+
+
+def _unexpected(expected: str, found: list[str], path: Path, problem_id: str) -> ProblemError:
+    message = f"expected {expected}, got {', '.join(found) or 'none'}"
+    return ProblemError(message, source=str(path), problem_id=problem_id)
 
 
 def _read_folder(

@@ -113,8 +113,7 @@ def _prefix(names: Iterable[str], taken: Iterable[str]) -> str:
 
 
 def _renamed(device: Device, prefix: str) -> Device:
-    """A device whose ports' names begin with a prefix."""
-    ports = tuple(replace(port, name=f"{prefix}{port.name}") for port in device.ports)
+    ports = tuple(port._replace(name=f"{prefix}{port.name}") for port in device.ports)
     reset = device.reset and f"{prefix}{device.reset}"
     return replace(device, ports=ports, clock=f"{prefix}{device.clock}", reset=reset)
 
@@ -288,11 +287,8 @@ def comparison(device: Device, design: str, others: Sequence[str], *, cycles: in
         cycles, seed: Of the stimuli.
     """
     own = _own(device, len(others))
-    known, compare, texts = (
-        [f"    reg [{max(len(others) - 1, 0)}:0] {own}seen = 0;"],
-        [],
-        [design, with_prefix(design, MODEL)],
-    )
+    known, compare = [f"    reg [{max(len(others) - 1, 0)}:0] {own}seen = 0;"], list[str]()
+    texts = [design, with_prefix(design, MODEL)]
     driven = {port.name for port in device.ports if port.direction == "input"}
     for number, text in enumerate(others):
         texts.append(with_prefix(text, f"other_{number}_"))

@@ -70,8 +70,8 @@ class Form(NamedTuple):
 
 
 _VERDICT = (
-    "It rejects a design by calling `$error` or `$fatal`, or by an immediate assertion that fails. Texts that it "
-    "prints do not count."
+    "It rejects a design by calling `$error` or `$fatal`, or by an immediate assertion without `else` that fails. "
+    "Texts that it prints do not count."
 )
 _INPUTS = "All its ports are inputs, with the names and widths of the ports of `{design}`."
 FORMS: dict[Kind, Form] = {
@@ -96,7 +96,8 @@ FORMS: dict[Kind, Form] = {
         "verif/port_assertions.sv",
         f"Write immediate assertions for it, in the module `port_assertions` in `{{path}}`. {_INPUTS} It is "
         "instantiated beside the design. Hidden stimuli change the inputs at the falling edges of the clock, and the "
-        f"reset up to 2 ns later; half a period is 5 ns. {_VERDICT}",
+        "reset up to 2 ns later; half a period is 5 ns. They keep no promise of the specification about inputs: the "
+        f"reset may come and go without a clock edge. {_VERDICT}",
     ),
     "cocotb": Form(
         12,
@@ -250,7 +251,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
         "module": device.name,
         "clock": device.clock,
         "coverage": options.coverage,
-        "ports": [[port.name, port.direction, port.width] for port in device.ports],
+        "ports": device.ports,
         "right": list(right),
         "mutants": list(mutants),
         "seconds": PYTHON_SECONDS if options.kind == "cocotb" else SIMULATION_SECONDS,

@@ -6,16 +6,17 @@ Episodes are transcripts, or files that ``rtl-agent-gym export`` wrote.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator
 
 from ... import strict_json
 from ...errors import TranscriptError, UsageError
@@ -23,6 +24,7 @@ from ...evaluation.export import ExportConfig, LeftOut, export_rows
 from ...evaluation.recorded import read_episode, transcript_files
 from ...problems.paths import expand_home
 from ...renderers import ModelTurn, Renderer, ToolCall, get_renderer
+from ...renderers.actions import native_action
 from ...renderers.transcript import TokenTranscript
 from ..options import SftOptions
 
@@ -59,6 +61,12 @@ class _Function(BaseModel):
     name: str
     arguments: str
 
+    @field_validator("arguments", mode="before")
+    @classmethod
+    def _text_of_object(cls, arguments: Any) -> Any:
+        """The style ``transformers`` has an object here."""
+        return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
+
 
 class _Call(BaseModel):
     function: _Function
@@ -73,6 +81,7 @@ class _Message(BaseModel):
 
 class _TokenTurn(BaseModel):
     completion: str
+    native: ModelTurn | None = None
     observation: str = ""
     cut_off: bool = False
     token_ids: list[int] | None = None
@@ -206,7 +215,10 @@ def _of_tokens(row: _Row, turns: Sequence[_TokenTurn], *, single_turn: bool) -> 
     renderer = get_renderer(row.metadata.renderer if row.metadata is not None else "")
     found: list[DemonstratedTurn] = []
     for turn in turns:
-        action = renderer.parse_text(turn.completion, truncated=turn.cut_off)
+        if turn.native is not None:
+            action = native_action(turn.native, truncated=turn.cut_off)
+        else:
+            action = renderer.parse_text(turn.completion, truncated=turn.cut_off)
         commands = () if single_turn else action.commands
         if action.kind == "malformed" and not single_turn:
             return None
@@ -259,11 +271,11 @@ def encode(episode: Demonstration, renderer: Renderer, prompts: Prompts = Prompt
         renderer.initial_ids(episode.system if system is None else system, episode.user if user is None else user)
     )
     for number, turn in enumerate(episode.turns, 1):
-        if exact and turn.token_ids is not None:
-            ids, outputs = list(turn.token_ids), list(turn.outputs)
+        outputs = list(turn.outputs)
+        if exact:
+            ids = list(turn.token_ids or ())
         else:
-            model_turn = turn.turn if renderer.thinks else replace(turn.turn, thinking="")
-            ids, outputs = renderer.turn_ids(model_turn), list(turn.outputs)
+            ids = renderer.turn_ids(turn.turn if renderer.thinks else replace(turn.turn, thinking=""))
             action = renderer.parse_ids(ids)
             if action.kind != ("command" if turn.turn.calls else "final"):
                 return None
@@ -288,32 +300,22 @@ class SupervisedData:
     """Number of episodes that are in neither, by reason."""
 
     @classmethod
-    def collect(
-        cls,
-        demonstrations: Iterable[Demonstration],
-        renderer: Renderer,
-        *,
-        prompts: Prompts,
-        held_out: Collection[str],
-        single_turn: bool,
-        max_tokens: int,
-        left_out: LeftOut,
+    def read(
+        cls, options: SftOptions, renderer: Renderer, prompts: Prompts, held_out: Collection[str]
     ) -> SupervisedData:
-        """Encode episodes.
+        """Read and encode episodes. Raises like `read_demonstrations`.
 
         Args:
-            demonstrations: The episodes.
+            options: Which episodes, and their most tokens. In a single turn they have no calls, otherwise at least one.
             renderer: The student's, with its vocabulary.
             prompts: The student's prompts.
             held_out: The ids of the held-out problems.
-            single_turn: Whether an episode is one answer without calls; otherwise it must have a call.
-            max_tokens: Longer episodes are left out.
-            left_out: Counts the episodes that are left out.
         """
         train: list[EncodedEpisode] = []
         validation: list[EncodedEpisode] = []
-        for demonstration in demonstrations:
-            if any(turn.turn.calls for turn in demonstration.turns) == single_turn:
+        left_out, max_tokens = Counter[str](), options.max_trajectory_tokens
+        for demonstration in read_demonstrations(options, left_out):
+            if any(turn.turn.calls for turn in demonstration.turns) == (options.env == "single_turn"):
                 left_out["of another env"] += 1
                 continue
             encoded = encode(demonstration, renderer, prompts)

@@ -145,11 +145,10 @@ def command_of(call: Part) -> Part:
     return replace(call, body=found[1], place=call.place + len(before))
 
 
-def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place: int) -> list[tuple[int, int, int]]:
-    """The identical bytes of the inside of a string in JSON and of the text that it stands for.
+def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place: int) -> list[Passage]:
+    """The identical bytes of the inside of a string in JSON, as the student's, and of the text that it stands for.
 
-    Returns:
-        For each passage its place in both, and its length. None follows behind a difference.
+    None follows behind a difference.
     """
     found = []
     own = other = 0
@@ -162,7 +161,7 @@ def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place
         if not plain.startswith(meant, other):
             break
         if meant and not number % 2:
-            found.append((escaped_place + own, plain_place + other, len(data)))
+            found.append(Passage(escaped_place + own, plain_place + other, len(data)))
         own, other = own + len(data), other + len(meant)
     return found
 
@@ -277,10 +276,10 @@ def _content(student: TokenOffsets, teacher: TokenOffsets, pair: Pair) -> list[G
     if own.raw == other.raw or own.kind != "call":
         passages = common_passages(own.data, other.data, own.place, other.place)
     elif other.raw:
-        passages = [Passage(*at) for at in escaped_passages(own.body, other.data, own.place, other.place)]
+        passages = escaped_passages(own.body, other.data, own.place, other.place)
     else:
         found = escaped_passages(other.body, own.data, other.place, own.place)
-        passages = [Passage(mine, theirs, size) for theirs, mine, size in found]
+        passages = [Passage(turned.teacher, turned.student, turned.length) for turned in found]
     return [group for passage in passages for group in align_passage(student, teacher, passage)]
 
 

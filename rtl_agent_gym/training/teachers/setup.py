@@ -102,7 +102,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
 
 def same_vocabulary(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
     """Whether both have the same vocabulary, so that the teacher can read the student's ids."""
-    harmony = [(config.renderer_name or "").startswith("gpt_oss") for config in (student, teacher)]
+    harmony = [(config.renderer_name or "").startswith(("gpt_oss", "gpt-oss")) for config in (student, teacher)]
     if any(harmony) or student.model_name == teacher.model_name:
         return all(harmony) or not any(harmony)
     first, second = (load_tokenizer(config.model_name).get_vocab() for config in (student, teacher))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from .thieves import COMPILE, FORGED, RESULTS, TARGET, THEFT, Attack, arbiter, module, shell
+from .thieves import FORGED, RESULTS, TARGET, THEFT, Attack, arbiter, module, shell
 
 GOLDEN = (arbiter().golden or {})[TARGET]
 _ANSWER = {"src/answer.sv": GOLDEN}
@@ -115,13 +115,14 @@ ESCAPES = [
 ]  # fmt: skip
 
 # Files by their path, and what is said of each. None is put anywhere.
-_BY_ITSELF, _HIDDEN, _BESIDE, _NOWHERE, _NO_PROGRAM, _ELSEWHERE = (
+_BY_ITSELF, _HIDDEN, _BESIDE, _NOWHERE, _NO_PROGRAM, _ELSEWHERE, _FOR_SHELLS = (
     "would load a file of this name automatically",
     "is a file of the hidden tests",
     "would be loaded beside the hidden tests",
     "a file with such a name is not copied",
     "Python files are not copied to where the tests run",
     "not a file that may be changed",
+    "the name has characters that a shell acts on",
 )
 LEFT_FILES = {
     "docker-compose.yml": _HIDDEN, "src/test_runner.py": _HIDDEN, "src/.env": _HIDDEN, "src/conftest.py": _BESIDE,
@@ -147,6 +148,10 @@ HARMLESS_FILES = {
     "Dockerfile": _ELSEWHERE, "harness/x": _ELSEWHERE, "src/adder.sv": _ELSEWHERE, "Makefile": _ELSEWHERE,
     "rundir/sim_build/sim.vvp": _ELSEWHERE, "rundir/sim_build/cmds.f": _ELSEWHERE, "rundir": _ELSEWHERE,
     "rtl": _ELSEWHERE, "code": _ELSEWHERE, "rundir/.cache/v/cache/lastfailed": _ELSEWHERE,
+    "notes.txt": _ELSEWHERE, "README.md": _ELSEWHERE, "conftest.py": _ELSEWHERE, "rundir/dump.vcd": _ELSEWHERE,
+    "verif/test_mine.py": _NO_PROGRAM, "verif/.pytest.ini": _BY_ITSELF, "rtl/x$(id).sv": _FOR_SHELLS,
+    "rtl/a;b.sv": _FOR_SHELLS, "rtl/#.sv": _FOR_SHELLS, "rtl/sitecustomize.py": _NO_PROGRAM,
+    "rtl/system.vpi": _BY_ITSELF, "verif/x.pth": _BY_ITSELF, "rundir/__pycache__/mine.cpython-313.pyc": _ELSEWHERE,
     "rundir/random.py": _ELSEWHERE, RESULTS.removeprefix("/code/"): _ELSEWHERE,
     "rtl//x.sv": _NOWHERE, "rtl/a\nb.sv": _NOWHERE, "rtl/\x1b[2J.sv": _NOWHERE, "rtl\\..\\src\\x": _NOWHERE,
     "rtl/" + "x" * 300: _NOWHERE, "": _NOWHERE, "rtl/\0.sv": _NOWHERE,
@@ -213,15 +218,3 @@ EXHAUSTION = [
     Attack("a queue that grows for ever", 6, {TARGET: module("int q [$]; initial forever q.push_back(1);")}, None, seconds=30, slow=True),
     Attack("a string that doubles", 6, {TARGET: module('string s = "x"; initial forever s = {s, s};')}, None, seconds=30, slow=True),
 ]  # fmt: skip
-__all__ = [
-    "CARRIED",
-    "COMPILE",
-    "ENDINGS",
-    "ESCAPES",
-    "EXHAUSTION",
-    "GOLDEN",
-    "HARMLESS_FILES",
-    "INCLUDES",
-    "LEFT_FILES",
-    "TEXTS",
-]

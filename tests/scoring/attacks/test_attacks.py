@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.scoring import Score, Scorer
 
 from .file_attacks import FORGERIES, LATE, READERS, WRITERS
@@ -37,10 +37,10 @@ ATTACKS = [
 ]
 
 
-def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number: number % 6 == 0) -> list[object]:
+def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number: number % 12 == 0) -> list[object]:
     """Rows by class. Slow are those that take long by themselves, and all whose number in their class is not quick.
 
-    Rows of a class are spelled differently and meet the same wall, so by default every sixth is graded.
+    Rows of a class are spelled differently and meet the same wall, so by default every twelfth is graded.
     """
     seen: Counter[int] = Counter()
     rows: list[object] = []
@@ -51,11 +51,9 @@ def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number
     return rows
 
 
-async def grade(attack: Attack, provider: DockerSandboxes, *, walls: bool) -> Score:
-    async with Scorer(provider, defences=None if walls else attack.undefended) as scorer:
-        return await asyncio.wait_for(
-            scorer.score(attack.problem, attack.files, timeout=attack.seconds), attack.seconds + 60
-        )
+async def grade(attack: Attack, scorer: Scorer) -> Score:
+    grading = scorer.score(attack.problem, attack.files, timeout=attack.seconds)
+    return await asyncio.wait_for(grading, attack.seconds + 60)
 
 
 def test_there_are_enough_of_them() -> None:
@@ -66,25 +64,19 @@ THEFTS = [attack for attack in ATTACKS if attack.walls]
 
 
 @pytest.mark.parametrize("attack", _rows(THEFTS, quick=lambda number: number == 0))
-async def test_a_theft_works_until_its_wall_stands(attack: Attack, provider: DockerSandboxes) -> None:
+async def test_a_theft_works_until_its_wall_stands(attack: Attack, shared_provider: SandboxProvider) -> None:
     """Quick: one of each class. That an attack works at all depends on the attack alone, which seldom changes."""
-    stolen = await grade(attack, provider, walls=False)
+    async with Scorer(shared_provider, defences=attack.undefended) as scorer:
+        stolen = await grade(attack, scorer)
     assert stolen.passed, stolen.reason
     assert stolen.reward >= 1.0
     assert stolen.violations == []
 
 
-@pytest.mark.parametrize("attack", _rows(THEFTS))
-async def test_a_theft_earns_nothing(attack: Attack, provider: DockerSandboxes) -> None:
-    _assert_beaten(attack, await grade(attack, provider, walls=True))
-
-
-@pytest.mark.parametrize("attack", _rows([attack for attack in ATTACKS if not attack.walls]))
-async def test_what_never_worked_still_does_not(attack: Attack, provider: DockerSandboxes) -> None:
-    _assert_beaten(attack, await grade(attack, provider, walls=True))
-
-
-def _assert_beaten(attack: Attack, score: Score) -> None:
+@pytest.mark.parametrize("attack", [*_rows(THEFTS), *_rows([attack for attack in ATTACKS if not attack.walls])])
+async def test_an_attack_earns_nothing(attack: Attack, scorer: Scorer) -> None:
+    """Also what never worked."""
+    score = await grade(attack, scorer)
     assert not score.passed
     assert score.reward <= 0.4, "only format and syntax may have been earned"
     if attack.said is None:
@@ -92,15 +84,3 @@ def _assert_beaten(attack: Attack, score: Score) -> None:
     else:
         assert score.tests_passed == 0
         assert attack.named_in(score.violations), score.violations
-
-
-@pytest.mark.parametrize("wall", ["simulation", "witness"])
-async def test_either_wall_stops_a_forged_results_file(wall: str, provider: DockerSandboxes) -> None:
-    attack = FORGERIES[0]
-    from rtl_agent_gym.scoring.harness import Defences
-
-    other = {"simulation": "witness", "witness": "simulation"}[wall]
-    async with Scorer(provider, defences=Defences(**{other: False})) as scorer:
-        score = await scorer.score(attack.problem, attack.files)
-    assert not score.passed
-    assert score.violations

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 
 from .other_attacks import GOLDEN
@@ -47,21 +46,18 @@ INNOCENTS: dict[str, tuple[str, dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name",  # slow: two of three, as tests/scoring/test_habits.py has all habits at once
-    [pytest.param(name, marks=[pytest.mark.slow] if place % 3 else []) for place, name in enumerate(INNOCENTS)],
-)
-async def test_honest_designs_are_left_alone(name: str, provider: DockerSandboxes) -> None:
+@pytest.mark.sampled(2)  # tests/scoring/test_habits.py and test_guard.py have all habits at once
+@pytest.mark.parametrize("name", INNOCENTS)
+async def test_honest_designs_are_left_alone(name: str, scorer: Scorer) -> None:
     body, files = INNOCENTS[name]
     head, _, rest = GOLDEN.rpartition("endmodule")
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(arbiter(), {TARGET: f"`timescale 1ns/1ps\n{head}\n{body}\nendmodule{rest}", **files})
+    score = await scorer.score(arbiter(), {TARGET: f"`timescale 1ns/1ps\n{head}\n{body}\nendmodule{rest}", **files})
     assert score.violations == []
     assert score.passed, score.reason
     assert score.reward == pytest.approx(1.4)
 
 
-async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: DockerSandboxes) -> None:
+async def test_a_design_beside_a_hidden_testbench_is_left_alone(scorer: Scorer) -> None:
     """With names in it that the testbench has, too, as long as they are its own."""
     design = """
     function automatic [7:0] answer(input [7:0] r); answer = r & -r; endfunction
@@ -74,13 +70,10 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(provider: Docker
     initial begin : work $display("tb.expected %m"); if (0) $error("$finish"); end
     """
     more = "module copy(input [7:0] req, output [7:0] grant); assign grant = req; endmodule\n"
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **harness()}})
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: module(design, after=more)})
-        assert (score.passed, score.violations) == (True, []), score.reason
-        score = await scorer.score(problem, {TARGET: module("assign grant = 1;")})
-        assert (score.passed, score.violations) == (False, []), score.reason
+    score = await scorer.score(arbiter(harness()), {TARGET: module(design, after=more)})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    score = await scorer.score(arbiter(harness()), {TARGET: module("assign grant = 1;")})
+    assert (score.passed, score.violations) == (False, []), score.reason
 
 
 ENCLOSING = """
@@ -108,12 +101,9 @@ VERILATED = (
 )
 
 
-async def test_a_design_may_end_its_own_blocks(provider: DockerSandboxes) -> None:
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **harness()}})
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: module(ENCLOSING + FROM_OUTSIDE)})
-        assert (score.passed, score.violations) == (True, []), score.reason
+async def test_a_design_may_end_its_own_blocks(scorer: Scorer) -> None:
+    score = await scorer.score(arbiter(harness()), {TARGET: module(ENCLOSING + FROM_OUTSIDE)})
+    assert (score.passed, score.violations) == (True, []), score.reason
 
 
 DESIGN_FIRST = f"iverilog -g2012 -s tb -o t.vvp /code/{TARGET} /src/tb.sv; vvp t.vvp"
@@ -135,98 +125,80 @@ DESIGN_FIRST = f"iverilog -g2012 -s tb -o t.vvp /code/{TARGET} /src/tb.sv; vvp t
     ids=["a condition", "a directive", "a file of the design"],
 )
 async def test_a_testbench_whose_text_depends_on_the_design_is_refused(
-    provider: DockerSandboxes, testbench: str, before: str, said: str
+    scorer: Scorer, testbench: str, before: str, said: str
 ) -> None:
     """The control is the same testbench with a right design that leaves its text alone."""
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, "src/tb.sv": testbench, **shell(DESIGN_FIRST)}})
-    async with Scorer(provider) as scorer:
-        files = {"rtl/defs.svh": "// nothing\n"} if said == "cannot be separated" else {}
-        score = await scorer.score(problem, {TARGET: module("assign grant = 0;", before), **files})
-        assert not score.passed
-        assert said in score.reason
-        if not files:
-            score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;", "`define OWN\n")})
-            assert score.passed, score.reason
+    problem = arbiter({"src/tb.sv": testbench}, shell(DESIGN_FIRST))
+    files = {"rtl/defs.svh": "// nothing\n"} if said == "cannot be separated" else {}
+    score = await scorer.score(problem, {TARGET: module("assign grant = 0;", before), **files})
+    assert not score.passed
+    assert said in score.reason
+    if not files:
+        score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;", "`define OWN\n")})
+        assert score.passed, score.reason
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("out", ["-o t.vvp", "-ot.vvp", "", "-o t.vvp -l /src/unused.sv"])
-async def test_wherever_the_compiled_design_goes_it_is_judged(provider: DockerSandboxes, out: str) -> None:
+async def test_wherever_the_compiled_design_goes_it_is_judged(scorer: Scorer, out: str) -> None:
     """And nothing is left to run of one that is refused, although this harness does not look at the compiler's end."""
     run = f"iverilog -g2012 -s tb {out} /src/tb.sv /code/{TARGET}; vvp {'t.vvp' if out else 'a.out'}"
-    problem = arbiter()
-    hidden = {**harness(), "src/unused.sv": "module unused; endmodule\n"}
-    problem = problem.model_copy(update={"harness": {**problem.harness, **hidden, **shell(run)}})
+    problem = arbiter(harness(), {"src/unused.sv": "module unused; endmodule\n"}, shell(run))
     long_number = f'`line {"1" * 5000} "x" 0\n'
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;")})
-        assert (score.passed, score.violations) == (True, []), score.reason
-        score = await scorer.score(problem, {TARGET: module("assign grant = tb.expected;", long_number)})
-        assert not score.passed
-        assert score.violations or "a directive whose line cannot be judged" in score.reason
+    score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;")})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    score = await scorer.score(problem, {TARGET: module("assign grant = tb.expected;", long_number)})
+    assert not score.passed
+    assert score.violations or "a directive whose line cannot be judged" in score.reason
 
 
-async def test_a_testbench_in_a_searched_folder_is_not_judged_if_nothing_reads_it(provider: DockerSandboxes) -> None:
+async def test_a_testbench_in_a_searched_folder_is_not_judged_if_nothing_reads_it(scorer: Scorer) -> None:
     run = "iverilog -g2012 -s tb -o t.vvp -y /code/rtl -Y .sv /src/tb.sv; vvp t.vvp"
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
     files = {TARGET: module("assign grant = req & -req;"), "rtl/my_tb.sv": "module my_tb; initial $finish; endmodule\n"}
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, files)
+    score = await scorer.score(arbiter(harness(), shell(run)), files)
     assert (score.passed, score.violations) == (True, []), score.reason
 
 
 @pytest.mark.slow  # Verilator's compiler takes long
-async def test_a_design_of_several_files_is_left_alone_under_verilator(provider: DockerSandboxes) -> None:
+async def test_a_design_of_several_files_is_left_alone_under_verilator(scorer: Scorer) -> None:
     """It includes a header, ends its own blocks, and the testbench's model is looked up in a folder."""
     testbench = harness()["src/tb.sv"]
     start, end = testbench.index("module reference"), testbench.index("endmodule") + len("endmodule\n")
     hidden = {"src/tb.sv": testbench[:start] + testbench[end:], "src/reference.sv": testbench[start:end]}
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **hidden, **shell(VERILATED)}})
+    problem = arbiter(hidden, shell(VERILATED))
     header = {"rtl/defs.svh": "`define START 0\n"}
     body = '`include "/code/rtl/defs.svh"\n(* keep = "yes (really)" *) wire kept = 1;' + ENCLOSING
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(problem, {TARGET: module(body.replace("n = 0;", "n = `START;")), **header})
-        assert (score.passed, score.violations) == (True, []), score.reason
-        score = await scorer.score(problem, {TARGET: module("assign grant = 1;")})
-        assert (score.passed, score.violations) == (False, []), score.reason
+    score = await scorer.score(problem, {TARGET: module(body.replace("n = 0;", "n = `START;")), **header})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    score = await scorer.score(problem, {TARGET: module("assign grant = 1;")})
+    assert (score.passed, score.violations) == (False, []), score.reason
 
 
 @pytest.mark.slow  # as above
-async def test_a_module_that_verilator_looks_up_is_refused_and_no_violation(provider: DockerSandboxes) -> None:
+async def test_a_module_that_verilator_looks_up_is_refused_and_no_violation(scorer: Scorer) -> None:
     """One in a file of its own, and one in a file that the text also includes under a condition."""
-    run = VERILATED.replace("-y /src", "-y /code/rtl")
-    problem = arbiter()
-    problem = problem.model_copy(update={"harness": {**problem.harness, **harness(), **shell(run)}})
+    problem = arbiter(harness(), shell(VERILATED.replace("-y /src", "-y /code/rtl")))
     helper = {"rtl/helper.sv": "module helper(input [7:0] r, output [7:0] g);\nassign g = r & -r;\nendmodule\n"}
     use = "helper h(.r(req), .g(grant));"
     included = '`define SKIP\n`include "/code/rtl/helper.sv"\n'
     conditional = {"rtl/helper.sv": f"`ifndef SKIP\n{helper['rtl/helper.sv']}`endif\n`undef SKIP\n"}
-    async with Scorer(provider) as scorer:
-        for files in ({TARGET: module(use), **helper}, {TARGET: module(use, before=included), **conditional}):
-            score = await scorer.score(problem, files)
-            assert (score.passed, score.violations) == (False, [])
-            assert "helper.sv: a module that is looked up in a folder cannot be judged" in score.reason
+    for files in ({TARGET: module(use), **helper}, {TARGET: module(use, before=included), **conditional}):
+        score = await scorer.score(problem, files)
+        assert (score.passed, score.violations) == (False, [])
+        assert "helper.sv: a module that is looked up in a folder cannot be judged" in score.reason
 
 
 @pytest.mark.slow  # a testbench is the agent's own file, which no grading compiles; the designs above have its habits
-async def test_every_bundled_testbench_is_left_alone(provider: DockerSandboxes) -> None:
+async def test_every_bundled_testbench_is_left_alone(scorer: Scorer) -> None:
     """A problem's own testbench, with all that it prints and dumps and how it ends, in the simulator under guard."""
-    async with Scorer(provider) as scorer:
-        for problem in load_problems("bundled"):
-            bench = {path: text for path, text in problem.context.items() if path.startswith("verif/") and "$" in text}
-            assert problem.golden is not None
-            assert bench or "verif" not in str(list(problem.context))
-            for path in bench:
-                sources = " ".join(
-                    f"/code/{name}" for name in sorted({*problem.golden, *problem.context, path}) if _compiled(name)
-                )
-                run = f"iverilog -g2012 -o t.vvp {sources}; vvp t.vvp > said; ! grep -q FAIL said"
-                own = problem.model_copy(update={"harness": {**problem.harness, **shell(run)}})
-                score = await scorer.score(own, problem.golden)
-                assert (score.passed, score.violations) == (True, []), (problem.id, path, score.reason)
-
-
-def _compiled(path: str) -> bool:
-    return path.endswith((".sv", ".v"))
+    for problem in load_problems("bundled"):
+        benches = [path for path, text in problem.context.items() if path.startswith("verif/") and "$" in text]
+        assert problem.golden is not None
+        assert benches or "verif" not in str(list(problem.context))
+        for path in benches:
+            names = sorted({*problem.golden, *problem.context, path})
+            sources = " ".join(f"/code/{name}" for name in names if name.endswith((".sv", ".v")))
+            run = f"iverilog -g2012 -o t.vvp {sources}; vvp t.vvp > said; ! grep -q FAIL said"
+            own = problem.model_copy(update={"harness": {**problem.harness, **shell(run)}})
+            score = await scorer.score(own, problem.golden)
+            assert (score.passed, score.violations) == (True, []), (problem.id, path, score.reason)

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from rtl_agent_gym import retries
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
+from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import ScoreCache, Scorer
 from rtl_agent_gym.scoring import harness as harness_module
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
@@ -25,32 +26,24 @@ from .thieves import COMPILE, TARGET, Attack, arbiter, module, shell
 pytestmark = pytest.mark.docker
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a loop without time",
-        "eight megabytes of text",
-        "2500 thefts at once",
-    ],
-)
+@pytest.mark.parametrize("name", ["a loop without time", "eight megabytes of text", "2500 thefts at once"])
 @pytest.mark.slow
 async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
-    name: str, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+    name: str, shared_provider: SandboxProvider, scorer: Scorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would stop a training run, or be tried again and again, and be no score at all."""
     monkeypatch.setattr(harness_module, "_PATIENCE", 2.0)
     monkeypatch.setattr(retries, "GRADING", retries.GRADING._replace(attempts=1))
     (attack,) = (attack for attack in EXHAUSTION if attack.name == name)
     seconds = 2.0 if name == "a loop without time" else 4.0  # a loop takes a processor for all of it
-    async with Scorer(provider, defences=Defences(limits=False)) as scorer:
+    async with Scorer(shared_provider, defences=Defences(limits=False)) as unlimited:
         with pytest.raises(SandboxError):
-            await scorer.score(attack.problem, attack.files, timeout=seconds)
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(attack.problem, attack.files, timeout=seconds)
-        assert not score.passed
-        assert score.reward <= 0.4
-        assert score.reason
-        assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
+            await unlimited.score(attack.problem, attack.files, timeout=seconds)
+    score = await scorer.score(attack.problem, attack.files, timeout=seconds)
+    assert not score.passed
+    assert score.reward <= 0.4
+    assert score.reason
+    assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
 
 
 @pytest.mark.parametrize(
@@ -60,10 +53,10 @@ async def test_without_limits_a_design_passes_for_a_fault_of_the_machine(
         for place, attack in enumerate(TEXTS)
     ],
 )
-async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, provider: DockerSandboxes) -> None:
+async def test_a_reader_of_printed_text_would_be_fooled(attack: Attack, shared_provider: SandboxProvider) -> None:
     """The text is all there, for anybody who would judge by it; nothing here does."""
     submission = sift(attack.problem, attack.files)
-    run = await run_harness(submission, read_services(attack.problem), provider, HarnessImages(), lint=False)
+    run = await run_harness(submission, read_services(attack.problem), shared_provider, HarnessImages(), lint=False)
     (service,) = run.services
     forged = r"7 passed in|<testcase name='a'|\"outcome\": \"passed\"|\"messages\": \[\]"
     assert re.search(forged, service["log"]), service["log"][-2000:]
@@ -94,9 +87,16 @@ CREATED = {
 """Statements of a design, and whether its simulation runs to the end."""
 
 
-@pytest.mark.parametrize("simulation", [False, True], ids=["without the wall", "with it"])
+@pytest.mark.parametrize(
+    "simulation",
+    [
+        # Slow: what the simulator does by itself changes with its version only.
+        pytest.param(False, id="without the wall", marks=pytest.mark.slow),
+        pytest.param(True, id="with it"),
+    ],
+)
 async def test_a_file_that_cannot_be_created_ends_a_simulation_as_without_the_wall(
-    simulation: bool, provider: DockerSandboxes
+    simulation: bool, shared_provider: SandboxProvider
 ) -> None:
     """The wall makes no difference, whichever format the waveforms have."""
     designs = {
@@ -109,11 +109,10 @@ async def test_a_file_that_cannot_be_created_ends_a_simulation_as_without_the_wa
         "for format in -vcd -fst; do vvp -n t.vvp $format > out || true; "
         'echo "verdict $path $(grep -c ran.to.the.end out)"; done; done'
     )
-    plain = arbiter()
-    problem = plain.model_copy(update={"harness": {**plain.harness, **shell(script)}})
+    problem = arbiter(shell(script))
     submission = sift(problem, {**designs, "rtl/a.b/x.sv": "\n", "docs/x.txt": "x"})
     services, defences = read_services(problem), Defences(simulation=simulation)
-    run = await run_harness(submission, services, provider, HarnessImages(), defences=defences, lint=False)
+    run = await run_harness(submission, services, shared_provider, HarnessImages(), defences=defences, lint=False)
     (service,) = run.services
     verdicts = re.findall(r"^verdict .*/(\d+)\.sv (\d)$", service["log"], re.MULTILINE)
     expected = [(number, end) for number, end in enumerate(CREATED.values()) for _ in ("-vcd", "-fst")]
@@ -123,7 +122,7 @@ async def test_a_file_that_cannot_be_created_ends_a_simulation_as_without_the_wa
 class OneForAll(ProviderAround):
     """A provider that hands out the same sandbox again, as if nothing could be left in it."""
 
-    def __init__(self, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(provider)
         self.monkeypatch = monkeypatch
         self.sandbox: Sandbox | None = None
@@ -141,15 +140,13 @@ class OneForAll(ProviderAround):
 
 def _passes_when_left() -> tuple[Problem, Mapping[str, str]]:
     """A harness that passes where an earlier grading left a file, and a design that leaves it."""
-    plain = arbiter()
     run = f"test -e /tmp/left && exit 0; {COMPILE}; vvp t.vvp; exit 1"
-    problem = plain.model_copy(update={"harness": {**plain.harness, **shell(run)}})
-    return problem, {TARGET: module('integer f;\ninitial f = $fopen("/tmp/left", "w");')}
+    return arbiter(shell(run)), {TARGET: module('integer f;\ninitial f = $fopen("/tmp/left", "w");')}
 
 
 @pytest.mark.slow
 async def test_in_a_used_sandbox_the_second_thief_wins(
-    provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
+    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem, leaves = _passes_when_left()
     weak = Defences(simulation=False)
@@ -162,21 +159,17 @@ async def test_in_a_used_sandbox_the_second_thief_wins(
         assert not (await scorer.score(problem, {TARGET: module("")})).passed
 
 
-@pytest.mark.parametrize(
-    "part", [pytest.param("files", marks=pytest.mark.slow), pytest.param("problem", marks=pytest.mark.slow), "defences"]
-)
+@pytest.mark.slow  # test_cache.py has what is in a key
+@pytest.mark.parametrize("part", ["files", "problem", "defences"])
 async def test_a_key_that_leaves_something_out_gives_away_scores(
-    part: str, provider: DockerSandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, shared_provider: SandboxProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thief's grading is the right design's, the easy problem's, or the one without defences."""
-    easy = arbiter().model_copy(update={"harness": {**arbiter().harness, **shell("true")}})
-    stolen = Attack("in one place", 5, {TARGET: module("")}, None)
-    weak = Defences(witness=False)
-    honest, right = {TARGET: GOLDEN}, Defences()
+    easy, stolen = arbiter(shell("true")), {TARGET: module("")}
     first: dict[str, tuple[Problem, Mapping[str, str], Defences]] = {
-        "files": (arbiter(), honest, right),
-        "problem": (easy, {TARGET: module("")}, right),
-        "defences": (easy, honest, weak),
+        "files": (arbiter(), {TARGET: GOLDEN}, Defences()),
+        "problem": (easy, stolen, Defences()),
+        "defences": (easy, {TARGET: GOLDEN}, Defences(witness=False)),
     }
     whole = ScoreCache.key
     for leaky in (True, False):
@@ -184,10 +177,10 @@ async def test_a_key_that_leaves_something_out_gives_away_scores(
         if leaky:
             monkeypatch.setattr(ScoreCache, "key", staticmethod(lambda parts: whole({**parts, part: None})))
         problem, files, defences = first[part]
-        async with Scorer(provider, cache=folder, defences=defences) as scorer:
+        async with Scorer(shared_provider, cache=folder, defences=defences) as scorer:
             assert (await scorer.score(problem, files)).passed
-        again = (problem, files) if part == "defences" else (arbiter(), stolen.files)
-        async with Scorer(provider, cache=folder) as scorer:
+        again = (problem, files) if part == "defences" else (arbiter(), stolen)
+        async with Scorer(shared_provider, cache=folder) as scorer:
             score = await scorer.score(*again)
         assert score.cached == leaky
         assert score.passed == (leaky or part == "defences")
@@ -207,13 +200,12 @@ def test_folders_without_end_are_not_made() -> None:
 
 
 @pytest.mark.slow
-async def test_thousands_of_deep_paths_are_a_score(provider: DockerSandboxes) -> None:
+async def test_thousands_of_deep_paths_are_a_score(scorer: Scorer) -> None:
     deep = {f"rtl/{n}/{'c/' * 1900}x.sv": "x" for n in range(3000)}
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(arbiter(), {TARGET: GOLDEN, **deep})
-        assert not score.passed
-        assert "folders deep" in score.reason
-        assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
+    score = await scorer.score(arbiter(), {TARGET: GOLDEN, **deep})
+    assert not score.passed
+    assert "folders deep" in score.reason
+    assert (await scorer.score(arbiter(), {TARGET: GOLDEN})).passed
 
 
 CODE = """\
@@ -227,48 +219,36 @@ SPELLINGS = [" ", *(pytest.param(blank, marks=pytest.mark.slow) for blank in (""
 """The blank in the line. Slow: all but one, as tests/scoring/test_guard.py has others without a container."""
 
 
-@pytest.fixture(scope="module")
-def compiled() -> dict[str, bytes]:
-    """What `ready_made` has compiled; filled by the first test that wants it."""
-    return {}
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def compiled(shared_provider: SandboxProvider) -> Mapping[str, bytes]:
+    """A library, and a simulation."""
+    builder = await shared_provider.create()
+    await builder.write_files({"rtl/thief.cc": CODE, "rtl/t.v": "module t; endmodule\n"})
+    made = await builder.run("cd rtl && g++ -shared -fPIC -o table.bin thief.cc && iverilog -o t.vvp t.v")
+    assert made.exit_code == 0, made.output
+    found = await builder.read_files(["rtl/table.bin", "rtl/t.vvp"])
+    await builder.close()
+    return found
 
 
-@pytest.fixture
-async def ready_made(
-    provider: DockerSandboxes, compiled: dict[str, bytes], blank: str
-) -> tuple[Problem, Mapping[str, str | bytes]]:
+def ready_made(compiled: Mapping[str, bytes], blank: str) -> tuple[Problem, Mapping[str, str | bytes]]:
     """A harness that runs a submitted simulation, and a simulation whose ``:vpi_module`` line names code of its own."""
-    if not compiled:
-        builder = await provider.create()
-        await builder.write_files({"rtl/thief.cc": CODE, "rtl/t.v": "module t; endmodule\n"})
-        made = await builder.run("cd rtl && g++ -shared -fPIC -o table.bin thief.cc && iverilog -o t.vvp t.v")
-        assert made.exit_code == 0, made.output
-        compiled.update(await builder.read_files(["rtl/table.bin", "rtl/t.vvp"]))
     line = f':vpi_module{blank}"/code/rtl/table.bin";\n:vpi_module "'.encode()
     files: dict[str, str | bytes] = {
         TARGET: module(""),
         "rtl/table.bin": compiled["rtl/table.bin"],
         "rtl/ready.vvp": compiled["rtl/t.vvp"].replace(b':vpi_module "', line, 1),
     }
-    plain = arbiter()
-    run = "vvp /code/rtl/ready.vvp; test -e stolen.txt"
-    return plain.model_copy(update={"harness": {**plain.harness, **shell(run)}}), files
+    return arbiter(shell("vvp /code/rtl/ready.vvp; test -e stolen.txt")), files
 
 
 @pytest.mark.parametrize("blank", SPELLINGS, ids=ascii)
-async def test_without_the_wall_a_ready_made_simulation_loads_code(
-    ready_made: tuple[Problem, Mapping[str, str | bytes]], provider: DockerSandboxes
-) -> None:
-    async with Scorer(provider, defences=Defences(simulation=False)) as scorer:
-        assert (await scorer.score(*ready_made)).passed
-
-
-@pytest.mark.parametrize("blank", SPELLINGS, ids=ascii)
-async def test_a_ready_made_simulation_cannot_load_code(
-    ready_made: tuple[Problem, Mapping[str, str | bytes]], provider: DockerSandboxes
+async def test_a_ready_made_simulation_loads_code_only_without_the_wall(
+    compiled: Mapping[str, bytes], shared_provider: SandboxProvider, scorer: Scorer, blank: str
 ) -> None:
     """However the line is spelled, and whatever the file with the code is called."""
-    async with Scorer(provider) as scorer:
-        score = await scorer.score(*ready_made)
+    async with Scorer(shared_provider, defences=Defences(simulation=False)) as undefended:
+        assert (await undefended.score(*ready_made(compiled, blank))).passed
+    score = await scorer.score(*ready_made(compiled, blank))
     assert not score.passed
     assert re.match(r"/code/rtl/ready.vvp: (loads '/code/rtl/table.bin'|.*:vpi_module)", score.violations[0])

@@ -26,10 +26,13 @@ THEFT = "/*theft*/"
 """Marks the line that a violation must name."""
 
 
-def arbiter() -> Problem:
-    """The bundled problem that is robbed."""
+def arbiter(*changes: Mapping[str, str]) -> Problem:
+    """The bundled problem that is robbed, with files that replace or extend its harness."""
     (problem,) = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
-    return problem
+    harness = dict(problem.harness)
+    for files in changes:
+        harness |= files
+    return problem.model_copy(update={"harness": harness})
 
 
 def module(body: str, before: str = "", after: str = "") -> str:
@@ -76,8 +79,7 @@ class Attack:
     @property
     def problem(self) -> Problem:
         """The problem with this attack's harness."""
-        plain = arbiter()
-        return plain.model_copy(update={"harness": {**plain.harness, **self.harness}})
+        return arbiter(self.harness)
 
     @property
     def undefended(self) -> Defences:

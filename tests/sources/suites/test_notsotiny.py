@@ -7,6 +7,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,30 @@ FORGERIES = {
 """Designs that compute nothing right. The first passes without the check of the text."""
 
 
-def load(tmp_path: Path, **harness: str) -> Problem:
-    """The sample, loaded from a file."""
+CHECK = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
+"""The program that checks a design's text."""
+
+
+def load_row(tmp_path: Path, changed: dict[str, Any]) -> Problem:
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row(**harness)) + "\n")
+    path.write_text(json.dumps(changed) + "\n")
     (problem,) = load_problems(f"notsotiny:{path}")
     return problem
+
+
+def load(tmp_path: Path, **harness: str) -> Problem:
+    """The sample with other files in its harness, loaded from a file."""
+    return load_row(tmp_path, row(**harness))
+
+
+def load_with_command(tmp_path: Path, command: str) -> Problem:
+    """The sample with another line in place of its service's command."""
+    compose, found = re.subn(r"\n( *)command: .*", lambda match: f"\n{match[1]}{command}", COMPOSE)
+    assert found == 1
+    return load(tmp_path, **{"docker-compose": compose})
+
+
+COMPOSE: str = row()["harness"]["files"]["docker-compose.yml"]
 
 
 def test_a_row_is_a_problem_whose_services_check_the_text_first(tmp_path: Path) -> None:
@@ -65,10 +84,8 @@ def test_a_row_is_a_problem_whose_services_check_the_text_first(tmp_path: Path) 
     assert validate_problem(problem) == []
     assert problem.targets == (TARGET,)
     assert "design_text.py" in problem.harness["docker-compose.yml"]
-    assert (
-        load(tmp_path, test_equivalence="def test():\n    pass\n").harness["docker-compose.yml"]
-        == (row()["harness"]["files"]["docker-compose.yml"])
-    ), "a harness without Yosys stays as it is"
+    without = load(tmp_path, test_equivalence="def test():\n    pass\n")
+    assert without.harness["docker-compose.yml"] == COMPOSE, "a harness without Yosys stays as it is"
 
 
 @pytest.mark.parametrize(
@@ -86,35 +103,19 @@ def test_a_harness_that_cannot_run_here_is_refused_by_name(tmp_path: Path, text:
     assert "the simulation image does not have" in reason
 
 
-def test_a_program_that_may_be_missing_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "started"), [("command: nosuch /src", "'nosuch'"), ("", "'the command of its image'")]
+)
+def test_a_program_that_may_be_missing_is_refused(tmp_path: Path, command: str, started: str) -> None:
     """The check of the text is what is started, so nothing else would tell a missing program from a design that fails."""
-    compose = row()["harness"]["files"]["docker-compose.yml"]
-    assert "command: pytest" in compose
-    changed = row()
-    changed["harness"]["files"]["docker-compose.yml"] = compose.replace("command: pytest", "command: nosuch")
-    (tmp_path / "rows.jsonl").write_text(json.dumps(changed) + "\n")
-    [problem] = load_problems(f"notsotiny:{tmp_path / 'rows.jsonl'}")
-    assert "its harness starts 'nosuch'" in (why_unscorable(problem) or "")
-
-
-def test_a_service_without_a_command_is_refused(tmp_path: Path) -> None:
-    changed = row()
-    files = changed["harness"]["files"]
-    files["docker-compose.yml"] = re.sub(r"\n *command: .*", "", files["docker-compose.yml"])
-    (tmp_path / "rows.jsonl").write_text(json.dumps(changed) + "\n")
-    [problem] = load_problems(f"notsotiny:{tmp_path / 'rows.jsonl'}")
-    assert "its harness starts 'the command of its image'" in (why_unscorable(problem) or "")
+    assert f"its harness starts {started}" in (why_unscorable(load_with_command(tmp_path, command)) or "")
 
 
 def test_a_command_with_an_open_quotation_mark_is_an_error(tmp_path: Path) -> None:
-    changed, path = row(), tmp_path / "rows.jsonl"
-    compose = changed["harness"]["files"]["docker-compose.yml"]
-    changed["harness"]["files"]["docker-compose.yml"] = compose.replace("command: pytest", "command: pytest -k 'a")
-    path.write_text(json.dumps(changed) + "\n")
     with pytest.raises(
         ProblemError, match=r"rows.jsonl:1: \S+: harness.docker-compose.yml: the command of service .*No"
     ):
-        load_problems(f"notsotiny:{path}")
+        load_with_command(tmp_path, "command: pytest -k 'a")
 
 
 def test_a_byte_order_mark_and_line_ends_of_windows_are_read(tmp_path: Path) -> None:
@@ -141,17 +142,15 @@ def test_a_file_without_rows_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
         load_problems(f"notsotiny:{name}")
 
 
-def test_macros_of_the_problem_and_of_the_design_may_be_used(tmp_path: Path) -> None:
+def test_macros_of_the_problem_and_of_the_design_may_be_used() -> None:
     """Wherever they are defined, in whatever line ends."""
-    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
     text = "`define WIDTH 8\r\nassign y = a + `WIDTH;\r\nassign z = `MAX(a, (b)) + 1;\n`ifdef FAST\n`endif\n"
-    assert list(check["faults"](text, {"`define WIDTH 8"}, {"WIDTH", "MAX", "FAST"})) == []
-    assert list(check["faults"]("assign y = `MAX(a, b)`MAX(c, d);", set(), {"MAX"})) != []
+    assert list(CHECK["faults"](text, {"`define WIDTH 8"}, {"WIDTH", "MAX", "FAST"})) == []
+    assert list(CHECK["faults"]("assign y = `MAX(a, b)`MAX(c, d);", set(), {"MAX"})) != []
 
 
 def test_what_another_source_decides_is_refused() -> None:
     """Yosys keeps macros, and the harness may read the files in another order than the check."""
-    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
     guard = "`ifndef PARTS\n`define PARTS\n`endif\n"
     texts = {
         "/code/rtl/a.v": "`define WIDTH 4\n`define DEPTH 2\n`ifdef SYNTHESIS\n`endif\n" + guard,
@@ -161,7 +160,7 @@ def test_what_another_source_decides_is_refused() -> None:
     }
 
     def found(text: str, path: str = "/code/rtl/a.v") -> list[str]:
-        return list(check["other_readings"](path, texts | {path: text}, {"`ifdef DEEP // own", "`define OWN"}))
+        return list(CHECK["other_readings"](path, texts | {path: text}, {"`ifdef DEEP // own", "`define OWN"}))
 
     assert found(texts["/code/rtl/a.v"]) == ["another `define of DEPTH than in other sources"]
     assert found("`define WIDTH 4 // the same\n`ifdef DEEP // own\n`ifdef SYNTHESIS\n" + guard) == []
@@ -178,18 +177,16 @@ def test_what_another_source_decides_is_refused() -> None:
 
 
 def test_comments_and_digits_are_no_hiding_places() -> None:
-    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
     honest = "// $display(\"sum %d\\n\", y);\n// see docs\\notes//adder\n`celldefine\nassign y = 4'd`X + 4'b`X;\n"
-    assert list(check["faults"](honest, set(), {"X"})) == []
+    assert list(CHECK["faults"](honest, set(), {"X"})) == []
     for text in ("wire \\x/* ;", "wire \\x//y ;", 'wire \\x" ;', "// a comment \\\nassign y = a;", "assign y = $`X;"):
-        assert list(check["faults"](text, set(), {"X"})) != [], text
+        assert list(CHECK["faults"](text, set(), {"X"})) != [], text
 
 
 def test_what_does_not_end_is_refused_and_read_once() -> None:
-    check = runpy.run_path(str(SUITES / "harness/design_text.py"), run_name="check")
     for text in ("/* a /* b /* c", 'wire a; " \\" \\" \\"'):
-        assert len(check["PROSE"].findall(text)) == 1, text
-        assert list(check["faults"](text, set(), set())) != [], text
+        assert len(CHECK["PROSE"].findall(text)) == 1, text
+        assert list(CHECK["faults"](text, set(), set())) != [], text
 
 
 @pytest.mark.docker
@@ -211,12 +208,11 @@ async def test_yosys_judges_right_and_wrong_designs(tmp_path: Path, provider: Do
 
 @pytest.mark.docker
 async def test_a_given_file_may_contain_anything_until_it_is_changed(tmp_path: Path, provider: DockerSandboxes) -> None:
-    changed, path = row(), tmp_path / "rows.jsonl"
+    changed = row()
     shared = '`include "width.vh" /* shared */\nmodule shared(input a, output b);\nassign b = a;\nendmodule\n'
     changed["input"]["context"] = {"rtl/shared.v": shared, "rtl/width.vh": "`define WIDTH 4\n"}
     changed["output"]["context"]["rtl/shared.v"] = shared
-    path.write_text(json.dumps(changed) + "\n")
-    [problem] = load_problems(f"notsotiny:{path}")
+    problem = load_row(tmp_path, changed)
     async with Scorer(provider, waiting=0) as scorer:
         score = await scorer.score(problem, {**problem.context, **(problem.golden or {})})
         assert score.passed, score.reason
@@ -238,6 +234,7 @@ async def test_a_printed_text_passes_only_without_the_check(tmp_path: Path, prov
     assert BODY not in files[TARGET]
 
 
+@pytest.mark.slow  # that the text is refused is tested above, and that Yosys judges without the check
 @pytest.mark.docker
 async def test_a_macro_of_the_reference_chooses_no_other_design(tmp_path: Path, provider: DockerSandboxes) -> None:
     """Without the check, Yosys finds the reference's macro defined when it reads the design."""
