@@ -40,7 +40,14 @@ from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 REFERENCES = 0.3
 """Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
 WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_schedule": "linear", "resume_every": 30}
-DISTILLED = SELF | {"batch_size": 16, "group_size": 1, "kl_top_k": 8, "kl_clip": None, "num_substeps": 4, "warmup_steps": 2}
+DISTILLED = SELF | {
+    "batch_size": 16,
+    "group_size": 1,
+    "kl_top_k": 8,
+    "kl_clip": None,
+    "num_substeps": 4,
+    "warmup_steps": 2,
+}
 """A teacher judges each episode alone, and episodes of different problems differ more. The student agrees with it on
 nearly all tokens, so the KL of all likely tokens is used, and Adam's first steps, whose size does not depend on that of
 the gradient, are small."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -175,7 +176,7 @@ def test_the_interval_of_a_single_k_can_be_seen(tmp_path: Path, monkeypatch: pyt
     [bar] = [found for found in drawn[0].axes[0].collections if isinstance(found, LineCollection)]
     [segment] = bar.get_segments()
     assert [height for _, height in segment] == [run.summary.pass_at[1].low, run.summary.pass_at[1].high]
-    assert bar.get_linewidth()[0] > 0
+    assert all(width > 0 for width in np.atleast_1d(bar.get_linewidth()))
 
 
 @pytest.fixture
