@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rtl_agent_gym.sandboxes.choice import made_by
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from tests.arbiter import ARBITER
@@ -132,7 +133,7 @@ def test_status_shows_nodes_and_runs_and_starts_no_machine(node: Node, monkeypat
     finally:
         ray.shutdown()
     [one] = found["nodes"]
-    assert (one["slots"], one["free"], one["daemon"], one["unusable"]) == (SLOTS, SLOTS, daemon_host(), "")
+    assert (one["slots"], one["free"], one["daemon"], one["unusable"]) == (SLOTS, SLOTS, made_by(), "")
     assert one["image"].startswith("sha256:")
     [run] = one["runs"]
     assert run["faults"] == {"sandbox: ImageError": 1}
