@@ -242,6 +242,7 @@ async def test_an_answer_without_a_turn_is_paid_for(policies: MakePolicy) -> Non
     assert player.take_failed() == [PAID]
 
 
+@pytest.mark.flaky(reruns=1)  # seldom litellm finds something of an earlier test's loop, which it reports as no answer
 async def test_a_request_that_takes_too_long_or_is_cancelled_is_paid_for(claude: MakePolicy) -> None:
     with Anthropic([*BEGUN, *ENDED]) as server:
         await next_turn(opened(claude(server)))  # litellm imports most of itself here, which takes seconds

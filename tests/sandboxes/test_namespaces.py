@@ -396,7 +396,7 @@ USER = """
 import asyncio, json
 from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
 
-HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(1)' & done; wait"
+HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(3)' & done; wait"
 SHARED = "import mmap, time; m = mmap.mmap(-1, 320 << 20); [m.write(bytes(1 << 20)) for _ in range(320)]; time.sleep(5)"
 
 async def main():
