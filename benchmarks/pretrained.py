@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from deceived import another_reference
 from learning_options import NO_TEACHER, SELF, changed, final_weights, played, summary
 
 from rtl_agent_gym import Problem
@@ -53,6 +54,7 @@ nearly all tokens, so the KL of all likely tokens is used, and Adam's first step
 the gradient, are small."""
 FOLLOWING: dict[str, dict[str, Any]] = {
     **{f"self-{rate}": DISTILLED | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
+    "another-reference": DISTILLED | {"learning_rate": "1e-4"},
     "reward": NO_TEACHER | {"learning_rate": "3e-5", "num_steps": 16, "warmup_steps": 4},
 }
 """Options of the runs that start from these weights, besides `SMOLLM.defaults`."""
@@ -63,6 +65,7 @@ PRETRAINED = {
     "self-2e-5": "the same, rate 2e-5",
     "self-5e-5": "the same, rate 5e-5",
     "self-1e-4": "the same, rate 1e-4",
+    "another-reference": "control: the same, with the reference solution of another problem",
     "reward": "instead the reward alone, rate 3e-5, 16 steps",
 }
 EPISODE = EpisodeConfig(
@@ -127,8 +130,10 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     against = {}
     if name != "sft":
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
-        options = {"cvdp_jsonl_path": f"family:registers?count=400&seed={seed + 1}&split=train"}
-        options |= {"load_checkpoint_path": checkpoint, "log_path": str(folder)}
+        source = f"family:registers?count=400&seed={seed + 1}&split=train"
+        options = {"cvdp_jsonl_path": source, "load_checkpoint_path": checkpoint, "log_path": str(folder)}
+        if name == "another-reference":
+            options["teacher_context"] = f"hints:{another_reference(source, folder)}"
         outcome = train(shared | options | FOLLOWING[name] | changed(sizes))
         against = paired(start, folder)
     references = sizes.folder / f"smollm2-references-{seed}.jsonl"
