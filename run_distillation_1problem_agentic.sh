@@ -21,6 +21,7 @@
 # Stop it at any moment; the same command goes on from there. At the end, and on Ctrl-C, report.html in the run's folder
 # shows the curves. Exits 0 when all steps are done, 2 on a wrong option, 3 when the machine failed, 130 on Ctrl-C.
 set -euo pipefail
+unset PYTHONHOME # of another Python; .venv's would not start
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 ./scripts/setup --for train

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import torch
 from deceived import another_reference
 from learning_options import NO_TEACHER, SELF, changed, final_weights, played, summary
 
-from rtl_agent_gym import Problem
+from rtl_agent_gym import Problem, load_problems
 from rtl_agent_gym.demo.jobs import train, train_sft
-from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT, demonstrations
+from rtl_agent_gym.demo.shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
+from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.episodes.prompt import open_prompt
@@ -31,9 +34,11 @@ from rtl_agent_gym.evaluation.statistics import compare
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.policies.sampler import TokenSamplerPlayer, TokenSamplerPolicy, local_policy
-from rtl_agent_gym.prompts import with_reference
-from rtl_agent_gym.renderers import Renderer, get_renderer
+from rtl_agent_gym.prompts import build_prompt, with_reference
+from rtl_agent_gym.renderers import Renderer, ToolCall, get_renderer
+from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import encode, read_demonstrations
@@ -119,7 +124,8 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         "save_every": 0,
     }
     episodes = sizes.folder / f"smollm2-{seed}.jsonl"
-    write(episodes, f"family:registers?count={sizes.transcripts}&seed={seed + 101}&split=train", REFERENCES, seed)
+    demonstrated = f"family:registers?count={sizes.transcripts}&seed={seed + 101}&split=train"
+    write_transcripts(episodes, demonstrated, REFERENCES, seed)
     warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
     outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
     if name == "teacher":
@@ -148,7 +154,64 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     )
 
 
-def write(path: Path, source: str, references: float, seed: int) -> None:
+def note_of_reset(design: str) -> str:
+    """A comment that says of which kind a register's reset is, to stand before its design; empty without a reset.
+
+    A model of this size hardly learns to find that in the specification where it decides on it, after
+    ``@(posedge clk``: the name before it leads to another line of the specification. With the comment it first copies
+    the words, and then reads them from there.
+    """
+    found = re.search(r"@\(posedge \w+( or \w+ \w+)?\)\s+if \((!?)\w+\)", design)
+    if found is None:
+        return ""
+    kind, level = "asynchronous" if found[1] else "synchronous", "low" if found[2] else "high"
+    return f"// The reset is {kind} and active {level}.\n"
+
+
+def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
+
+    The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
+    episodes. Nothing is run: the outputs are what the real shell prints.
+
+    Args:
+        source: Generated problems, such as ``family:registers?count=400``.
+        references: Share of the episodes whose prompt has a reference solution, which the design follows. A model that
+            is to be its own teacher must know such prompts. Half of them are of another problem: otherwise it could
+            ignore them and read the specification.
+        seed: For the choice of these episodes.
+
+    Raises:
+        UsageError: There is no such source, or its problems have no reference solution.
+    """
+    rng, before = random.Random(seed), None
+    for problem in load_problems(source):
+        if not problem.golden or SPECIFICATION not in problem.context:
+            raise UsageError(f"{problem.id} has no {SPECIFICATION} or solution; give a source such as family:registers")
+        prompt, design = build_prompt(problem)[1], dict(problem.golden)
+        if rng.random() < references:
+            design = dict(before.golden or {}) if before and rng.random() < 0.5 else design
+            prompt = with_reference(prompt, design)
+        before = problem
+        noted = {path: note_of_reset(text) + text for path, text in design.items()}
+        turns = [(READ, problem.context[SPECIFICATION]), (write(noted), NO_OUTPUT), (COMPILE, COMPILED)]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
+        for number, (command, output) in enumerate(turns, 1):
+            made, id_ = ToolCall.of(command), f"call_{number}_1"
+            function = {"name": made.name, "arguments": made.arguments}
+            messages.append(
+                {
+                    "role": "assistant",
+                    "content": "",
+                    "tool_calls": [{"id": id_, "type": "function", "function": function}],
+                }
+            )
+            messages.append({"role": "tool", "tool_call_id": id_, "content": output})
+        messages.append({"role": "assistant", "content": DONE})
+        yield {"messages": messages, "tools": [TOOL], "metadata": {"problem_id": problem.id, "passed": True}}
+
+
+def write_transcripts(path: Path, source: str, references: float, seed: int) -> None:
     """Write the transcripts of a source."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = demonstrations(source, references=references, seed=seed)
@@ -204,7 +267,7 @@ def reference_nll(weights: Path, source: str, episodes: Path) -> float:
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    write(episodes, source, 0.0, 0)
+    write_transcripts(episodes, source, 0.0, 0)
     tokenizer = AutoTokenizer.from_pretrained(weights)
     with without_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32)

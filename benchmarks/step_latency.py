@@ -279,8 +279,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     rows = {
         name: {
             "median_ms": round(statistics.median(times), 3),
-            "p10_ms": round(statistics.quantiles(times, n=10)[0], 3),
-            "p95_ms": round(statistics.quantiles(times, n=20)[-1], 3),
+            "p10_ms": round(statistics.quantiles(times, n=10, method="inclusive")[0], 3),
+            "p95_ms": round(statistics.quantiles(times, n=20, method="inclusive")[-1], 3),
             "ratio_to_env_step": round(statistics.median(times) / base, 2),
             "ratio_to_bare_bash": round(statistics.median(times) / bare, 2),
         }

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from learning_options import Run, changed, evaluate_all, given, local_config, summary
+from pretrained import demonstrations
 
 from rtl_agent_gym.demo.jobs import train_sft
 from rtl_agent_gym.demo.shipped import SMALL, shipped
-from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.training.options import SftOptions
 
 SUPERVISED = {

@@ -32,12 +32,11 @@ VIOLATIONS = Counter("rtl_gym_violations", "Gradings of files that reach for the
 
 
 @contextlib.contextmanager
-def serving(port: int, address: str = "127.0.0.1") -> Iterator[int]:
-    """Serve the metrics at ``http://address:port/metrics`` within the context; returns the port.
+def serving(port: int) -> Iterator[int]:
+    """Serve the metrics at ``http://127.0.0.1:port/metrics`` within the context; returns the port.
 
     Args:
         port: 0 for no server; -1 for any free port.
-        address: ``0.0.0.0`` for all of the machine's networks.
 
     Raises:
         UsageError: The port is taken.
@@ -46,9 +45,9 @@ def serving(port: int, address: str = "127.0.0.1") -> Iterator[int]:
         yield 0
         return
     try:
-        server, thread = start_http_server(max(0, port), address)
+        server, thread = start_http_server(max(0, port), "127.0.0.1")
     except (OSError, OverflowError) as error:
-        raise UsageError(f"metrics_port: cannot serve at {address}:{port}: {error}") from error
+        raise UsageError(f"metrics_port: cannot serve at 127.0.0.1:{port}: {error}") from error
     try:
         yield server.server_port
     finally:

@@ -160,7 +160,7 @@ class ProblemOptions(Options):
 
     problems: Any = Field(default="bundled", title="SOURCE")
     """Source of the problems: bundled, a .jsonl file or a folder of them, cvdp (CVDP's newest agentic rows), another
-    data set on the Hugging Face Hub as owner/name[@revision]:file, family:NAME (generated problems),
+    data set on the Hugging Face Hub as owner/name:file or owner/name@revision:file, family:NAME (generated problems),
     verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. SOURCE+mutants: debugging problems made of SOURCE's designs."""
     ids: Names = Field(default=(), title="ID")
     """Only the problems with these ids; empty for all."""

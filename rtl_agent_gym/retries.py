@@ -8,7 +8,7 @@ request to a service    `CHAT`                  `policies.chat`
 start of a sandbox      `START`                 `episodes.workspaces`
 grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, elsewhere
 episode                 `EPISODE`               `evaluation.evaluate`, and verl's adapter; in training
-                                                ``rollout_retries``, for SkyRL and NeMo RL the adapter: both at once
+                                                ``rollout_retries``, for SkyRL the adapter: both at once
 episodes of a step      `STEP_EPISODES`         `training.rollouts`, where every group was lost
 training of a step      `STEP`                  `training.checkpointer`, from the last checkpoint on
 use of a node           `NODE`                  `cluster.machines`, until the run ends or the node grades wrong

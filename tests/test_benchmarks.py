@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,14 @@ def test_the_latency_of_a_step() -> None:
     parts = ("hop between threads", "bare bash", "ping", "Sandbox.run", "Episode.step", "env.step")
     assert {*parts, "env.step with transcript", "env.reset", "docker exec"} <= set(found["latency"])
     assert (found["costs"]["requests"], found["costs"]["frames"]) == (1.0, 1.0)
+
+
+def test_the_percentiles_of_two_steps_are_between_them() -> None:
+    measure = runpy.run_path(str(ROOT / "benchmarks/step_latency.py"))["measure"]
+    parts = {"env.step": [1.0, 2.0], "bare bash": [1.0, 1.0]}
+    measure.__globals__.update(measure_parts=lambda _: (parts, {}), measure_speed=lambda: 0.0)
+    row = measure(SimpleNamespace(runs=2, steps_only=True))["latency"]["env.step"]
+    assert (row["p10_ms"], row["p95_ms"]) == (1.1, 1.95)
 
 
 def test_steps_of_many_episodes_without_gradings() -> None:

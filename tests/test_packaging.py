@@ -70,7 +70,6 @@ FRAMEWORKS = {
     "uvicorn": {"integrations/openenv_server.py"},
     "inspect_ai": {"integrations/inspect.py"},
     "skyrl_gym": {"integrations/skyrl.py"},
-    "nemo_rl": {"integrations/nemo_rl.py"},
     "verl": {"integrations/verl.py"},
     "omegaconf": {"integrations/verl.py"},
 }

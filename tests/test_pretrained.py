@@ -1,8 +1,11 @@
-"""``benchmarks/pretrained.py``: what a model reads as its own teacher, and how runs are compared."""
+"""``benchmarks/pretrained.py``: the transcripts, what a model reads as its own teacher, and how runs are compared."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -12,12 +15,18 @@ import pytest
 
 from rtl_agent_gym import load_problems
 from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.export import Row
 from rtl_agent_gym.policies import ModelOptions
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
-from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
+from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.sources.families import FAMILIES
+from rtl_agent_gym.sources.families.looking import LookingFamily
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +105,53 @@ def test_nll_of_references_is_that_of_a_softmax_and_refuses_broken_weights(
     tokenizer.save_pretrained(tmp_path / "broken")
     with pytest.raises(UsageError, match="not finite"):
         pretrained.reference_nll(tmp_path / "broken", source, tmp_path / "references.jsonl")
+
+
+def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
+    for asked, answered in zip(row["messages"][1:-1:2], row["messages"][2:-1:2], strict=True):
+        (made,) = asked["tool_calls"]
+        yield json.loads(made["function"]["arguments"])["command"], answered["content"]
+
+
+@pytest.mark.parametrize("family", ["registers", "arbiters", "timers"])
+def test_the_comment_before_a_design_is_what_the_specification_says(pretrained: ModuleType, family: str) -> None:
+    source, kinds = f"family:{family}?count=16", set()
+    for row, problem in zip(pretrained.demonstrations(source), load_problems(source), strict=True):
+        (comment,) = re.findall(
+            r"^// The reset is (\w+) and active (\w+)\.$", list(commands_and_outputs(row))[1][0], re.M
+        )
+        kinds.add(comment)
+        assert ("asynchronous" in problem.context["docs/specification.md"]) == (comment[0] == "asynchronous")
+        (reset,) = re.findall(r"if \(!?(\w+)\)", "".join((problem.golden or {}).values()))[:1]
+        line = next(
+            text for text in re.split(r"[.\n] ?", problem.context["docs/specification.md"]) if f"`{reset}`" in text
+        )
+        assert bool(re.search("active low|is 0", line)) == (comment[1] == "low"), line
+    assert len(kinds) == 4
+    assert pretrained.note_of_reset("module a(input x, output y);\n    assign y = x;\nendmodule\n") == ""
+
+
+@pytest.mark.docker
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    "family",  # those whose specification is a file; of others there are no such demonstrations
+    [name for name, family in FAMILIES.items() if not isinstance(family, LookingFamily)],
+)
+async def test_the_outputs_of_demonstrations_are_those_of_the_shell(
+    pretrained: ModuleType, family: str, provider: DockerSandboxes
+) -> None:
+    source = f"family:{family}?count=1"
+    (row,), (problem,) = pretrained.demonstrations(source), load_problems(source)
+    dialect = get_renderer(pretrained.SMOLLM.renderer)
+    async with (
+        Scorer(provider) as scorer,
+        Episode(problem, provider=provider, grader=scorer, renderer=dialect, config=pretrained.EPISODE) as episode,
+    ):
+        opening = await episode.start()
+        assert row["messages"][0]["content"] == opening.user
+        for command, output in commands_and_outputs(row):
+            turn = await episode.step(dialect.turn_text(ModelTurn(calls=(ToolCall.of(command),))))
+            assert list(turn.outputs) == [output]
+        last = await episode.step(row["messages"][-1]["content"])
+    assert last.score is not None
+    assert last.score.passed

@@ -132,6 +132,18 @@ def test_scripts_can_be_run_and_stop_at_the_first_failure(script: str) -> None:
     assert run(ROOT, "bash", "-n", script).returncode == 0
 
 
+@pytest.mark.parametrize("script", sorted({*SCRIPTS} - {"scripts/setup", ".ci/run"}))
+def test_the_environments_python_starts_where_another_one_is_home(script: str, tmp_path: Path) -> None:
+    (tmp_path / script).parent.mkdir(exist_ok=True)
+    shutil.copy(ROOT / script, tmp_path / script)
+    programs(tmp_path / "scripts", {"setup": ""})
+    names = ("python", "pytest", "mypy", "ruff", "mkdocs", "rtl-agent-gym")
+    programs(tmp_path / ".venv/bin", dict.fromkeys(names, 'echo "home: $PYTHONHOME"'))
+    environment = {"PATH": path_of_root(tmp_path / "machine"), "RTL_GYM_SANDBOX": "namespaces"}
+    done = run(tmp_path, f"./{script}", PYTHONHOME="/elsewhere", **environment)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "home: ")
+
+
 def test_continuous_integration_is_check_and_test() -> None:
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("./")]
     assert commands == ["./scripts/check", "./scripts/test"]
@@ -204,7 +216,7 @@ class TestSetup:
 
     def test_without_a_new_enough_python_it_says_so(self, checkout: Path, tmp_path: Path) -> None:
         """Each of them says that it is too old, as shims of absent versions do."""
-        names = ("python3", "python3.11", "python3.12", "python3.13")
+        names = ("python3", "python3.11", "python3.12", "python3.13", "python3.14")
         old = programs(tmp_path / "old", dict.fromkeys(names, "exit 1"))
         done = run(checkout, "scripts/setup", PATH=f"{old}:{os.environ['PATH']}", PYTHON="")
         assert done.returncode == 3
@@ -284,9 +296,10 @@ class TestSetup:
             assert done.stdout.splitlines()[-1] == "called: image build"
             calls = (tmp_path / machine / "apt-get.log").read_text().splitlines()
             assert calls == ["-o DPkg::Lock::Timeout=120 update -qq", f"{install} {missing}"]
-        path = path_of_root(tmp_path / "offline", **found, **{"apt-get": "exit 100"})
-        done = run(ready, "scripts/setup", PATH=path, **environment)  # only a build needs the keys
-        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "called: image build")
+        for machine, there in (("offline", found), ("offline with bubblewrap alone", {"bwrap": "exit 1"})):
+            path = path_of_root(tmp_path / machine, **there, **{"apt-get": "exit 100"})
+            done = run(ready, "scripts/setup", PATH=path, **environment)  # only a build needs the others
+            assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "called: image build")
         path = path_of_root(tmp_path / "bare and offline", **{"apt-get": "exit 100"})
         assert run(ready, "scripts/setup", PATH=path, **environment).returncode != 0
         keys.touch()
@@ -340,6 +353,14 @@ class TestSetup:
             holder.communicate()  # ends it
         second.communicate(timeout=100)
         assert second.returncode == 3  # its turn came
+
+    @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv on this system")
+    def test_a_ready_checkout_serves_a_user_who_may_not_write_there(self, ready: Path) -> None:
+        (ready / "constraints.txt").chmod(0o444)
+        ordinary = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+        done = run(ready, *ordinary, "scripts/setup", "--docker", PYTHON="")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == "called: image build --sandbox docker --start-daemon"
 
     @pytest.mark.slow
     def test_an_installation_that_fails_shows_the_end_of_its_log_and_leaves_no_stamp(self, checkout: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..cluster.machine import METRICS_PORTS, RunReport
+from ..cluster.machine import RunReport
 from ..cluster.node import NodeState, look, prepare, slots_here, start_node, stop_node
 from ..cluster.ray_cluster import SLOTS, connect
 from ..cluster.slurm import become_part, in_job, start_job
@@ -42,15 +42,6 @@ def up(
             min=0, max=65535, help="Port of a head that is started here; 0: 6379, and in a Slurm job a free one."
         ),
     ] = 0,
-    metrics_port: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=65535 - METRICS_PORTS,
-            help="Port that serves this node's metrics for Prometheus while a run uses it; 0: none. Each further run "
-            "takes the next free port.",
-        ),
-    ] = 0,
 ) -> None:
     """Make this machine a node, or the head of a new cluster if no address is given.
 
@@ -58,12 +49,12 @@ def up(
     In a Slurm job without an address, all nodes of the job become a cluster, which ends with the job.
     """
     if in_job() and not address:
-        head = start_job(slots, _print, port, metrics_port)
+        head = start_job(slots, _print, port)
         print(f"the head is at {head}")
         print("use it in this job with: rtl-agent-gym eval --ray auto …, or rtl-agent-gym train … ray_address=auto")
         return
     prepare(_print)
-    head = start_node(address, slots or slots_here(), _print, port or HEAD_PORT, metrics_port)
+    head = start_node(address, slots or slots_here(), _print, port or HEAD_PORT)
     print(f"other machines join with: rtl-agent-gym cluster up {head}")
     print(f"use it with: rtl-agent-gym eval --ray {head} …, or rtl-agent-gym train distill ray_address={head} …")
 
@@ -120,11 +111,10 @@ def _show(node: NodeState) -> None:
 
 def _summary(run: RunReport) -> str:
     faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
-    served = f", metrics at port {run.metrics_port}" if run.metrics_port else ""
     ago = "" if run.last_canary is None else f", the last {run.last_canary:.0f} s ago"
     canaries = f"canaries: {run.canaries.get('right', 0)} right{ago}, {run.canaries.get('wrong', 0)} wrong"
     work = f"{run.sandboxes} sandboxes, {run.gradings} gradings"
-    return f"process {run.process}: {work}, {canaries}, faults: {faults}{served}"
+    return f"process {run.process}: {work}, {canaries}, faults: {faults}"
 
 
 @cluster_app.command("down")

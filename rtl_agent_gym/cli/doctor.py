@@ -23,7 +23,6 @@ from docker.errors import DockerException
 from requests import RequestException
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
 from rich.table import Table
 
 from ..engines.config import key_source
@@ -39,9 +38,6 @@ from ..sandboxes.daemon import connect, find_daemon, is_local
 from ..sandboxes.namespaces import check_namespaces
 from ..sandboxes.root_folder import RECORD, root_place, roots_folder
 from .options import JsonOption
-
-NARROW = 64
-"""In a terminal with fewer columns the table is printed as lines."""
 
 _GB = 1e9
 _EXTRAS = {
@@ -108,20 +104,15 @@ def doctor_command(as_json: JsonOption = False) -> None:
 
 
 def _print(console: Console, checks: list[Check]) -> None:
-    """Print a table, or in a narrow terminal its content as lines."""
     table = Table(title="rtl-agent-gym doctor", title_justify="left")
-    table.add_column("part", no_wrap=True)
+    table.add_column("part", overflow="fold")
     table.add_column("state", no_wrap=True)
     table.add_column("what is there → what to do", overflow="fold")
     for check, following in zip_longest(checks, checks[1:]):
         state = f"[{_COLOURS[check.state]}]{check.state.replace('optional', 'not there')}[/]"
         found = escape("\n".join(filter(None, (check.found, check.todo and f"→ {check.todo}"))))
         table.add_row(escape(check.part), state, found, end_section=following is None or following.group != check.group)
-        if console.width < NARROW:
-            console.print(f"{state} {escape(check.part)}", highlight=False)
-            console.print(Padding(found, (0, 0, 0, 2)), highlight=False)
-    if console.width >= NARROW:
-        console.print(table)
+    console.print(table)
 
 
 def run_checks() -> list[Check]:

@@ -222,7 +222,7 @@ def print_rates(console: Console, summary: Summary, of: str = "") -> None:
     for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
         for name, rates in group.items():
             if rates is not None:
-                shares = [f"{getattr(rates, share):.0%}" for share in _SHARES]
+                shares = [f"{getattr(rates, share):.1%}" for share in _SHARES]
                 table.add_row(name, str(rates.problems), str(rates.episodes), *shares, f"{rates.reward:.3f}")
         table.add_section()
     console.print(table)

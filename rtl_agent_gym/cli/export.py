@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -89,9 +90,10 @@ def export_command(
 
 def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
     """Write rows in place of a file, which stays as it is if that fails. Returns their number."""
-    if out.exists() and not out.is_file():  # such as /dev/stdout
+    if out.exists() and not out.is_file():  # such as a pipe
         with out.open("w", encoding="utf-8") as file:
             return _write(rows, file)
+    out = Path(os.path.realpath(out))  # a link such as /dev/stdout stays one
     new = out.with_name(f".{out.name}.{secrets.token_hex(4)}.new")
     try:
         with new.open("w", encoding="utf-8") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..errors import ProblemError, UsageError
-from ..evaluation.viewer import fits, plain
+from ..evaluation.viewer import plain
 from ..problems import (
     CATEGORIES,
     Problem,
@@ -72,7 +73,8 @@ def list_command(problems: list[Problem], source: ProblemsOption = "bundled", as
         facts += [] if unscorable is None else [f"not scorable: {unscorable}"]
         facts += filter(None, note.values())
         lines.append((problem.id, f"{', '.join(facts)}: {', '.join(problem.targets)}"))
-    if not console.is_terminal or fits(console, table):
+    unfolded = console.options.update(max_width=sys.maxsize)
+    if not console.is_terminal or console.measure(table, options=unfolded).maximum <= console.width:
         console.print(table)
     else:
         for name, text in lines:
@@ -162,7 +164,7 @@ def generate_command(
     problems = load_problems(source)
     check_out(out, source)
     write_rows(out, map(problem_row, problems))
-    typer.echo(f"{plural(len(problems), 'problem')} written to {out}")
+    typer.echo(f"{plural(len(problems), 'problem')} written to {out}", err=True)
 
 
 @problems_app.command("export")

@@ -27,7 +27,7 @@ from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, Kind, VerifyOptions
 from ..visible import plural
-from .options import CacheOption, JsonOption, ProblemsOption, with_problems, writable_folder
+from .options import CacheOption, JsonOption, ProblemsOption, at_home, with_problems, writable_folder
 from .show import (
     print_diff,
     print_left_out,
@@ -53,6 +53,7 @@ DesignsOption = Annotated[
     typer.Option(
         "--designs",
         metavar="DIR",
+        callback=at_home,
         help="Right designs of your own, for problems without a reference solution: DIR/ID/rtl/….",
     ),
 ]
@@ -149,7 +150,7 @@ def mutate_command(
     made = asyncio.run(_with_grader(make, workers, cache))
     write_rows(out, [problem_row(derived.problem) | {"proof": _proof(derived)} for derived in made])
     sources = len({derived.source.id for derived in made})
-    typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}")
+    typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}", err=True)
 
 
 async def _find(
@@ -391,4 +392,4 @@ def _write_made(
     print_left_out(left_out)
     maker_type.source.check_count(source, options, len(rows))
     write_rows(out, rows)
-    typer.echo(f"{plural(len(rows), 'problem')} written to {out}")
+    typer.echo(f"{plural(len(rows), 'problem')} written to {out}", err=True)

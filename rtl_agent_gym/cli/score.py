@@ -30,6 +30,7 @@ from .options import (
     ProblemOption,
     ProblemsOption,
     WeightsOption,
+    at_home,
     one_problem,
     options_as,
     parameters_of,
@@ -49,12 +50,18 @@ def score_command(
     problems: ProblemsOption = "bundled",
     problem: ProblemOption = None,
     files: Annotated[
-        Path | None, typer.Option("--files", metavar="DIR", help="A work folder; for a text, one with subjective.txt.")
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", callback=at_home, help="A work folder; for a text, one with subjective.txt."
+        ),
     ] = None,
     candidates: Annotated[
         Path | None,
         typer.Option(
-            "--candidates", metavar="FILE", help='JSON Lines of {"id": …, "files": {path: text}}, or "response": text.'
+            "--candidates",
+            metavar="FILE",
+            callback=at_home,
+            help='JSON Lines of {"id": …, "files": {path: text}}, or "response": text.',
         ),
     ] = None,
     weights: WeightsOption = "default",

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from ..demo.jobs import preview, train, train_sft
+from ..errors import UsageError
 from ..training.options import SftOptions, TrainOptions, describe_options, split_arguments
 from .options import JsonOption, refuse_options_of_nodes
 
@@ -43,6 +44,8 @@ def train_command(
 
     Without TINKER_API_KEY and base_url= it trains a small model, which is in the package, on this machine.
     """
+    if json_ and (list_options or dry_run):
+        raise UsageError("--json is for a run that trains: leave it out, or --dry-run and --options")
     supervised, rl = recipe == "sft", recipe == "rl"
     if list_options:
         print(describe_options(kind=SftOptions if supervised else TrainOptions))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -74,7 +75,7 @@ def _write(source: Path, out: Path) -> None:
     console, files, unreadable = stderr_console(), transcript_files(source), list[str]()
     refuse_source(out, files)
     shown = track(files, "reading episodes", console=console, transient=True, disable=not console.is_terminal)
-    write_page(shown, out, title=source.name, unreadable=unreadable)
+    write_page(shown, out, title=Path(os.path.abspath(source)).name, unreadable=unreadable)
     print_left_out(unreadable)
     print_line(console, f"{plural(len(files) - len(unreadable), 'episode')} in {out}")
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..episodes.runtime import WAITING, LocalRuntime
-from ..errors import SandboxError, SandboxLost, UsageError
+from ..errors import SandboxError, SandboxLost
 from ..logs import episode_key, log_to_stderr, logging_as
-from ..metrics import FAULTS, serving
 from ..problems import Problem
 from ..sandboxes import Sandbox, SandboxSpec
 from ..sandboxes.admission import queue_group, queueing_as, set_limits, usage
@@ -23,11 +22,6 @@ from ..sandboxes.choice import made_by
 from ..scoring import RewardWeights, Scorer, rules_digest
 from ..scoring.cache import HeldCache
 from ..scoring.score import Score
-
-METRICS_VARIABLE = "RTL_GYM_NODE_METRICS_PORT"
-"""The environment variable of a node's processes with the port for metrics; ``cluster up --metrics-port`` sets it."""
-METRICS_PORTS = 8
-"""Ports that are tried, from the first: each driver has its own machine on a node."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +74,6 @@ class RunReport:
     """With canaries and those that its cache answered."""
     faults: dict[str, int]
     """Machine faults, by kind of work and class, such as ``sandbox: DaemonError``."""
-    metrics_port: int
-    """Where it serves metrics; 0 for nowhere."""
     usage: dict[str, float]
     """The state of the node's budget; see `Budget.usage`."""
     canaries: dict[str, int] = field(default_factory=dict)
@@ -109,19 +101,10 @@ class Machine:
         self._gradings, self._faults = 0, Counter[str]()
         self._canaries = Counter[str](right=0, wrong=0)
         self._last_canary: float | None = None
-        self._serving = contextlib.ExitStack()
-        self._port = self._serve(int(os.environ.get(METRICS_VARIABLE) or 0))
         self._local = LocalRuntime()
         self._waiting = waiting
         self._sandboxes: dict[str, asyncio.Task[Sandbox]] = {}
         self._scorers: dict[tuple[RewardWeights | None, bool], Scorer] = {}
-
-    def _serve(self, port: int) -> int:
-        """Serve metrics on all of the node's networks; on a later port if this one is taken, as by another machine."""
-        for free in range(port, port + METRICS_PORTS) if port else ():
-            with contextlib.suppress(UsageError):
-                return self._serving.enter_context(serving(free, "0.0.0.0"))
-        return 0
 
     async def facts(self) -> Facts:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
@@ -200,19 +183,16 @@ class Machine:
             yield
         except SandboxError as error:
             self._faults[f"{what}: {type(error).__name__}"] += 1
-            if what != "grading":  # the scorer counts its own
-                FAULTS.labels(what, type(error).__name__).inc()
             raise
 
     async def report(self) -> RunReport:
         """What it has done so far."""
         age = None if self._last_canary is None else time.monotonic() - self._last_canary
         counts = len(self._sandboxes), self._gradings, dict(self._faults)
-        return RunReport(os.getpid(), *counts, self._port, usage(), dict(self._canaries), age)
+        return RunReport(os.getpid(), *counts, usage(), dict(self._canaries), age)
 
     async def close(self) -> None:
         """End every container of this node."""
         for scorer in self._scorers.values():
             await scorer.close()
         await self._local.close()
-        self._serving.close()

@@ -26,7 +26,7 @@ from ..sandboxes.daemon import ensure_daemon, is_local
 from ..sandboxes.image import CONTENT_LABEL, connected, find_image
 from ..sandboxes.root_folder import find_root
 from ..scoring import rules_digest
-from .machine import METRICS_VARIABLE, Facts, RunReport
+from .machine import Facts, RunReport
 from .machines import NAME, NAMESPACE
 from .node_client import difference
 from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_files, nodes_with_slots, on_node, use_token
@@ -63,7 +63,7 @@ def describe() -> tuple[Facts, Limits]:
     return Facts(socket.gethostname(), maker, image, found.cpus, digest, rules_digest()), found
 
 
-def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379, metrics_port: int = 0) -> str:
+def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379) -> str:
     """Start Ray on this machine, as the head of a new cluster or as a node of an existing cluster.
 
     Args:
@@ -71,7 +71,6 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
         slots: Its slots.
         progress: Called with what Ray prints.
         port: Of a head that is started here.
-        metrics_port: Where its machines serve metrics for Prometheus; 0 for nowhere.
 
     Returns:
         The address of the cluster's head.
@@ -85,7 +84,7 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
     what = f"a node of {head}, which" if head else "a head, which"
     progress(f"starting Ray as {what} has {START_SECONDS:.0f} s to answer")
     where = ["--address", head] if head else ["--head", "--port", str(port)]
-    log = start_apart(ray_start(where, slots), node_environment(metrics_port))
+    log = start_apart(ray_start(where, slots), node_environment())
     wait_for(log, lambda: log.read_bytes().count(STARTED) > 0)
     progress(f"this machine is a node with {slots} slots")
     return head or address_here(port)
@@ -127,10 +126,10 @@ def free_port() -> int:
     return port
 
 
-def node_environment(metrics_port: int) -> dict[str, str]:
+def node_environment() -> dict[str, str]:
     """The environment of a node's processes."""
     chosen = {} if choice.kind() == "auto" else {choice.VARIABLE: choice.kind()}
-    return {**os.environ, **chosen, METRICS_VARIABLE: str(metrics_port)}
+    return {**os.environ, **chosen}
 
 
 def address_here(port: int) -> str:

@@ -56,7 +56,7 @@ def in_job() -> bool:
     return bool(os.environ.get(JOB))
 
 
-def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metrics_port: int = 0) -> str:
+def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str:
     """Start a cluster on all nodes of this process's job, whose head is on this machine; return the head's address.
 
     Nodes that have not started after `JOB_SECONDS` are used as soon as they have.
@@ -65,7 +65,6 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
         slots: Of each node; 0 for what its memory allows.
         progress: Called with what happens.
         port: Of the head; 0 for a free one.
-        metrics_port: As for `node.start_node`.
 
     Raises:
         UsageError: This process is not on a node of the job, or there is no ``srun`` or no token.
@@ -84,7 +83,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0, metric
     head = address_here(port)
     part = [sys.executable, "-m", "rtl_agent_gym", "cluster", "part", head, first, "--slots", str(slots)]
     places = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-    log = start_apart([srun, *places, *_STAYS, *_SHARES, "--label", *part], node_environment(metrics_port))
+    log = start_apart([srun, *places, *_STAYS, *_SHARES, "--label", *part], node_environment())
 
     def started() -> int:
         return log.read_bytes().count(STARTED)

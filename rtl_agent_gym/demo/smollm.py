@@ -9,26 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import random
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
 from ..files import cache_folder, keep_folder
-from ..problems import load_problems
-from ..prompts import build_prompt, with_reference
-from ..renderers import ToolCall
-from ..renderers.protocol import TOOL
 from ..renderers.vocabularies import package_file
-from ..sources.families.family import SPECIFICATION
 from ..training.options import TrainOptions
 from ..training.plan import ModelRecipe, Plan
-from .shipped import COMPILE, COMPILED, DISTILLED, DONE, NO_OUTPUT, READ, write
+from .shipped import DISTILLED
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -219,63 +213,6 @@ def _make(folder: Path) -> None:
         shutil.copy(licence, folder / "LICENSE")
 
 
-def note_of_reset(design: str) -> str:
-    """A comment that says of which kind a register's reset is, to stand before its design; empty without a reset.
-
-    A model of this size hardly learns to find that in the specification where it decides on it, after
-    ``@(posedge clk``: the name before it leads to another line of the specification. With the comment it first copies
-    the words, and then reads them from there.
-    """
-    found = re.search(r"@\(posedge \w+( or \w+ \w+)?\)\s+if \((!?)\w+\)", design)
-    if found is None:
-        return ""
-    kind, level = "asynchronous" if found[1] else "synchronous", "low" if found[2] else "high"
-    return f"// The reset is {kind} and active {level}.\n"
-
-
-def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Episodes that write the reference solutions, in the format of ``rtl-agent-gym export`` for supervised training.
-
-    The model has never written Verilog in a shell, so it is trained on some of these before it can learn from its own
-    episodes. Nothing is run: the outputs are what the real shell prints.
-
-    Args:
-        source: Generated problems, such as ``family:registers?count=400``.
-        references: Share of the episodes whose prompt has a reference solution, which the design follows. A model that
-            is to be its own teacher must know such prompts. Half of them are of another problem: otherwise it could
-            ignore them and read the specification.
-        seed: For the choice of these episodes.
-
-    Raises:
-        UsageError: There is no such source, or its problems have no reference solution.
-    """
-    rng, before = random.Random(seed), None
-    for problem in load_problems(source):
-        if not problem.golden or SPECIFICATION not in problem.context:
-            raise UsageError(f"{problem.id} has no {SPECIFICATION} or solution; give a source such as family:registers")
-        prompt, design = build_prompt(problem)[1], dict(problem.golden)
-        if rng.random() < references:
-            design = dict(before.golden or {}) if before and rng.random() < 0.5 else design
-            prompt = with_reference(prompt, design)
-        before = problem
-        noted = {path: note_of_reset(text) + text for path, text in design.items()}
-        turns = [(READ, problem.context[SPECIFICATION]), (write(noted), NO_OUTPUT), (COMPILE, COMPILED)]
-        messages: list[dict[str, Any]] = [{"role": "user", "content": prompt}]
-        for number, (command, output) in enumerate(turns, 1):
-            made, id_ = ToolCall.of(command), f"call_{number}_1"
-            function = {"name": made.name, "arguments": made.arguments}
-            messages.append(
-                {
-                    "role": "assistant",
-                    "content": "",
-                    "tool_calls": [{"id": id_, "type": "function", "function": function}],
-                }
-            )
-            messages.append({"role": "tool", "tool_call_id": id_, "content": output})
-        messages.append({"role": "assistant", "content": DONE})
-        yield {"messages": messages, "tools": [TOOL], "metadata": {"problem_id": problem.id, "passed": True}}
-
-
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
     folder = make_smollm()
@@ -321,4 +258,5 @@ SMOLLM = ModelRecipe(
     make=find_models,
     digest=lambda name: SHA256,
 )
-"""The model, trained on problems of a family. Without a warm start (see `demonstrations`) it hardly passes any."""
+"""The model, trained on problems of a family. Without supervised training before, as in ``benchmarks/pretrained.py``,
+it hardly passes any."""

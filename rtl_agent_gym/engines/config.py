@@ -25,11 +25,11 @@ class LocalEngineConfig:
     device: str = "auto"
     """A torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     dtype: str = "auto"
-    """``float32``, ``bfloat16``, ``float64``, or ``float16``, in which nothing can be trained; ``auto`` is float32 on
-    the CPU and bfloat16 on a GPU."""
+    """``float32``, ``bfloat16``, ``float64``, or ``float16``, in which nothing can be trained; ``auto`` is bfloat16 on
+    a GPU that computes in it (from NVIDIA's A100 on, and AMD's), otherwise float32."""
     max_batch: int = 16
     """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
-    and values are kept between turns."""
+    and values are kept between turns, or until the next ``forward_backward`` that begins while nothing is sampled."""
     steady: bool | None = None
     """Equal seeds give bit-identical tokens and log-probabilities in any order of requests, on one CPU thread.
     The engine then always computes `max_batch` rows, and the tokens of earlier answers again as part of the next
@@ -55,7 +55,7 @@ def key_source() -> str | None:
     for variable in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
         if os.environ.get(variable):
             return variable
-    if not Path(STORED).expanduser().is_file():
+    if not os.path.isfile(os.path.expanduser(STORED)):
         return None  # the SDK takes seconds to import
     try:
         from tinker.auth import tinker_has_credentials

@@ -93,7 +93,11 @@ class LocalTrainingClient:
         loss_fn: types.LossFnType,
         loss_fn_config: Mapping[str, float | str] | None = None,
     ) -> ResultFuture[tinker.ForwardBackwardOutput]:
-        return self._submit(lambda: self._training.forward(data, loss_fn, loss_fn_config, backward=True))
+        def work() -> tinker.ForwardBackwardOutput:
+            self._service.scheduler.release()  # so that the rollouts' memory is free
+            return self._training.forward(data, loss_fn, loss_fn_config, backward=True)
+
+        return self._submit(work)
 
     def forward(
         self,
@@ -218,6 +222,8 @@ class LocalServiceClient:
         torch.set_flush_denormal(True)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
+        # For the whole process: cuDNN's attention, torch's first choice on some GPUs, plans anew for each length.
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def _is_steady(self, base: Base) -> bool:
         steady = self.config.steady

@@ -46,7 +46,7 @@ class Device:
 
 
 def choose_device(device: str, dtype: str) -> Device:
-    """``auto`` takes a GPU in bfloat16 if there is one, otherwise the CPU in float32. Raises `UsageError`."""
+    """``auto`` takes a GPU if there is one, in bfloat16 if it has that, otherwise float32. Raises `UsageError`."""
     name = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
@@ -54,7 +54,11 @@ def choose_device(device: str, dtype: str) -> Device:
         what = str(error).partition("\n")[0]
         raise UsageError(f"device: torch cannot use {device!r} here ({what}); choose 'auto' or 'cpu'") from error
     if dtype == "auto":
-        return Device(name, torch.bfloat16 if name.startswith("cuda") else torch.float32)
+        if not name.startswith("cuda"):
+            return Device(name, torch.float32)
+        with torch.cuda.device(name):
+            has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        return Device(name, torch.bfloat16 if has_bfloat16 else torch.float32)
     found = getattr(torch, dtype, None)
     if found not in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
         raise UsageError(f"dtype must be 'auto', 'bfloat16', 'float16', 'float32' or 'float64', not {dtype!r}")
@@ -263,17 +267,19 @@ def cache_argument(module: Any) -> str:
 
 
 @contextmanager
-def body_once(module: Any) -> Iterator[None]:
+def body_once(module: Any, computed: list[Any] | None = None) -> Iterator[None]:
     """Within the block, the first pass computes what precedes the output layer, and further ones take it from there.
 
     It is for passes over the same tokens. A model whose body contains its output layer computes all of it each time.
+    What the first pass computes is added to `computed`, from which another block with the same list takes it.
     """
+    computed = [] if computed is None else computed
     model = module.get_base_model() if hasattr(module, "get_base_model") else module
     body, head = model.base_model, model.get_output_embeddings()
     if any(layer is head for layer in body.modules()):
         yield
         return
-    compute, computed = body.forward, list[Any]()
+    compute = body.forward
 
     def forward(*args: Any, **named: Any) -> Any:
         if not computed:

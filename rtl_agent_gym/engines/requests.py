@@ -91,9 +91,12 @@ def translate(error: Exception, purpose: Purpose, *, remote: bool) -> RTLGymErro
             return UsageError(f"{purpose.option}: {error}")
         return error
     if not remote and type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+        what = f"{purpose.doing}: the device has too little memory"
+        if purpose.value.startswith("local:"):  # a policy, which has no options of a run
+            return UsageError(f"max_context (--max-context): {what}; choose a smaller one ({first_line(error)})")
         return UsageError(
-            f"local_batch, local_batch_tokens: {purpose.doing}: the device has too little memory; choose smaller ones, "
-            f"or local_gradient_checkpointing=true ({first_line(error)})"
+            f"local_batch, local_batch_tokens: {what}; choose smaller ones, or local_gradient_checkpointing=true "
+            f"({first_line(error)})"
         )
     refused: RTLGymError = RequestRefused(f"{purpose.doing}: the service refuses the request: {first_line(error)}")
     if purpose.option is not None:

@@ -31,6 +31,8 @@ GROWTH = 256
 """Rows grow by this many tokens at a time."""
 CHUNK = 64
 """Tokens of a prompt that are computed together if the sampling is steady. It divides `GROWTH`."""
+PIECE = 2048
+"""The same if it is not: masks need memory for each of them times the prompt's length."""
 
 
 @dataclass
@@ -146,6 +148,11 @@ class Scheduler:
                     self._fail(group, error)
         self._drop_finished()
         return bool(self._running or self._waiting)
+
+    def release(self) -> None:
+        """Free the memory of all keys and values, unless a sequence runs or waits; prompts are then computed again."""
+        if not self._running and not self._waiting:
+            self._tables.clear()
 
     def fail_all(self) -> None:
         """Fail all unanswered requests, because the engine is closing."""
@@ -282,7 +289,7 @@ class SlotTable:
         last, rows = len(prompt) - 1, slice(slot.row, slot.row + 1)
         while (start := len(slot.tokens)) < last:
             # A chunk is filled with zeros, which the conversation's own next tokens overwrite.
-            end = start + CHUNK if self._steady else last
+            end = start + CHUNK if self._steady else min(start + PIECE, last)
             self._cache.reserve(max(end, last + 1))
             ids = list(prompt[start : min(end, last)])
             positions = torch.arange(start, end, device=self._device.name).clamp(max=weights.base.context - 1)
@@ -324,11 +331,11 @@ class SlotTable:
 
     def _masks(self, positions: Tensor, length: int) -> Tensor | dict[str, Tensor]:
         """Added to the attention scores: 0 for visible tokens, the lowest number for hidden ones."""
-        distance = positions.unsqueeze(-1) - torch.arange(length, device=positions.device)
-        full = self._mask(distance < 0)
+        own, others = positions.unsqueeze(-1), torch.arange(length, device=positions.device)
+        full = self._mask(others > own)
         if self._window is None:
             return full
-        narrow = self._mask((distance < 0) | (distance >= self._window))
+        narrow = self._mask((others > own) | (others <= own - self._window))
         if not self._layer_types:
             return narrow
         masks = {"full_attention": full, "sliding_attention": narrow}
@@ -422,6 +429,8 @@ def draw(
     Raises:
         NotFinite: A row of the logits has no distribution, because it holds NaN or infinity.
     """
+    if logits.device.type == "mps":  # which has no float64
+        logits = logits.cpu()
     scaled = logits.double()
     temperatures = torch.tensor([param.temperature for param in params], dtype=torch.float64, device=logits.device)
     if any(param.temperature != 1 for param in params):

@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import tinker
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache
 
 from ..errors import NotFinite, SandboxError, UsageError
@@ -43,7 +44,7 @@ _PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 LEAST_SHARED = 32
 """Tokens that the examples of a batch must begin with alike, for these to be computed once."""
 SCORED = 4096
-"""Positions of a prompt that are scored at once: the logits of a long one would need more memory than the model."""
+"""Tokens whose logits are in memory at once: those of a long text would need more than the model."""
 _LEAST_FREE = 1 << 20
 """Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
 
@@ -367,8 +368,7 @@ def target_logprobs(
     # Each row keeps a token of its own, whose output is computed.
     shared = _shared(ids, chosen, min(len(example.tokens) for example in batch) - 1)
     chosen = chosen.to(device)
-    logits = _logits(module, ids.to(device), chosen, shared)
-    found = logits.gather(-1, targets.to(device)[chosen]) - logits.logsumexp(-1, keepdim=True)
+    found = _logprobs(module, ids.to(device), chosen, shared, targets.to(device)[chosen])
     logprobs = torch.zeros(targets.shape, device=device).masked_scatter(chosen.unsqueeze(-1), found)
     return [
         logprobs[row, : len(example.tokens), : example.targets[0].numel()].reshape(example.targets.shape)
@@ -394,7 +394,28 @@ def _shared(ids: Tensor, chosen: Tensor, limit: int) -> int:
     return found if len(ids) > 1 and found >= LEAST_SHARED else 0
 
 
-def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0) -> Tensor:
+def _logprobs(module: Any, ids: Tensor, chosen: Tensor, shared: int, targets: Tensor) -> Tensor:
+    """The log-probabilities of targets, places × targets of each; the rest is as in `_logits`.
+
+    The logits of more than `SCORED` places are computed in pieces, and again in the backward pass.
+    """
+
+    def compute(places: Tensor, wanted: Tensor, computed: list[Any] | None = None) -> Tensor:
+        logits = _logits(module, ids, places, shared, computed)
+        return logits.gather(-1, wanted) - logits.logsumexp(-1, keepdim=True)
+
+    if len(targets) > SCORED:
+        computed: list[Any] = []
+        _logits(module, ids, torch.zeros_like(chosen), shared, computed)
+        if computed:  # otherwise `body_once` does nothing for this model
+            number, starts = chosen.flatten().cumsum(0).view_as(chosen), range(0, len(targets), SCORED)
+            pieces = [(chosen & (number > at) & (number <= at + SCORED), targets[at : at + SCORED]) for at in starts]
+            found = [checkpoint(compute, *piece, computed, use_reentrant=False) for piece in pieces]
+            return torch.cat(found)
+    return compute(chosen, targets)
+
+
+def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0, computed: list[Any] | None = None) -> Tensor:
     """The logits at the chosen places, float32 of shape (places, vocabulary).
 
     Args:
@@ -402,6 +423,7 @@ def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0) -> Tensor
         ids: Rows × width.
         chosen: Which of them, bool.
         shared: How many tokens, none of them chosen, are the same in all rows.
+        computed: For `body_once`, if there are further calls for other places.
     """
     places = chosen[:1, :shared]
 
@@ -413,13 +435,15 @@ def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0) -> Tensor
     try:
         # With checkpoints of activations, layers neither fill a cache nor read one.
         if shared and not getattr(module, "is_gradient_checkpointing", False):
-            cache = {models.cache_argument(module): DynamicCache()}
-            module(input_ids=ids[:1, :shared], use_cache=True, **cache)
-            for known in cache.values():
-                known.batch_repeat_interleave(len(ids))
+            if not computed:
+                cache = {models.cache_argument(module): DynamicCache()}
+                module(input_ids=ids[:1, :shared], use_cache=True, **cache)
+                for known in cache.values():
+                    known.batch_repeat_interleave(len(ids))
             ids, chosen = ids[:, shared:], chosen[:, shared:]
         places = chosen
-        logits: Tensor = module(input_ids=ids, use_cache=bool(cache), **cache).logits
+        with nullcontext() if computed is None else models.body_once(module, computed):
+            logits: Tensor = module(input_ids=ids, use_cache=bool(cache), **cache).logits
         return logits.squeeze(0).float()
     finally:
         hook.remove()

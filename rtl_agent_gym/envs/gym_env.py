@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -99,7 +100,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
     @property
     def episode(self) -> Episode | None:
-        """The running episode, for wrappers that need more than `step` returns."""
+        """The running episode, for wrappers that need more than `step` returns. Its coroutines belong to another loop:
+        call ``run_sync(env.unwrapped.episode.sandbox.run("ls"))``, with `rtl_agent_gym.episodes.runtime.run_sync`.
+        """
         return self._episode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -140,13 +143,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 raise
             self._screen = []
             self._show(opening.text)
-            info = {
-                "problem_id": problem.id,
-                "category": problem.category,
-                "difficulty": problem.difficulty,
-                "messages": opening.messages,
-            }
-            return opening.text, info
+            info = {"problem_id": problem.id, "category": problem.category, "difficulty": problem.difficulty}
+            return opening.text, {**info, "messages": opening.messages}
 
     def _choose(self, options: dict[str, Any]) -> Problem:
         wanted = options.get("problem_id") if isinstance(options, dict) else options
@@ -206,7 +204,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
     def close(self) -> None:
         """End the episode's container. Idempotent; does nothing in a fork of the process that uses the environment."""
-        if self._caller.in_fork:
+        if self._caller.in_fork or sys.is_finalizing():  # in `__del__` at exit: the container ends with the process
             return
         self._end_episode()
         self._screen = []

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from ..errors import UsageError
 from ..policies.judge import NamedJudges
 from ..sandboxes import SandboxProvider, WaitingSandboxes
 from ..sandboxes.admission import given_limits
@@ -207,8 +208,12 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine on the background loop and wait for its result. What a signal's handler raises cancels it.
 
     The coroutine's own end wakes the caller. `asyncio.run_coroutine_threadsafe` would need another round of the loop.
+    On that loop itself, as in an episode's ``on_output``, it raises `UsageError`.
     """
     loop, ended = background_loop(), threading.Lock()
+    if asyncio._get_running_loop() is loop:
+        work.close()
+        raise UsageError("an environment cannot be used inside on_output: this call would wait for its own event loop")
     task: asyncio.Task[None]
     result: list[T] = []
     error: BaseException | None = None

@@ -27,6 +27,7 @@ from ..problems.paths import expand_home
 from ..renderers import Renderer
 from ..sandboxes import SandboxSpec
 from ..sandboxes.image import image_tag
+from ..scoring import rules_digest
 from .play import rules_for
 
 
@@ -78,7 +79,7 @@ class EvaluationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     problems: str
-    """The source."""
+    """The source. Not compared, since the digests say more."""
     digests: dict[str, str]
     """`Problem.digest` of each problem, by id, in order."""
     policy: str
@@ -98,13 +99,18 @@ class EvaluationRecord(BaseModel):
     prompts: str = ""
     """A digest of the system and user message of one problem; empty if unknown."""
     version: str = ""
-    """This package's version; empty if unknown."""
+    """This package's version, with the first digits of `scoring.rules_digest` behind a plus sign; empty if unknown."""
     rules: dict[str, Any] = {}
     """The other rules of the episodes that are not the defaults."""
     model_files: str = ""
     """A digest of a local model's files; empty if unknown."""
     reward_digest: str = ""
     """`reward_digest` of a reward function; empty if there is none or it is unknown."""
+
+    @field_validator("problems", "policy")
+    @classmethod
+    def _encodable(cls, name: str) -> str:
+        return name.encode(errors="backslashreplace").decode()  # a path need not be UTF-8
 
     @property
     def digest(self) -> str:
@@ -116,9 +122,9 @@ class EvaluationRecord(BaseModel):
     def differences(self, other: EvaluationRecord) -> list[str]:
         """The fields that differ and may change the results, with both values.
 
-        The number of samples is not compared, nor is a field that is unknown in either record.
+        The source and the number of samples are not compared, nor is a field that is unknown in either record.
         """
-        mine, others = self.model_dump(mode="json", exclude={"samples"}), other.model_dump(mode="json")
+        mine, others = self.model_dump(mode="json", exclude={"problems", "samples"}), other.model_dump(mode="json")
         optional = ["image", "prompts", "version", "model_files"]
         if not self.weights.endswith(("<lambda>", "partial")):  # names that many functions share
             optional.append("reward_digest")
@@ -149,8 +155,8 @@ def make_record(
         weights=_reward_name(config.reward),
         sampling=sampling(policy),
         image=image_tag(),
-        prompts=prompts_digest(policy, renderer, problems[0], rules),
-        version=__version__,
+        prompts=prompts_digest(policy, renderer, min(problems, key=lambda problem: problem.id), rules),
+        version=f"{__version__}+{rules_digest()[:12]}",
         rules=_other_rules(rules),
         model_files="" if folder is None else files_digest(folder),
         reward_digest="" if (function := read_reward(config.reward)[1]) is None else reward_digest(function),

@@ -10,10 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Literal
 
+from pydantic_core import to_jsonable_python
+
 from ..errors import UsageError
 from ..renderers import Renderer, ToolCall, get_renderer
 from ..renderers.chat import call_message
 from ..renderers.protocol import TOOL
+from ..renderers.vocabularies import printable
 from ..transcripts import Transcript, TurnRecord
 from .recorded import outputs, read_action, renderer_of
 
@@ -100,8 +103,10 @@ def _token_row(transcript: Transcript) -> Row:
     return {
         "system": transcript.header.system,
         "user": transcript.header.user,
-        # through its JSON, which has null for a log-probability that is not finite
-        "turns": [json.loads(turn.model_dump_json(include=_TOKEN_FIELDS)) for turn in transcript.turns],
+        # Null for log-probabilities that are not finite. Lone surrogates stay: a call with them is malformed.
+        "turns": [
+            to_jsonable_python(turn.model_dump(include=_TOKEN_FIELDS), inf_nan_mode="null") for turn in transcript.turns
+        ],
         "metadata": _metadata(transcript),
     }
 
@@ -150,8 +155,8 @@ def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     text = turn.completion if turn.native is None or renderer is None else renderer.turn_text(turn.native)
     for stop in renderer.stop if renderer is not None else ():
         text = text.removesuffix(stop) if isinstance(stop, str) else text  # gpt-oss's, as ids, tell a call from an end
-    reply = [{"role": "user", "content": turn.observation}] if turn.observation else []
-    return [{"role": "assistant", "content": text}, *reply]
+    reply = [{"role": "user", "content": printable(turn.observation)}] if turn.observation else []
+    return [{"role": "assistant", "content": printable(text)}, *reply]  # readers of JSON refuse lone surrogates
 
 
 def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None, style: Style) -> list[Row]:

@@ -171,7 +171,6 @@ def episode(transcript: Transcript) -> Data:
         "files": header.files,
         "turns": [_turn(turn, renderer) for turn in transcript.turns],
         "score": score.score if score is not None else None,
-        "graded": score.files if score is not None else {},
         "end": end.model_dump(mode="json") if end is not None else None,
     }
 

@@ -26,7 +26,7 @@ from ..policies import Completion, Outside
 from ..problems import Problem
 from ..renderers import Renderer, get_renderer
 from ..sandboxes import Sandbox, SandboxProvider
-from ..scoring import RewardWeights
+from ..scoring import RewardWeights, rules_digest
 from ..transcripts import CommandRecord, Transcript, TurnRecord
 from .recorded import Data
 
@@ -197,6 +197,8 @@ async def _started(
             f"problem {problem.id} has changed since the recording: its texts, files or hidden tests are not the same, "
             "so answers and score may differ"
         )
+    if header.rules_digest not in ("", rules_digest()):
+        note("the grader has changed since the recording, so the score may differ")
     if any(record.outside for record in transcript.turns):
         note("an agent's own program ran its tools in the sandbox: their files are restored, and the tools do not run")
     if any(record.outside and record.left_out for record in transcript.turns):

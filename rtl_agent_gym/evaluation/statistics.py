@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import comb, hypot, sqrt
-from statistics import NormalDist
+from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +106,7 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     which draws problems, and for each drawn problem as many episodes as it has. As some episodes are drawn twice,
     pass@k of a draw is too low for k > 1; so the draws are moved to have the estimate as their mean. Wilson's interval
     over the problems if each has one episode, since the verdicts are then independent and it is better near 0 and 1;
-    and if all episodes passed or all failed, where a bootstrap would see no variation.
+    and if the estimate is exactly 0 or 1, where a bootstrap would see little variation or none.
 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
@@ -121,16 +121,17 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
 def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int = 0) -> dict[int, Estimate]:
     """`estimate` for several k, from the same draws: they take longer than all else."""
     size = len(verdicts)
-    values = [float(np.mean([pass_at_k(total, passed, k) for passed, total in verdicts])) for k in ks]
-    single = all(total == 1 for _, total in verdicts)
+    values = [fmean(pass_at_k(total, passed, k) for passed, total in verdicts) for k in ks]
     if size == 1:
         low, high = wilson(*verdicts[0])
         ends = [(1.0 - (1.0 - low) ** k, 1.0 - (1.0 - high) ** k) for k in ks]
-    elif single or all(passed == 0 for passed, _ in verdicts) or all(passed == total for passed, total in verdicts):
+    elif all(total == 1 for _, total in verdicts) or {0.0, 1.0}.issuperset(values):
         ends = [wilson(value * size, size) for value in values]
     else:
         ends = [
-            _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
+            wilson(value * size, size)
+            if value in (0.0, 1.0)
+            else _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
             for k, value, means in zip(ks, values, _resampled(verdicts, ks, seed), strict=True)
         ]
     return {

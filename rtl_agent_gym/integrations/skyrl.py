@@ -12,25 +12,32 @@ raised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import secrets
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import skyrl_gym
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 from skyrl_gym.metrics import default_aggregate_metrics
 
-from ..episodes.turns import STOP
-from ..errors import UsageError
+from ..envs import CVDPAgenticEnv
+from ..episodes.turns import STOP, result_numbers
+from ..errors import SandboxError, UsageError
 from ..problems.notes import Rows
-from .replay import ReplayedEnv
-from .session import choose_problems
+from ..retries import EPISODE
+from .session import choose_problems, find_problem
 
 NAME = "rtl"
 """The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
 
+_log = logging.getLogger(__name__)
+
 
 class RTLTextEnv(BaseTextEnv):
-    """An episode. It opens nothing until `init`.
+    """An episode of `CVDPAgenticEnv`. It opens nothing until `init`.
+
+    After a machine fault, the turns so far are played again in a new sandbox and must end with the same exit codes.
 
     Args:
         env_config: ``problems`` (the source, ``"bundled"`` by default), ``attempts`` (of each turn),
@@ -51,7 +58,13 @@ class RTLTextEnv(BaseTextEnv):
             options.setdefault("max_turns", row["max_turns"])
         if "problems" in row:
             options["problems"] = row["problems"]
-        self._env = ReplayedEnv(row["problem_id"], options)
+        self._attempts = int(options.pop("attempts", EPISODE.attempts))
+        problem = find_problem(str(options.pop("problems", "bundled")), row["problem_id"])
+        self._env = CVDPAgenticEnv([problem], **options)
+        self._seed = secrets.randbits(31)
+        self._played: list[tuple[str, dict[str, Any]]] = []
+        """Each turn: what the model wrote, and what was observed of it, as in `_evidence`."""
+        self._running = False
         self.max_turns = self._env.config.max_turns
 
     def init(self, prompt: Any) -> tuple[list[dict[str, str]], dict[str, Any]]:
@@ -60,23 +73,30 @@ class RTLTextEnv(BaseTextEnv):
         Raises:
             SandboxError: The machine failed in each attempt.
         """
-        info = self._env.begin()
+        self._played.clear()
+        info = self._attempt(self._reset)
         return info["messages"], {name: value for name, value in info.items() if name != "messages"}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play a turn: the model's text in the renderer's dialect.
 
         Raises:
-            SandboxError: The machine failed in each attempt. The sandbox has ended.
+            SandboxError: The machine failed in each attempt. The sandbox has ended, as after any other exception.
         """
-        observation, reward, done, info = self._env.step(action)
+        observation, reward, terminated, truncated, info = self._attempt(lambda: self._caught_up().step(action))
+        self._played.append((action, _evidence(info)))
         self.turns += 1
+        done = terminated or truncated
         observations = [] if done else [{"role": "user", "content": observation}]
-        return BaseTextEnvStepOutput(observations=observations, reward=reward, done=done, metadata=info)
+        return BaseTextEnvStepOutput(observations=observations, reward=float(reward), done=done, metadata=info)
 
     def get_metrics(self) -> dict[str, Any]:
         """`result_numbers` of an episode that was graded; otherwise none."""
-        return self._env.numbers()
+        episode = self._env.episode
+        score = episode.turns[-1].score if episode is not None and episode.turns else None
+        if episode is None or score is None:
+            return {}
+        return result_numbers(score, episode.stop_reason, episode.turns, episode.oom_kills)
 
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
@@ -88,7 +108,41 @@ class RTLTextEnv(BaseTextEnv):
 
     def close(self) -> None:
         """End the sandbox. Idempotent."""
+        self._running = False
         self._env.close()
+
+    def _attempt(self, work: Callable[[], Any]) -> Any:
+        for left in reversed(range(max(self._attempts, 1))):
+            try:
+                return work()
+            except SandboxError as fault:
+                self.close()
+                if not left:
+                    raise
+                _log.warning("the episode is played again up to turn %d: %s", len(self._played) + 1, fault)
+            except BaseException:
+                self.close()  # SkyRL does not do so after an error
+                raise
+        raise AssertionError("unreachable")
+
+    def _reset(self) -> dict[str, Any]:
+        _, info = self._env.reset(seed=self._seed)
+        self._running = True
+        return info
+
+    def _caught_up(self) -> CVDPAgenticEnv:
+        """The environment; if its episode has no sandbox, the turns so far are played in a new one first."""
+        if not self._running:
+            self._reset()
+            for number, (text, before) in enumerate(self._played, start=1):
+                if _evidence(self._env.step(text)[-1]) != before:
+                    raise SandboxError(f"replay diverged at turn {number}")
+        return self._env
+
+
+def _evidence(info: dict[str, Any]) -> dict[str, Any]:
+    """What must be the same when a turn is played again; outputs may contain times and numbers of processes."""
+    return {name: info.get(name) for name in ("action", "exit_code", "timed_out", "stop_reason")}
 
 
 def rows(problems: str = "bundled", *, keep: Rows = "all", **rules: Any) -> list[dict[str, Any]]:

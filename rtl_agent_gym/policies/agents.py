@@ -58,8 +58,8 @@ class _Plain(BaseModel):
 class Program:
     """A program that works in a sandbox as an agent.
 
-    In texts, ``{url}`` is the address of the model as OpenAI's clients take it, ``{anthropic_url}`` as Anthropic's do,
-    and ``{task}`` is the task.
+    In texts, ``{url}`` is the address of the model as OpenAI's clients take it, and ``{anthropic_url}`` as Anthropic's
+    do. ``{task}`` is the task, but not in `files`, which may be programs with braces of their own.
     """
 
     argv: tuple[str, ...]
@@ -98,12 +98,12 @@ class Program:
 
     def filled(self, address: Address, task: str) -> Program:
         """The same with the address and the task in place of their names."""
-        values = {"url": address.openai, "anthropic_url": address.anthropic, "task": task}
+        addresses = {"url": address.openai, "anthropic_url": address.anthropic}
 
-        def fill(text: str) -> str:
-            return re.sub(r"\{(url|anthropic_url|task)\}", lambda match: values[match[1]], text)
+        def fill(text: str, values: Mapping[str, str] = addresses | {"task": task}) -> str:
+            return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), text)
 
-        files = {TASK_FILE: task} | {path: fill(text) for path, text in self.files.items()}
+        files = {TASK_FILE: task} | {path: fill(text, addresses) for path, text in self.files.items()}
         env = {key: fill(text) for key, text in self.env.items()}
         return replace(self, argv=tuple(map(fill, self.argv)), env=env, files=files, stdin=fill(self.stdin))
 

@@ -181,14 +181,15 @@ class ChatPolicy:
         users.remove(self)
         if users:
             return
-        for client in self._take_clients(loop):  # otherwise a closed client is reused
+        for client in self._take_clients():  # otherwise a closed client is reused
             if iscoroutinefunction(close := getattr(client, "close", None)):
                 await close()
 
-    def _take_clients(self, loop: asyncio.AbstractEventLoop) -> list[Any]:
-        """Remove litellm's clients of a loop from its cache, which knows loops by their ids, and return them."""
+    def _take_clients(self) -> list[Any]:
+        """Remove litellm's clients of the running event loop from its cache and return them."""
         cache = self._library.in_memory_llm_clients_cache
-        taken = {key: client for key, client in cache.cache_dict.items() if key.endswith(f"-{id(loop)}")}
+        end = cache.update_cache_key_with_event_loop("")
+        taken = {key: client for key, client in cache.cache_dict.items() if key.endswith(end)}
         for key in taken:
             cache.delete_cache(key)
         return list(taken.values())
@@ -259,7 +260,7 @@ class ChatPolicy:
 
         loop = asyncio.get_running_loop()
         if loop not in _connected:
-            self._take_clients(loop)  # those of a loop that has ended and had the same id
+            self._take_clients()  # older litellm knows loops by their ids: these may be of one that has ended
         _connected.setdefault(loop, WeakSet()).add(self)
         try:
             # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.

@@ -448,11 +448,9 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _unresolved(error: BaseException) -> str | None:
     """Which host could not be resolved, and why; None if that was not the fault."""
-    import httpx  # which the extra ``chat`` brings
-
     host = "of the service"
     for cause in _causes(error):
-        if isinstance(cause, httpx.ConnectError):
+        if type(cause).__name__ == "ConnectError" and hasattr(cause, "request"):  # of httpx or httpx2
             host = cause.request.url.host
         elif isinstance(cause, socket.gaierror):
             return f"the host {visible(host)} cannot be resolved ({cause.strerror})"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..engines.config import has_key
 from ..errors import ServiceDown, UsageError
 from ..problems import Problem
+from ..problems.paths import expand_home
 from ..renderers import Renderer
 from ..renderers.transcript import TokenTranscript
 from ..renderers.vocabularies import published_tokenizer
@@ -183,7 +184,7 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
     Raises:
         UsageError: There is no such folder, or it contains no model.
     """
-    folder = Path(path)
+    folder = expand_home(path)
     if not folder.is_dir():
         raise UsageError(f"local:{path}: there is no such folder; expected a model saved by transformers")
     try:

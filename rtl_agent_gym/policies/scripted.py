@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import UsageError
 from ..problems import Problem
+from ..problems.paths import expand_home
 from ..prompts import fence
 from ..renderers import Message, ModelTurn, Renderer, ToolCall
 from ..renderers.renderer import ToollessRenderer
@@ -58,7 +59,7 @@ class ScriptedPolicy:
     """
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = expand_home(path)
         self.name = f"scripted {self.path.name}"
         if self.path.suffix == ".jsonl":
             recorded = read_transcript(self.path).turns

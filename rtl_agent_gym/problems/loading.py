@@ -147,7 +147,6 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
     source = f"{repo}:{name}"
     try:
         import huggingface_hub
-        from httpx import TransportError
         from huggingface_hub import errors
     except ImportError as error:
         raise ProblemError(
@@ -158,10 +157,9 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
     try:
         return question(huggingface_hub)
     except (
-        errors.HfHubHTTPError,
+        errors.HTTPError,  # type: ignore[attr-defined]  # of httpx, or of httpx2 from huggingface_hub 2 on
         errors.HFValidationError,
         errors.EntryNotFoundError,
-        TransportError,
         OSError,
     ) as error:
         kind = _Unreachable if _is_unreachable(error) else ProblemError
@@ -169,12 +167,11 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
 
 
 def _is_unreachable(error: Exception) -> bool:
-    from httpx import TransportError
     from huggingface_hub import errors
 
     if isinstance(error, errors.HfHubHTTPError):
         return error.response.status_code == 429 or error.response.status_code >= 500
-    return isinstance(error, errors.LocalEntryNotFoundError | TransportError | ConnectionError)
+    return isinstance(error, errors.LocalEntryNotFoundError | errors.HTTPError | ConnectionError)  # type: ignore[attr-defined]
 
 
 def _fault(error: Exception, repo: str, name: str) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Self
+from typing import Any
 
 from ..errors import UsageError
 from .actions import with_one_call
@@ -121,8 +121,8 @@ class Renderer(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, Any]]:
-        return type(self), (self._name, self._tokenizer)  # the codec is rebuilt quickly
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "codec"}  # it is rebuilt quickly
 
     @property
     def name(self) -> str:
@@ -320,9 +320,6 @@ class ToollessRenderer(Renderer):
     def __init__(self, dialect: Renderer) -> None:
         super().__init__(dialect.name)
         self._dialect, self.END, self.thinks = dialect, dialect.END, dialect.thinks
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ToollessRenderer, (self._dialect,)
 
     @property
     def stop(self) -> list[str] | list[int]:

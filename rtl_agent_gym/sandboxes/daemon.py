@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,6 +39,15 @@ _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _LONGEST_RUN = 1800.0
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 """Where a daemon listens by default."""
+PIDFILE = Path("/var/run/docker.pid")
+CONTAINERD_PIDFILE = Path("/var/run/docker/containerd/containerd.pid")
+"""The files with the process ids of a daemon and of its containerd."""
+SYSTEMD = Path("/run/systemd/system")
+"""A folder that is there if systemd runs, which then starts the daemon."""
+LOG_FOLDER = Path("/var/log")
+"""Where the output of a started daemon goes, if this user may write there; otherwise to the temporary folder."""
+START_SECONDS = 60.0
+"""Time that a daemon has to answer after its start."""
 
 _ENFORCED_LIMITS = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
 """The limits of a sandbox, by their controllers and with their names in ``docker info``."""
@@ -74,23 +82,6 @@ class DaemonInfo(BaseModel):
     """Whether it is Podman, which answers Docker's requests."""
 
 
-@dataclass(frozen=True)
-class DaemonLaunch:
-    """How `ensure_daemon` starts a daemon. The defaults are Debian's own."""
-
-    host: str = DEFAULT_HOST
-    """The unix socket it listens on."""
-    pidfile: Path = Path("/var/run/docker.pid")
-    exec_root: Path = Path("/var/run/docker")
-    """Where it keeps its state at run time, including that of its containerd."""
-    arguments: tuple[str, ...] = ()
-    """More arguments for `dockerd`."""
-    log: Path | None = None
-    """Its output; None for a file in ``/var/log``, or in the temporary folder if that is not writable."""
-    wait: float = 60.0
-    """Seconds within which it has to answer."""
-
-
 def daemon_host() -> str:
     """The address to reach Docker at: ``$DOCKER_HOST``, or the first usual socket that this user may use.
 
@@ -102,7 +93,8 @@ def daemon_host() -> str:
     places = [Path(DEFAULT_HOST.removeprefix("unix://"))]
     if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
         places.append(Path(runtime_dir) / "docker.sock")  # rootless Docker
-    places += [Path.home() / f".docker/{folder}/docker.sock" for folder in ("run", "desktop")]  # Docker Desktop
+    home = Path(os.path.expanduser("~"))  # `Path.home` raises where there is none
+    places += [home / f".docker/{folder}/docker.sock" for folder in ("run", "desktop")]  # Docker Desktop
     tries = ((place, right) for right in (os.W_OK, os.F_OK) for place in places)
     found = (f"unix://{place}" for place, right in tries if os.access(place, right) and place.is_socket())
     return next(found, DEFAULT_HOST)
@@ -258,70 +250,64 @@ def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for controller, name in _ENFORCED_LIMITS.items() if controller not in controllers)
 
 
-def ensure_daemon(progress: Progress = silent, *, launch: DaemonLaunch | None = None) -> DaemonInfo:
+def ensure_daemon(progress: Progress = silent) -> DaemonInfo:
     """Find the daemon, or install and start one where this process may.
 
     Args:
         progress: Called with one line per step.
-        launch: How to start one; None for Debian's own way at the default socket.
 
     Raises:
         DaemonError: There is none and none could be started; the message says why and what to do.
     """
-    host = launch.host if launch else None
     try:
-        return find_daemon(host)
+        return find_daemon()
     except DaemonError as missing:
-        if isinstance(missing.__cause__, PermissionError) or (launch is None and os.environ.get("DOCKER_HOST")):
+        if isinstance(missing.__cause__, PermissionError) or os.environ.get("DOCKER_HOST"):
             raise
         if not (is_root() and is_debian_like()):
             raise
     with exclusive("daemon", progress):
         try:
-            return find_daemon(host)  # another process may have started it meanwhile
+            return find_daemon()  # another process may have started it meanwhile
         except DaemonError:
-            return _start_daemon(launch or DaemonLaunch(), progress)
+            return _start_daemon(progress)
 
 
-def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
+def _start_daemon(progress: Progress) -> DaemonInfo:
     # dockerd cannot set up its network without iptables, which Debian's package only recommends.
     programs = {"dockerd": "docker.io", "iptables": "iptables"}
     missing = [package for program, package in programs.items() if find_program(program) is None]
     if missing:
         apt_install(missing, error=DaemonError, progress=progress)
-    if launch == DaemonLaunch() and Path("/run/systemd/system").is_dir():
+    if SYSTEMD.is_dir():
         progress("starting Docker's service")
         run_program(["systemctl", "start", "docker"], error=DaemonError)
-        return _wait_for_daemon(launch)
-    running = _running(launch.pidfile, "dockerd")
+        return _wait_for_daemon()
+    running = _running(PIDFILE, "dockerd")
     if running is not None:
         progress(f"a dockerd is running (process {running}) but does not answer yet; waiting for it")
-        return _wait_for_daemon(launch)
+        return _wait_for_daemon()
     # Also containerd's: dockerd waits in vain for a dead one that its parent has not reaped.
-    pidfiles = {launch.pidfile: "dockerd", launch.exec_root / "containerd/containerd.pid": "containerd"}
-    for pidfile, program in pidfiles.items():
+    for pidfile, program in {PIDFILE: "dockerd", CONTAINERD_PIDFILE: "containerd"}.items():
         deadline = time.monotonic() + 5.0
         while _running(pidfile, program) is not None and time.monotonic() < deadline:  # it ends with its dockerd
             time.sleep(0.1)
         if pidfile.exists() and _running(pidfile, program) is None:
             progress(f"removing {pidfile}, left by a {program} that is gone")
             pidfile.unlink(missing_ok=True)
-    folder = "/var/log" if os.access("/var/log", os.W_OK) else tempfile.gettempdir()
-    log = launch.log or Path(folder, "rtl-agent-gym-dockerd.log")
-    argv = [find_program("dockerd") or "dockerd", *launch.arguments]
-    for name in ("host", "pidfile", "exec_root"):  # the defaults may be in dockerd's own configuration file
-        if getattr(launch, name) != getattr(DaemonLaunch, name):
-            argv += [f"--{name.replace('_', '-')}", str(getattr(launch, name))]
+    folder = LOG_FOLDER if os.access(LOG_FOLDER, os.W_OK) else tempfile.gettempdir()
+    log = Path(folder, "rtl-agent-gym-dockerd.log")
+    dockerd = find_program("dockerd") or "dockerd"
     progress(f"starting dockerd; its output goes to {log}")
     try:
         with log.open("wb") as output:
             process = subprocess.Popen(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, cwd="/"
+                [dockerd], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, cwd="/"
             )
     except OSError as cause:
-        raise DaemonError(f"cannot start {argv[0]}: {cause}") from cause
+        raise DaemonError(f"cannot start {dockerd}: {cause}") from cause
     try:
-        info = _wait_for_daemon(launch, process, log)
+        info = _wait_for_daemon(process, log)
     except BaseException:  # also an interrupt must not leave a daemon behind that never answered
         process.terminate()
         try:
@@ -334,28 +320,26 @@ def _start_daemon(launch: DaemonLaunch, progress: Progress) -> DaemonInfo:
     return info
 
 
-def _wait_for_daemon(
-    launch: DaemonLaunch, process: subprocess.Popen[bytes] | None = None, log: Path | None = None
-) -> DaemonInfo:
-    deadline = time.monotonic() + launch.wait
+def _wait_for_daemon(process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> DaemonInfo:
+    deadline = time.monotonic() + START_SECONDS
     while True:
         # Before looking: if two callers start a daemon at once, the slower one's ends while the other one answers.
         ended = process.poll() if process else None
         try:
-            return find_daemon(launch.host)
+            return find_daemon(DEFAULT_HOST)
         except DaemonError as cause:
             if ended is not None:
-                raise DaemonError(f"dockerd ended with exit code {ended}. {_why(launch, log)}") from cause
+                raise DaemonError(f"dockerd ended with exit code {ended}. {_why(log)}") from cause
             if time.monotonic() > deadline:
-                raise DaemonError(f"dockerd gave no answer in {launch.wait:.0f} s. {_why(launch, log)}") from cause
+                raise DaemonError(f"dockerd gave no answer in {START_SECONDS:.0f} s. {_why(log)}") from cause
         time.sleep(0.2)
 
 
-def _why(launch: DaemonLaunch, log: Path | None) -> str:
+def _why(log: Path | None) -> str:
     if log is None:
         return (
             f"It was started by someone else: see its own log (journalctl -u docker), or end it (its process id is in "
-            f"{launch.pidfile}) and run this again."
+            f"{PIDFILE}) and run this again."
         )
     return (
         f"The end of {log}:\n{tail(log.read_text(errors='replace').splitlines())}\nFix what it names (a container or "

@@ -15,6 +15,7 @@ import errno
 import functools
 import gzip
 import hashlib
+import os
 import re
 import shutil
 import tempfile
@@ -256,10 +257,15 @@ def save_image(path: Path) -> str:
 def new_file(path: Path) -> Iterator[Path]:
     """A path in a folder of its own, whose file becomes `path` at the end of the context if there is no error.
 
+    A link stays one, and the file that it names is replaced.
+
     Raises:
-        UsageError: It cannot be written.
+        UsageError: It cannot be written, or is something else than a file, such as a pipe.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"the image: {path} is not a regular file; choose another place")
+        path = Path(os.path.realpath(path))
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             yield (scratch := Path(folder, "new"))
             scratch.replace(path)

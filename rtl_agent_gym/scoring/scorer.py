@@ -35,7 +35,7 @@ from .options import GradingOptions, HarnessOptions
 from .outcomes import account
 from .score import RewardWeights, Score
 from .static_stages import Build, Demand, demands, is_hdl, judge_interface, judge_syntax
-from .submission import SubmittedFiles, sift
+from .submission import SubmittedFiles, is_given, sift
 from .texts import grade_text, text_score
 from .trials import with_trials
 
@@ -236,7 +236,8 @@ class Scorer:
     ) -> Grading:
         tops = top_modules(services)
         files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
-        own = sum(len(content) for path, content in submission.files.items() if is_hdl(path))
+        written = (pair for pair in submission.files.items() if not is_given(submission.problem, *pair))
+        own = sum(len(content) for path, content in written if is_hdl(path))
         reading = await self._frontend.read(
             files, build.sources, list(tops), own, folders=build.folders, defines=build.defines
         )
@@ -295,20 +296,25 @@ def score_files(
     cache: ScoreCache | str | os.PathLike[str] | None = None,
     timeout: float = TIME_LIMIT,
 ) -> Score:
-    """Grade files, for scripts and notebooks: `Scorer.score` with a new scorer. See there for arguments and errors."""
+    """Grade files, for scripts and notebooks: `Scorer.score` with a new scorer. See there for arguments and errors.
+    It blocks a loop that runs, as a notebook's: while that loop has other gradings under way, await a `Scorer` instead.
+    """
 
     async def once() -> Score:
         async with Scorer(weights=weights, cache=cache) as scorer:
             return await scorer.score(problem, files, timeout)
 
+    if asyncio._get_running_loop() is None:
+        return asyncio.run(once())
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)  # as in a notebook
+    loop, thread = runner.get_loop(), ThreadPoolExecutor(1)
+    task = loop.create_task(once())
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        pass
-    else:  # as in a notebook
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, once()).result()
-    return asyncio.run(once())
+        return thread.submit(loop.run_until_complete, task).result()
+    finally:
+        loop.call_soon_threadsafe(task.cancel)  # for Ctrl-C
+        thread.submit(runner.close)  # when the task has ended
+        thread.shutdown(wait=False)
 
 
 NO_TEXTS = "its answer is text, which is played by run, eval, and the Gymnasium and tinker environments only"

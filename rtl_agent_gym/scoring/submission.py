@@ -129,7 +129,8 @@ def _above(paths: Iterable[str]) -> set[str]:
     return {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
 
 
-def _is_given(problem: Problem, path: str, content: str | bytes) -> bool:
+def is_given(problem: Problem, path: str, content: str | bytes) -> bool:
+    """Whether the problem comes with this file, with the same content."""
     given = problem.context.get(path)
     return given is not None and (content == given if isinstance(content, str) else bytes(content) == given.encode())
 
@@ -167,7 +168,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
     if not editable(problem, path):
         return "not a file that may be changed"
     if problem.checkout and path not in problem.targets and (path in programs or _is_program(path, content)):
-        return None if _is_given(problem, path, content) else "programs of the repository are graded as given"
+        return None if is_given(problem, path, content) else "programs of the repository are graded as given"
     if path in folders or not programs.isdisjoint(_above([path])):
         return "it would take the place of programs of the repository, which are graded as given"
     if path in problem.context or path in problem.targets:

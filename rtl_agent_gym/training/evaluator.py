@@ -13,18 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import __version__, strict_json
 from ..engines.protocol import Sampler
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
-from ..errors import RequestRefused, SandboxError
-from ..evaluation.config import EvaluationConfig
-from ..evaluation.evaluate import evaluate
+from ..errors import RequestRefused, SandboxError, TranscriptError
+from ..evaluation.config import EvaluationConfig, EvaluationRecord, make_record
+from ..evaluation.evaluate import evaluate, scorable_problems
 from ..evaluation.outcome import EpisodeResult, verdicts
 from ..evaluation.play import Observer
+from ..evaluation.results import read_config
 from ..evaluation.statistics import estimate
 from ..policies.harness import HarnessPolicy
 from ..problems import Problem
-from ..sandboxes.image import image_tag
 from ..scoring.score import RewardWeights
 from ..visible import plural
 from .options import TrainOptions
@@ -73,7 +72,7 @@ class Evaluator:
 
     def _summarise(self, results: Sequence[EpisodeResult], name: str, label: str, version: int) -> dict[str, float]:
         scores = [result.score for result in results if result.score is not None]
-        rate = estimate([(sum(passed), len(passed)) for passed in verdicts(results).values()])
+        rate = estimate(sorted((sum(passed), len(passed)) for passed in verdicts(results).values()))
         reward = mean([score.reward for score in scores])
         count = f"{plural(len(scores), 'new episode')} after {plural(version, 'step')}"
         self.progress.print(f"{label}{count}: {rate} pass, reward {reward:.3f}")
@@ -90,9 +89,10 @@ class Evaluator:
     ) -> Sequence[EpisodeResult]:
         """Play `samples` episodes of each problem. At least one has a score. Raises like `with_retries`."""
         o = self.options
+        renderer = await asyncio.to_thread(load_renderer, self.config)
         config = EvaluationConfig(
             problems=problems,
-            renderer=await asyncio.to_thread(load_renderer, self.config),
+            renderer=renderer,
             episode=self.config.episode.with_options(turn_rewards="none"),  # nothing is trained on
             reward=_official(self.config.reward),
             samples=samples,
@@ -117,8 +117,9 @@ class Evaluator:
                 raise type(last)(f"no episode of the evaluation has a verdict; the last fault: {last}") from last
             return done.results
 
-        await asyncio.to_thread(_set_aside, folder)
         try:
+            record = make_record(config, scorable_problems(config, observer), policy, renderer, named=False)
+            await asyncio.to_thread(_set_aside, folder, record)
             return await with_retries(play_missing, self.progress.print)
         finally:
             await policy.close()
@@ -129,13 +130,13 @@ def _official(reward: RewardWeights | None) -> RewardWeights | None:
     return reward if reward is None or reward.simulate else RewardWeights()
 
 
-def _set_aside(folder: Path) -> None:
-    """Rename the folder of an evaluation that was begun under another version or image, and so cannot be continued."""
+def _set_aside(folder: Path, record: EvaluationRecord) -> None:
+    """Rename the folder of an evaluation that cannot be continued, such as one that another version has begun."""
     try:
-        found = strict_json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError):
-        return
-    if (found.get("version"), found.get("image")) != (__version__, image_tag()):
+        other = bool(record.differences(read_config(folder)))
+    except TranscriptError:
+        other = folder.exists()
+    if other:
         old = folder.with_name(f"{folder.name}.old")
         shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)

@@ -402,18 +402,16 @@ def dialect_for(model: str, requested: str | None, engine: str, model_option: st
 
 def check_hub(model: str, option: str) -> None:
     """Raise `UsageError` if a model is neither in the hub's cache on this machine nor on the hub."""
-    import httpx
-    from huggingface_hub import model_info, try_to_load_from_cache
-    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub import errors, model_info, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
         return
     advice = "give a folder in the format of transformers, or the name of a model on the hub"
     try:
         model_info(model, timeout=HUB_PATIENCE)
-    except RepositoryNotFoundError as error:
+    except errors.RepositoryNotFoundError as error:
         raise UsageError(f"{option}: the hub has no model {model!r}, or it needs another HF_TOKEN; {advice}") from error
-    except (OSError, httpx.HTTPError) as error:  # also if HF_HUB_OFFLINE is set
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]  # also if HF_HUB_OFFLINE is set
         raise UsageError(
             f"{option}: {model!r} is not on this machine, and the hub does not answer "
             f"({type(error).__name__}); {advice}"

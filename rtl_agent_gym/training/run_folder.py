@@ -290,6 +290,9 @@ class RunFolder:
         before = {name: value for name, value in defaults.items() if name in now} | before
         if "://" in (before.get("judge") or ""):  # it began when the whole address was recorded
             before["judge"] = judge_name(before["judge"])
+        digest = before.get("problems_digest")  # without the training problems of a supervised run
+        if digest is not None and digest == now.get("problems_digest") and "episodes_digest" not in now:
+            before["cvdp_jsonl_path"] = now.get("cvdp_jsonl_path")
         if ENGINE in before:  # which says more than the option
             before["engine"] = now.get("engine")
         # A run that began before the digests of files and its engine were recorded is not compared by them.
@@ -303,11 +306,11 @@ class RunFolder:
                         f"engine: the run in {self.path} is one of the engine {before[name]}, not {now.get(name)}; "
                         f"resume it with engine={before[name]}{needed}, or choose another log_path"
                     )
-                was = f"has {before.get(name)!r}, not {now.get(name)!r}"
+                was = f"has {before.get(name)!r}, not {now.get(name)!r}; resume it with the run's value,"
                 if name.endswith("_digest"):
-                    was = "began with other contents than there are now"
+                    was = "began with other contents than there are now;"
                 raise UsageError(
-                    f"{name}: the run in {self.path} {was}; choose another log_path, or "
+                    f"{name}: the run in {self.path} {was} choose another log_path, or "
                     "behavior_if_log_dir_exists=delete"
                 )
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,10 +38,8 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "DOCKER_HOST": daemon_host()}
         self.environment["RAY_AUTH_MODE"] = "disabled"  # whatever token this user has
-        self.port, self.metrics = free_port(), free_port()
-        self.up = self.run(
-            "cluster", "up", "--slots", str(SLOTS), "--port", str(self.port), "--metrics-port", str(self.metrics)
-        )
+        self.port = free_port()
+        self.up = self.run("cluster", "up", "--slots", str(SLOTS), "--port", str(self.port))
         self.address = f"127.0.0.1:{self.port}"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
@@ -83,24 +80,12 @@ def test_up_says_how_others_join_and_how_it_is_used(node: Node) -> None:
     assert "is a node already" in again.stderr
 
 
-def test_an_evaluation_on_the_node_is_seen_by_status_and_by_prometheus(node: Node, tmp_path: Path) -> None:
+def test_an_evaluation_on_the_node(node: Node, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["--policy", "golden", "--problem", ARBITER, "-n", "6", "--concurrency", "3", "--no-cache", "--json"]
-    playing = node.start("eval", "--ray", node.address, *asked, "--out", str(out))
-    deadline = time.monotonic() + 200
-    text = ""
-    while 'rtl_gym_container_starts_total{role="agent"}' not in text and time.monotonic() < deadline:
-        time.sleep(0.2)
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{node.metrics}/metrics", timeout=10) as answer:
-                text = answer.read().decode()
-        except OSError:
-            assert playing.poll() is None, playing.communicate()
-    for name in ('rtl_gym_budget_seconds_total{kind="grading"}', 'rtl_gym_budget_waiting{kind="agent"}'):
-        assert name in text
-    printed, error = playing.communicate(timeout=300)
-    assert playing.returncode == 0, error
-    summary = json.loads(printed)
+    done = node.run("eval", "--ray", node.address, *asked, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
     assert (summary["passed"], summary["faults"]) == (6, 0)
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
     assert sorted(row["sample"] for row in rows) == list(range(6))
@@ -137,7 +122,6 @@ def test_status_shows_nodes_and_runs_and_starts_no_machine(node: Node, monkeypat
     assert one["image"].startswith("sha256:")
     [run] = one["runs"]
     assert run["faults"] == {"sandbox: ImageError": 1}
-    assert run["metrics_port"] >= node.metrics
     assert (run["canaries"], run["last_canary"]) == ({"right": 0, "wrong": 0}, None)
     assert "3 slots, 3 free" in shown
     assert "canaries: 0 right, 0 wrong, faults: sandbox: ImageError 1" in shown

@@ -19,7 +19,7 @@ from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import DaemonError, UsageError
 from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, read_config, read_results, rules_for
 from rtl_agent_gym.evaluation.config import EvaluationRecord, make_record, prompts_digest, sampling
-from rtl_agent_gym.policies import ModelOptions
+from rtl_agent_gym.policies import GoldenPolicy, ModelOptions
 from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import load_problems
@@ -198,6 +198,28 @@ def test_the_configuration_knows_the_model_of_an_agent(tmp_path: Path) -> None:
     assert len({record.digest for record in found}) == 4  # the two ports of a host are one evaluation
     assert (found[0].sampling["base_url"], found[0].sampling["temperature"]) == ("http://a/v1", 0.0)
     assert recorded("a:8000", 0.0, tmp_path).model_files == files_digest(tmp_path)
+
+
+def test_problems_in_another_order_are_the_same_evaluation() -> None:
+    problems = load_problems("bundled")
+    forth, back = (
+        make_record(EvaluationConfig(), each, GoldenPolicy(), get_renderer("qwen3"), named=True)
+        for each in (problems, problems[::-1])
+    )
+    assert forth.differences(back) == []
+
+
+def test_the_configuration_knows_the_grader(monkeypatch: pytest.MonkeyPatch) -> None:
+    def recorded() -> EvaluationRecord:
+        [problem] = load_problems("bundled", ids=[ARBITER])
+        return make_record(EvaluationConfig(), [problem], GoldenPolicy(), get_renderer("qwen3"), named=True)
+
+    before = recorded()
+    assert recorded().differences(before) == []
+    monkeypatch.setattr("rtl_agent_gym.evaluation.config.rules_digest", lambda: "0" * 64)
+    [changed] = recorded().differences(before)
+    assert re.fullmatch(r"version \('.+', now '.+\+000000000000'\)", changed)
+    assert recorded().digest != before.digest  # in the names of folders below runs/eval/
 
 
 @pytest.mark.docker

@@ -161,6 +161,14 @@ def test_a_mistyped_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> 
     assert "export" in capsys.readouterr().err
 
 
+def test_help_shows_how_a_revision_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")  # or a line could end within it
+    assert ended("score", "--help") == 0
+    assert "owner/name@revision:file" in capsys.readouterr().out
+
+
 def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("train", "--help") == 0
     said = capsys.readouterr().out
@@ -328,6 +336,8 @@ LONG = "x" * 300
         (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "nan"], 2, "--timeout"),
         (["score", "--problem", ARBITER, "--files", "folder", "--timeout", "1e300"], 2, "--timeout"),
         (["image", "show", "--sandbox", "docker"], 3, "/nonexistent does not exist"),
+        (["train", "rl", "--json", "--dry-run"], 2, "--json is for a run that trains"),
+        (["train", "sft", "--json", "--options"], 2, "--json is for a run that trains"),
         (["train", "distill", "timeout_seconds=inf"], 2, "timeout_seconds must be "),
         (["train", "distill", "timeout_seconds=1e300"], 2, "timeout_seconds must be "),
         (["train", "distill", "learning_rate=inf"], 2, "learning_rate must be "),
@@ -363,8 +373,9 @@ def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent")
     monkeypatch.setenv("RTL_GYM_SANDBOX", "docker")
     assert ended("doctor") == 3
-    said = " ".join(capsys.readouterr().out.split())
-    assert "missing Docker daemon no Docker daemon: /nonexistent does not exist" in said
+    said = capsys.readouterr().out
+    assert "…" not in said
+    assert {"Docker", "daemon", "missing"} <= set(said.split())
 
 
 def test_unreadable_files_of_a_work_folder_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,12 @@ def test_a_candidate_is_of_the_only_problem(tmp_path: Path, arbiter: Problem) ->
     assert f":2: the id is 'other', not that of --problem {ID}" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--files", "--candidates"])
+def test_a_tilde_is_the_home_folder(option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"{option} {tmp_path}/none: " in call("--problem", ID, f"{option}=~/none", code=2).stderr
+
+
 def test_what_to_grade_must_be_named(tmp_path: Path) -> None:
     call("--problem", ID, code=2)
     assert "no such folder" in call("--problem", ID, "--files", str(tmp_path / "none"), code=2).stderr

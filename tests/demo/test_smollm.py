@@ -1,12 +1,9 @@
-"""SmolLM2's tokenizer and weights are those of its file, and its episodes those of the real shell."""
+"""SmolLM2's tokenizer and weights are those of its file."""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
-import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,18 +15,11 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.demo import smollm
 from rtl_agent_gym.demo.jobs import RECIPES
-from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, demonstrations, faster_type, make_smollm, note_of_reset
-from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
+from rtl_agent_gym.demo.smollm import SMOLLM, TAGS, faster_type, make_smollm
 from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.evaluation.export import Row
-from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import phrases_of
 from rtl_agent_gym.renderers.vocabularies import Codec, char_bytes
-from rtl_agent_gym.sandboxes import DockerSandboxes
-from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.sources.families import FAMILIES
-from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.training import launch
 from rtl_agent_gym.training.checkpointer import Checkpointer
 from rtl_agent_gym.training.plan import Plan, plan_run
@@ -229,52 +219,3 @@ def test_a_resumed_run_computes_in_the_type_that_its_first_start_has_measured(
         launch.train(given, recipes=RECIPES)
         assert capsys.readouterr().err.count("local_dtype: bfloat16, in which this processor is faster") == told
     assert used == ["bfloat16", "bfloat16"]
-
-
-def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
-    for asked, answered in zip(row["messages"][1:-1:2], row["messages"][2:-1:2], strict=True):
-        (made,) = asked["tool_calls"]
-        yield json.loads(made["function"]["arguments"])["command"], answered["content"]
-
-
-@pytest.mark.parametrize("family", ["registers", "arbiters", "timers"])
-def test_the_comment_before_a_design_is_what_the_specification_says(family: str) -> None:
-    source, kinds = f"family:{family}?count=16", set()
-    for row, problem in zip(demonstrations(source), load_problems(source), strict=True):
-        (comment,) = re.findall(
-            r"^// The reset is (\w+) and active (\w+)\.$", list(commands_and_outputs(row))[1][0], re.M
-        )
-        kinds.add(comment)
-        assert ("asynchronous" in problem.context["docs/specification.md"]) == (comment[0] == "asynchronous")
-        (reset,) = re.findall(r"if \(!?(\w+)\)", "".join((problem.golden or {}).values()))[:1]
-        line = next(
-            text for text in re.split(r"[.\n] ?", problem.context["docs/specification.md"]) if f"`{reset}`" in text
-        )
-        assert bool(re.search("active low|is 0", line)) == (comment[1] == "low"), line
-    assert len(kinds) == 4
-    assert note_of_reset("module a(input x, output y);\n    assign y = x;\nendmodule\n") == ""
-
-
-@pytest.mark.docker
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "family",  # those whose specification is a file; of others there are no such demonstrations
-    [name for name, family in FAMILIES.items() if not isinstance(family, LookingFamily)],
-)
-async def test_the_outputs_of_demonstrations_are_those_of_the_shell(family: str, provider: DockerSandboxes) -> None:
-    source = f"family:{family}?count=1"
-    (row,), (problem,) = demonstrations(source), load_problems(source)
-    dialect = get_renderer(SMOLLM.renderer)
-    config = EpisodeConfig(system_prompt=smollm.SYSTEM_PROMPT, max_turns=6)
-    async with (
-        Scorer(provider) as scorer,
-        Episode(problem, provider=provider, grader=scorer, renderer=dialect, config=config) as episode,
-    ):
-        opening = await episode.start()
-        assert row["messages"][0]["content"] == opening.user
-        for command, output in commands_and_outputs(row):
-            turn = await episode.step(dialect.turn_text(ModelTurn(calls=(ToolCall.of(command),))))
-            assert list(turn.outputs) == [output]
-        last = await episode.step(row["messages"][-1]["content"])
-    assert last.score is not None
-    assert last.score.passed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import random
@@ -21,13 +22,13 @@ import tinker
 import torch
 import transformers
 
-from rtl_agent_gym.engines import local, models, training
+from rtl_agent_gym.engines import local, models, sampling, training
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, context_length, translate
-from rtl_agent_gym.engines.sampling import SlotTable
+from rtl_agent_gym.engines.sampling import SlotTable, draw
 from rtl_agent_gym.engines.training import MASTERS, score
 from rtl_agent_gym.errors import UsageError
 
@@ -217,23 +218,32 @@ async def test_a_long_prompt_is_scored_in_pieces(
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "rank"), [*((kind, 4) for kind in KINDS), ("qwen3", 0)])
 async def test_a_common_beginning_is_computed_once_and_changes_no_gradient(
-    model_path: Path, tmp_path: Path, kind: str, rank: int
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, rank: int
 ) -> None:
-    """Of these three, 50 tokens are the same and 45 are not trained on; the shortest has 48."""
+    """Of these three, 50 tokens are the same and 45 are not trained on; the shortest has 48.
+
+    The output layer computes a bounded number of tokens at once.
+    """
     path, begin, found, computed = model_of(kind, tmp_path, model_path), prompt_of(50), [], []
     texts = [begin + prompt_of(30, 1), begin + prompt_of(11, 2), begin[:48]]
     data = [datum(ids, weights=[0.0] * 45 + [0.5 + number] * (len(ids) - 46)) for number, ids in enumerate(texts)]
-    for batch_tokens, checkpointing in ((1, False), (10_000, False), (10_000, True)):
+    most = training.SCORED
+    for batch_tokens, checkpointing, scored in (
+        (1, False, most), (10_000, False, most), (10_000, True, most), (10_000, False, 8), (10_000, True, 8)
+    ):  # fmt: skip
+        monkeypatch.setattr(training, "SCORED", scored)
         config = LocalEngineConfig(batch_tokens=batch_tokens, gradient_checkpointing=checkpointing)
         with LocalServiceClient(config) as service:
             trainer = await service.create_lora_training_client(str(path), rank=rank, seed=0)
-            sizes: list[int] = []
-            embeddings = trainer._training.module.get_input_embeddings()
+            sizes, rows, module = list[int](), list[int](), trainer._training.module
+            embeddings, output = module.get_input_embeddings(), module.get_output_embeddings()
             embeddings.register_forward_pre_hook(lambda _, given, sizes=sizes: sizes.append(given[0].numel()))
+            output.register_forward_hook(lambda *given, rows=rows: rows.append(given[2].shape[-2]))
             outcome = await trainer.forward_backward(data, "cross_entropy")
             computed.append(sum(sizes))
+            assert max(rows) <= scored
             found.append((outcome, await trainer.gradients()))
-    assert computed == [79 + 60 + 47, 45 + 3 * (79 - 45), 3 * 79]
+    assert computed == [79 + 60 + 47, 45 + 3 * (79 - 45), 3 * 79, 45 + 3 * (79 - 45), 3 * 79]
     for outcome, gradients in found[1:]:
         for output, expected in zip(outcome.loss_fn_outputs, found[0][0].loss_fn_outputs, strict=True):
             assert output["logprobs"].data == pytest.approx(expected["logprobs"].data, abs=1e-5)
@@ -426,6 +436,12 @@ async def test_sampling_training_and_scoring_go_on_side_by_side(service: LocalSe
         await trainer.optim_step(tinker.AdamParams(learning_rate=1e-2))
         await sampler.compute_logprobs(prompt)
     assert [one.tokens for one in (await together).sequences] == [one.tokens for one in alone.sequences]
+    await trainer.forward_backward([datum(prompt_of(30))], "cross_entropy")
+    assert not service.scheduler._tables  # nothing is sampled, so the memory is for the training
+    again = await sampler.sample(prompt, 2, tinker.SamplingParams(max_tokens=60, seed=1, stop=[]))
+    assert [(one.tokens, one.logprobs) for one in again.sequences] == [
+        (one.tokens, one.logprobs) for one in alone.sequences
+    ]
 
 
 @pytest.mark.parametrize(
@@ -542,17 +558,22 @@ async def test_saved_adapters_are_read_to_the_device_of_the_model(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steady", [True, False])
 async def test_every_architecture_samples_as_it_scores(
-    model_path: Path, tmp_path: Path, kind: str, steady: bool
+    model_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, steady: bool
 ) -> None:
+    """Also if prompts are computed in pieces that are shorter than the prompt and no multiple of the window."""
+    monkeypatch.setattr(sampling, "PIECE", 7)
     with LocalServiceClient(LocalEngineConfig(steady=steady)) as service:
         trainer = await service.create_lora_training_client(str(model_of(kind, tmp_path, model_path)), rank=2)
         sampler = await trainer.save_weights_and_get_sampling_client()
         assert sampler.context == (256 if kind in ("gpt2", "images") else 1024)
-        prompts = [prompt_of(10) + prompt_of(10 + number, number) for number in range(4)]
+        prompts, widths = [prompt_of(10) + prompt_of(10 + number, number) for number in range(4)], list[int]()
+        embeddings = sampler._weights.module.get_input_embeddings()
+        embeddings.register_forward_pre_hook(lambda _, given: widths.append(given[0].shape[1]))
         params = tinker.SamplingParams(max_tokens=30, seed=1, stop=[])
         answers = await asyncio.gather(
             *(sampler.sample(tinker.ModelInput.from_ints(ids), 1, params) for ids in prompts)
         )
+        assert max(widths) == (64 if steady else 7)
         for prompt, answer in zip(prompts, answers, strict=True):
             await check_scores(sampler, prompt, answer.sequences[0].tokens, answer.sequences[0].logprobs)
 
@@ -749,6 +770,30 @@ async def test_small_models_are_steady_and_others_use_all_cores(
             assert (table._steady, threads) == ((True, 1) if limit > 10 else (False, 2))
 
 
+@pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_bfloat16_is_chosen_on_gpus_that_compute_in_it(
+    monkeypatch: pytest.MonkeyPatch, native: bool, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
+    assert models.choose_device("cuda:1", "auto") == models.Device("cuda:1", dtype)
+    assert models.choose_device("cuda:1", "bfloat16").dtype == torch.bfloat16
+
+
+def test_a_device_without_float64_can_be_drawn_on() -> None:
+    logits, params = torch.tensor([[0.0, 1.0, 2.0]]), [tinker.SamplingParams()]
+    on_mps: Any = SimpleNamespace(device=torch.device("mps"), cpu=lambda: logits)
+    assert draw(on_mps, params, [0.5]) == draw(logits, params, [0.5])
+
+
+def test_attention_is_never_cudnns() -> None:
+    """It builds a plan for each new length, so for each step of sampling, and is torch's first choice on an H100."""
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    with LocalServiceClient() as made:
+        assert made.submit(torch.backends.cuda.cudnn_sdp_enabled).result() is False
+
+
 def test_a_device_that_is_not_there_is_refused() -> None:
     for device in ("cuda:7", "gpu"):
         with pytest.raises(UsageError, match="device: "):
@@ -873,6 +918,10 @@ def test_too_little_memory_names_the_options_that_need_less() -> None:
     error = translate(torch.OutOfMemoryError("CUDA out of memory"), Purpose("sampling"), remote=False)
     assert isinstance(error, UsageError)
     assert "local_batch, local_batch_tokens: sampling: the device has too little memory" in str(error)
+    policy = Purpose("local:m did not answer", None, "local:m")
+    error = translate(torch.OutOfMemoryError("CUDA out of memory"), policy, remote=False)
+    assert str(error).startswith("max_context (--max-context): local:m did not answer: the device has too little")
+    assert "local_" not in str(error)
 
 
 async def test_a_checkpoint_of_another_model_or_rank_is_refused(tmp_path: Path, model_path: Path) -> None:

@@ -6,6 +6,8 @@ import copy
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -127,6 +129,25 @@ def test_an_environment_that_is_dropped_leaves_no_sandbox(arbiter: Problem) -> N
     gc.collect()
     assert until(lambda: not containers(sandbox))
     run_sync(lease.release())
+
+
+LEFT = """
+import gymnasium as gym, rtl_agent_gym
+
+class Closing(gym.Wrapper):
+    def __del__(self):
+        self.close()
+
+env = Closing(gym.make("CVDPSingleTurn-v0"))
+env.reset(seed=0)
+print("used")
+"""
+
+
+def test_an_environment_that_is_closed_while_python_exits_does_not_hang() -> None:
+    done = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "used\n"), done.stderr
+    assert "Exception ignored" not in done.stderr
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])

@@ -174,6 +174,14 @@ def test_a_signal_whose_handler_raises_ends_the_wait_and_cancels_the_work(
     assert cancelled.wait(5)
 
 
+def test_the_background_loop_does_not_wait_for_itself() -> None:
+    async def inside() -> None:
+        runtime.run_sync(asyncio.sleep(0))
+
+    with pytest.raises(UsageError, match="inside on_output"):
+        runtime.run_sync(inside())
+
+
 def test_a_forked_child_starts_with_none() -> None:
     lease = runtime.acquire(runtime.background_loop())
     child = os.fork()

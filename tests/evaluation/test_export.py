@@ -95,6 +95,23 @@ def test_sft_in_the_dialect_is_what_was_said_and_read(tmp_path: Path) -> None:
     assert "tools" not in row
 
 
+def test_what_is_not_utf8_is_replaced_in_texts(tmp_path: Path) -> None:
+    """It is recorded as lone surrogates, which pyarrow and other readers of JSON refuse."""
+    turns = [
+        TurnRecord(turn=1, completion="No \udcf0\udc9f", action="malformed", observation="wrong \udcf0"),
+        final_turn(2, "Done \ud83d"),
+    ]
+    transcript = read_transcript(record(tmp_path, turns, graded=score(True)))
+    styles: tuple[Style, ...] = ("tools", "dialect")
+    for style in styles:
+        [row] = export_rows("sft", [transcript], ExportConfig(style=style, keep_malformed=True))
+        assert [message["content"] for message in row["messages"][-3:]] == [
+            "No \ufffd\ufffd",
+            "wrong \ufffd",
+            "Done \ufffd",
+        ]
+
+
 def test_several_calls_of_a_turn_have_each_their_answer(tmp_path: Path) -> None:
     renderer = get_renderer("qwen3")
     turn = TurnRecord(
@@ -274,6 +291,18 @@ def test_two_exports_to_one_file_do_not_mix(tmp_path: Path) -> None:
 
     assert export._replace_file(rows(), out) == 2
     assert out.read_text() == '{"of": 1}\n' * 2
+
+
+def test_a_link_stays_one_and_its_file_is_replaced(tmp_path: Path) -> None:
+    episode(tmp_path / "run")
+    out, link = tmp_path / "sft.jsonl", tmp_path / "links" / "out"
+    out.write_text("before\n")
+    link.parent.mkdir()
+    link.symlink_to(out)
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(link)])
+    assert done.exit_code == 0, done.output
+    assert link.is_symlink()
+    assert "messages" in json.loads(out.read_text())
 
 
 @pytest.mark.parametrize("format", ["sft", "tokens", "dpo"])

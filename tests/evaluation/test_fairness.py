@@ -73,7 +73,13 @@ def test_every_rate_is_given_twice() -> None:
 def test_a_narrow_terminal_cuts_no_figure() -> None:
     text = printed(print_summary, summarise([result("a"), result("b", ("c",))]), 40)
     assert "…" not in text
-    assert re.search(r"\b50%", text)
+    assert re.search(r"\b50\. .*\n.* 0% ", text)  # folded
+
+
+def test_rates_have_a_decimal() -> None:
+    """Otherwise 301 of 302 would be all."""
+    results = [result("a", ("c",)), *(result("b", sample=number) for number in range(7))]
+    assert "87.5%" in printed(print_summary, summarise(results))
 
 
 def test_rows_without_notes_have_one_rate() -> None:

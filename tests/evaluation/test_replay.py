@@ -264,19 +264,20 @@ async def test_a_cut_off_file_is_compared_as_far_as_it_goes(
     assert "cut off after turn 2" in report.notes[0]
 
 
-async def test_another_image_and_a_changed_problem_are_said(
+async def test_another_image_another_grader_and_a_changed_problem_are_said(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
     path = await record(tmp_path, ARBITER, RandomPolicy(turns=1), provider, static)
 
     def other_image(lines: list[dict[str, Any]]) -> None:
-        lines[0]["image_digest"] = "sha256:" + "0" * 64
+        lines[0] |= {"image_digest": "sha256:" + "0" * 64, "rules_digest": "0" * 64}
 
     changed = ARBITER.model_copy(update={"prompt": ARBITER.prompt + " Now."})
     report = await again(rewrite(path, other_image), provider, static, changed)
     assert report.identical
     assert "has changed since the recording" in report.notes[0]
-    assert "recorded on image sha256:000000000000" in report.notes[1]
+    assert "the grader has changed since the recording" in report.notes[1]
+    assert "recorded on image sha256:000000000000" in report.notes[2]
     with pytest.raises(UsageError, match="is an episode of"):
         await again(path, provider, static, next(p for p in PROBLEMS.values() if p.id != ARBITER.id))
 

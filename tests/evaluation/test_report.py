@@ -204,6 +204,22 @@ def test_flipped_problems(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_matplotlib")
+def test_problems_of_other_content_are_not_compared(tmp_path: Path) -> None:
+    runs = []
+    for name, passed, digests in (("first", 0, {"a": "1", "b": "1"}), ("other", 2, {"a": "1", "b": "2", "c": "1"})):
+        runs.append(evaluation(tmp_path / name, dict.fromkeys("abc", passed)))  # the first knows no digest of c
+        (runs[-1] / "config.json").write_text(json.dumps({"digests": digests}))
+    first, other = map(read_run, runs)
+    assert [flip.problem_id for flip in flips(first, other)] == ["a", "c"]
+    difference = compare_runs(first, other)["paired"]
+    assert difference is not None
+    assert difference.problems == 2
+    page = write_report(runs, tmp_path / "out")
+    for path in (page, page.with_suffix(".md")):
+        assert "Left out: 1 shared problem, whose texts" in path.read_text()
+
+
+@pytest.mark.usefixtures("without_matplotlib")
 def test_only_evaluations_are_compared(tmp_path: Path) -> None:
     """The episodes of a training run are of a policy that changed."""
     slow, fast = (training_run(tmp_path / name) for name in ("slow", "fast"))
@@ -292,7 +308,11 @@ def test_markdown_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(page_module, "MOST_FLIPS", 1)
     student = evaluation(tmp_path / "student", {"a": 0, "b": 2}, reason=HOSTILE)
     teacher = evaluation(tmp_path / "teacher", {"a": 2, "b": 0})
-    page = write_report([student, teacher, training_run(tmp_path / "train")], tmp_path / "out")
+    train = training_run(tmp_path / "train")
+    rows = [{"step": 0, "sft/nll": 0.12341}, {"step": 1, "sft/nll": 12345.4}]
+    with (train / "metrics.jsonl").open("a") as stream:
+        stream.write("\n" + "\n".join(map(json.dumps, rows)))
+    page = write_report([student, teacher, train], tmp_path / "out")
     text = page.with_suffix(".md").read_text()
     assert "\n| policy (differs) | student | teacher | – |\n" in text
     assert "\n\n… and 1 more.\n\n" in text
@@ -304,6 +324,8 @@ def test_markdown_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert images
     for name in images:
         assert (page.parent / name).read_bytes().startswith(b"<?xml")
+    for path in (page, page.with_suffix(".md")):
+        assert re.search(r"0\.1234\b.*12,345\b", path.read_text())
     tables = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.endswith("|") for line in tables)
 

@@ -114,8 +114,17 @@ def test_a_power_failure_costs_no_configuration(tmp_path: Path, monkeypatch: pyt
     assert synced
 
 
+@pytest.mark.parametrize("field", ["problems", "policy"])
+def test_a_path_that_is_not_utf8_is_recorded(tmp_path: Path, field: str) -> None:
+    record = EvaluationRecord(**CONFIG.model_dump() | {field: "r\udce9.jsonl"})
+    opened(tmp_path, record)
+    opened(tmp_path, record)
+    assert getattr(read_config(tmp_path), field) == r"r\udce9.jsonl"
+
+
 def test_another_evaluation_is_refused(tmp_path: Path) -> None:
     opened(tmp_path)
+    opened(tmp_path, CONFIG.model_copy(update={"problems": "elsewhere/rows.jsonl"}))  # with the same content
     with pytest.raises(UsageError, match=r"problems \(their content\), policy \('golden', now 'random'\)"):
         opened(tmp_path, CONFIG.model_copy(update={"policy": "random", "digests": {"a": "3"}}))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -275,6 +276,26 @@ def test_a_conversation_is_coloured_and_thinking_is_folded(browser: webdriver.Ch
     assert find(browser, ".cell.now")[0].text.strip() == "3"
 
 
+def contrast(*colours: str) -> float:
+    """The contrast of two colours of CSS, as WCAG 2 defines it; small text needs 4.5."""
+    lights = []
+    for colour in colours:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        lights.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
+def test_small_text_can_be_read(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    turn = command_turn(1, "echo \x07", "x", files={"rtl/a.sv": "// new\n"})
+    show(browser, record(tmp_path, [turn], graded=score(True)))
+    for text, ground in ((".shell .hidden-char",) * 2, (".l-added .c-comment", ".l-added"), ("summary", ".card")):
+        [on, *_] = find(browser, ground)
+        colours = find(browser, text)[0].value_of_css_property("color"), on.value_of_css_property("background-color")
+        assert contrast(*colours) >= 4.5, (text, *colours)
+    assert {fold.value_of_css_property("opacity") for fold in find(browser, "summary")} == {"1"}
+
+
 def test_the_turns_of_an_agent_name_their_streams(browser: webdriver.Chrome, tmp_path: Path) -> None:
     call = ModelTurn(calls=(ToolCall("write", '{"path": "rtl/a.sv"}', "call_1"),))
     places = [(1, ""), (2, "conversation"), (3, "history")]
@@ -411,13 +432,18 @@ def test_a_served_page_shows_what_came_since(browser: webdriver.Chrome, tmp_path
 
 @pytest.mark.parametrize(
     ("error", "word"),
-    [(None, "cut off"), ("CancelledError: ", "cut off"), ("SandboxLost: gone", "The machine failed")],
+    [
+        (None, "still running"),
+        ("CancelledError: ", "here: the run was cut off"),
+        ("SandboxLost: gone", "The machine failed"),
+    ],
 )
 def test_episodes_without_a_score(browser: webdriver.Chrome, tmp_path: Path, error: str | None, word: str) -> None:
     end = End(stop_reason="error", turns=1, seconds=1.0, error=error) if error is not None else None
     show(browser, record(tmp_path, [command_turn(1, "ls", "x")], end=end))
     assert word in find(browser, ".talk > .note")[0].text
     assert "not graded" in find(browser, ".score")[0].text
+    assert text_of(browser, ".badge:last-child") == "ended" + ("error" if end is not None else "not recorded")
 
 
 def test_a_submission_has_a_badge(browser: webdriver.Chrome, tmp_path: Path) -> None:

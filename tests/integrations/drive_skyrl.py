@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.renderers import get_renderer
 from tests.integrations.conformance import Played, Script, gray, in_short, text_of
 from tests.sandboxes.providers import kill
@@ -66,3 +66,16 @@ def play(script: Script, folder: Path, attempts: int) -> Played:
     assert metrics["reward"] == total
     read_all = isinstance(script.turns[-1], str)  # the model does not read the output of the last turn
     return Played(total, bool(metrics["tests_passed"]), tuple(observations) if read_all else None, metrics)
+
+
+def step_wrongly() -> tuple[str, bool]:
+    """The error of an action that is no text, and whether the episode has ended."""
+    from rtl_agent_gym.integrations.skyrl import RTLTextEnv
+
+    env, action = RTLTextEnv(extras={"problem_id": gray().id}), object()
+    env.init([])
+    try:
+        env.step(action)  # type: ignore[arg-type]
+    except UsageError as error:
+        return str(error), env._env.episode is None
+    raise AssertionError("the action was accepted")

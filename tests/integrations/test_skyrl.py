@@ -10,7 +10,7 @@ import pytest
 
 from tests.integrations.conformance import EXPECTED
 from tests.integrations.drive_skyrl import SkyrlPlayer
-from tests.integrations.ecosystem import ROOT, clean, environment
+from tests.integrations.ecosystem import ROOT, call, clean, environment
 from tests.integrations.players import BY_NAME, compare
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
@@ -29,6 +29,13 @@ async def test_a_fault_is_played_again_and_gets_the_verdict_without_one(tmp_path
     assert played.observations is not None
     assert len(played.observations) == 3
     assert len(list(tmp_path.iterdir())) == 2  # a transcript of each attempt
+
+
+@pytest.mark.docker
+async def test_after_any_exception_the_sandbox_has_ended() -> None:
+    message, ended = await call("skyrl", "step_wrongly")
+    assert "an action is the completion's text" in message
+    assert ended
 
 
 PROGRAM = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import time
 from collections.abc import Sequence
 from email.utils import formatdate
@@ -14,7 +15,7 @@ import pytest
 from rtl_agent_gym.errors import ModelError, UsageError
 from rtl_agent_gym.policies import ModelOptions, make_policy
 from rtl_agent_gym.policies.chat import MAX_REQUESTED_WAIT, ChatPolicy, wait_before
-from rtl_agent_gym.policies.chat_answers import requested_wait
+from rtl_agent_gym.policies.chat_answers import read_failure, requested_wait
 from rtl_agent_gym.retries import CHAT
 from tests.policies.chatting import MakePolicy, native, next_turn, opened
 from tests.policies.stub_server import ChatServer, Step, body_of, call, events, head
@@ -54,9 +55,15 @@ BROKEN: dict[str, tuple[bool, Sequence[Step]]] = {
 @pytest.fixture(autouse=True)
 async def imported(policies: MakePolicy) -> None:
     """litellm imports most of itself during its first request, which takes longer than these tests let one take."""
+
+    async def play(policy: ChatPolicy) -> None:
+        await next_turn(opened(policy))
+        await policy.close()
+
     for stream in () if _ready else (False, True):
         with ChatServer([{"content": "hi"}]) as server:
-            await next_turn(opened(policies(server, stream=stream)))
+            # On a loop of its own: the test's loop has not sent anything yet.
+            await asyncio.to_thread(asyncio.run, play(policies(server, stream=stream)))
     _ready.append(True)
 
 
@@ -100,6 +107,16 @@ async def test_a_host_that_does_not_resolve_is_said_at_once(policies: MakePolicy
     assert re.fullmatch(words, str(raised.value))
 
 
+@pytest.mark.parametrize("name", ["httpx", "httpx2"])
+def test_the_host_is_named_whichever_http_library_could_not_resolve_it(name: str) -> None:
+    library = pytest.importorskip(name)
+    error = library.ConnectError("", request=library.Request("POST", "http://no-such-host.invalid/v1"))
+    error.__cause__ = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+    failure = read_failure(None, error)
+    assert failure.kind == "unresolved"
+    assert str(failure) == "the host no-such-host.invalid cannot be resolved (Name or service not known)"
+
+
 async def test_a_host_that_has_answered_is_asked_for_again(policies: MakePolicy) -> None:
     policy = ChatPolicy("m", ModelOptions(base_url="http://no-such-host.invalid/v1", attempts=2))
     policy._has_answered = True  # until its name server is away
@@ -127,14 +144,21 @@ async def test_the_last_policy_closes_the_connections_that_it_shares(policies: M
         assert set(cache) == before
 
 
-async def test_connections_of_an_ended_loop_with_the_same_id_are_not_used(policies: MakePolicy) -> None:
+async def test_connections_of_an_ended_loop_with_the_same_key_are_not_used(
+    policies: MakePolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How litellm's keys name a loop differs between its versions."""
     with ChatServer([{"content": "hi"}]) as server:
         policy = policies(server)
-        cache: dict[str, Any] = policy._library.in_memory_llm_clients_cache.cache_dict
-        stale = f"left-{id(asyncio.get_running_loop())}"
-        cache[stale] = object()
+        clients = policy._library.in_memory_llm_clients_cache
+        monkeypatch.setattr(clients, "update_cache_key_with_event_loop", "{}-7".format)
+        cache: dict[str, Any] = clients.cache_dict
+        before = set(cache)
+        cache["left-7"] = object()
         assert native(await next_turn(opened(policy))).text == "hi"
-        assert stale not in cache
+        assert "left-7" not in cache
+        await policy.close()
+        assert set(cache) == before
 
 
 async def test_a_policy_closes_no_connection_while_another_waits_for_its_answer(policies: MakePolicy) -> None:

@@ -35,6 +35,7 @@ from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.evaluation.replay import Replay, replay, restore
 from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
+from rtl_agent_gym.policies.agents import Address, Program
 from rtl_agent_gym.policies.endpoint import Line
 from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer, _completion, _Ended
@@ -300,6 +301,16 @@ async def test_files_that_cannot_be_written_are_no_grade(problem: Problem, tmp_p
 def test_a_file_needs_a_plain_absolute_path(path: str) -> None:
     with pytest.raises(UsageError, match=r"files: .* is not an absolute path"):
         policy([], {**PROGRAM, "files": {path: ""}})
+
+
+def test_files_get_the_address_and_not_the_task() -> None:
+    code = 'print(f"Solve this:\\n{task}", "{url}", "{anthropic_url}", {other})'
+    plain = {"argv": ["run", "{task}"], "stdin": "{task}{other}", "files": {"/home/agent/agent.py": code}}
+    task = 'Write "x".\nIts ports are {url}.'
+    filled = Program.read(plain).filled(Address("http://a/v1", context=1000, most=100), task)
+    assert (filled.argv, filled.stdin) == (("run", task), task + "{other}")
+    expected = code.replace("{url}", "http://a/v1").replace("{anthropic_url}", "http://a")
+    assert filled.files == {"/home/agent/task.md": task, "/home/agent/agent.py": expected}
 
 
 async def test_replay_restores_what_it_did(problem: Problem, tmp_path: Path) -> None:

@@ -58,11 +58,11 @@ async def test_golden_needs_a_solution() -> None:
         GoldenPolicy().player(problem, get_renderer("qwen3"))
 
 
-async def test_a_script_plays_its_turns_and_then_ends(tmp_path: Path) -> None:
-    path = tmp_path / "script.yaml"
-    path.write_text("- {say: hello, run: ls}\n- {run: [pwd, id]}\n- {completion: raw}\n")
+async def test_a_script_plays_its_turns_and_then_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "script.yaml").write_text("- {say: hello, run: ls}\n- {run: [pwd, id]}\n- {completion: raw}\n")
     renderer = get_renderer("qwen3")
-    player = ScriptedPolicy(path).player(load_problems("bundled")[0], renderer)
+    player = ScriptedPolicy("~/script.yaml").player(load_problems("bundled")[0], renderer)
     texts = [(await player.act([])).text for _ in range(4)]
     actions = [renderer.parse_text(text) for text in texts]
     assert [action.commands for action in actions] == [("ls",), ("pwd", "id"), (), ()]

@@ -171,9 +171,11 @@ def test_missing_key_and_folder_are_said(monkeypatch: pytest.MonkeyPatch) -> Non
         local_policy("/nowhere/at/all", ModelOptions())
 
 
-async def test_the_context_is_at_most_the_models() -> None:
+async def test_the_context_is_at_most_the_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = shipped("student")
+    monkeypatch.setenv("HOME", str(folder.parent))
     for given, expected in ((32_768, 1024), (500, 500)):
-        policy = local_policy(str(shipped("student")), ModelOptions(max_context=given))
+        policy = local_policy(f"~/{folder.name}", ModelOptions(max_context=given))
         assert policy.options.max_context == expected
         await policy.close()
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import pytest
 
@@ -191,6 +191,31 @@ def test_without_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ProblemError, match=r"huggingface_hub is not installed; .*rtl-agent-gym\[hub\]"):
         load_problems(OFFICIAL)
+
+
+def test_a_client_with_another_http_library(
+    write_rows: Write, agentic_row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """huggingface_hub 2 has httpx2, and httpx may be absent."""
+    pytest.importorskip("huggingface_hub")
+    file = write_rows(agentic_row)
+
+    class NewError(Exception):
+        """Raised where no Hub answers."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NewError("no route to host")
+
+    def download(filename: str, local_files_only: bool, **_: object) -> str:
+        return str(file) if local_files_only else refuse()
+
+    monkeypatch.setattr("huggingface_hub.errors.HTTPError", NewError)
+    monkeypatch.setattr("huggingface_hub.HfApi.list_repo_files", refuse)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    assert [problem.id for problem in load_problems("cvdp")] == ["cvdp_agentic_tiny_0001"]
+    with pytest.raises(ProblemError, match="the Hugging Face Hub does not answer and the file is not in the local"):
+        load_problems(f"{OFFICIAL}:my.jsonl")
 
 
 def test_a_data_set_whose_files_are_not_known_needs_a_file_name() -> None:

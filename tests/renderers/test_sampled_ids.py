@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.renderers.qwen import QwenRenderer
+from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import Codec, qwen3_tokenizer
 
 from .families import OWN, letters, lone_byte, renderer_of, sampled, valid_call
@@ -141,3 +144,20 @@ def test_renderers_can_be_pickled_after_use(name: str) -> None:
     again = pickle.loads(pickle.dumps(renderer))
     assert again.name == name
     assert again.initial_ids("S", "U") == ids
+
+
+class Teaching(QwenRenderer):
+    def __init__(self, examples: int) -> None:
+        super().__init__("qwen3")
+        self.examples = examples
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda renderer: pickle.loads(pickle.dumps(renderer))], ids=["deepcopy", "pickle"]
+)
+def test_copies_of_a_users_renderer_keep_its_settings(copied: Any) -> None:
+    renderer = Teaching(3)
+    again = copied(renderer)
+    assert (again.name, again.examples) == ("qwen3", 3)
+    toolless = ToollessRenderer(renderer)
+    assert copied(toolless).initial_pieces("S", "U") == toolless.initial_pieces("S", "U")

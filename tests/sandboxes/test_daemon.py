@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ import pytest
 from rtl_agent_gym.errors import DaemonError
 from rtl_agent_gym.sandboxes import daemon as module
 from rtl_agent_gym.sandboxes.daemon import (
-    DaemonLaunch,
     connect,
     ensure_daemon,
     find_daemon,
@@ -40,9 +38,25 @@ starts_daemons = [
 ]
 
 
+def place_daemon(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for a daemon, and for the files of one that is started, only in this folder."""
+    for name in ("DOCKER_HOST", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(folder))
+    monkeypatch.setattr(module, "DEFAULT_HOST", f"unix://{folder}/d.sock")
+    places = {
+        "PIDFILE": "pid",
+        "CONTAINERD_PIDFILE": "exec/containerd/containerd.pid",
+        "SYSTEMD": "no",
+        "LOG_FOLDER": "",
+    }
+    for name, place in places.items():
+        monkeypatch.setattr(module, name, folder / place)
+
+
 @pytest.fixture
-def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonLaunch]:
-    """How to start a daemon that is all alone: its own socket, folders, pid file and network namespace.
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where a daemon is started that is all alone: its own socket, folders, pid file and network namespace.
 
     Without the namespace its ``--bridge=none`` would delete docker0, which the machine's own daemon stands on.
     """
@@ -50,11 +64,13 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonLaunch]:
     folder = Path(tempfile.mkdtemp(prefix="rtl-gym-", dir="/tmp"))  # a socket's path has 108 bytes at most
     wrapper = folder / "bin/dockerd"
     wrapper.parent.mkdir()
-    wrapper.write_text(f'#!/bin/sh\nexec unshare --net {find_program("dockerd")} "$@"\n')
+    places = f"--host unix://{folder}/d.sock --pidfile {folder}/pid --exec-root {folder}/exec --data-root {folder}/data"
+    command = f"unshare --net {find_program('dockerd')} {places} --bridge=none --iptables=false"
+    wrapper.write_text(f"#!/bin/sh\nexec {command}\n")
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
-    arguments = ("--data-root", f"{folder}/data", "--bridge=none", "--iptables=false")
-    yield DaemonLaunch(f"unix://{folder}/d.sock", folder / "pid", folder / "exec", arguments, folder / "log")
+    place_daemon(folder, monkeypatch)
+    yield folder
     for process in _daemons_in(folder):
         with contextlib.suppress(ProcessLookupError):  # containerd ends with its dockerd
             os.kill(process, signal.SIGTERM)
@@ -81,54 +97,57 @@ def _daemons_in(folder: Path) -> list[int]:
 class TestStarting:
     pytestmark = starts_daemons
 
-    def test_starts_one_in_its_own_session_leaves_it_alone_and_recovers_when_it_was_killed(
-        self, launch: DaemonLaunch
-    ) -> None:
+    def test_starts_one_in_its_own_session_leaves_it_alone_and_recovers_when_it_was_killed(self, folder: Path) -> None:
         said: list[str] = []
+        pidfile = folder / "pid"
         # A pid that another program has now: dockerd itself would refuse with "ensure docker is not running".
-        launch.pidfile.write_text(str(os.getpid()))
+        pidfile.write_text(str(os.getpid()))
         with ThreadPoolExecutor(2) as threads:
-            info, other = threads.map(lambda _: ensure_daemon(said.append, launch=launch), range(2))
+            info, other = threads.map(lambda _: ensure_daemon(said.append), range(2))
         assert info == other, "two at once share one"
-        assert info.host == launch.host
+        assert info.host == module.DEFAULT_HOST
         assert info.version[0].isdigit()
-        pid = int(launch.pidfile.read_text())
+        pid = int(pidfile.read_text())
         assert os.getsid(pid) == pid != os.getpid()
         assert any("starting dockerd" in line for line in said)
 
         said.clear()
-        assert ensure_daemon(said.append, launch=launch) == info
+        assert ensure_daemon(said.append) == info
         assert said == []
-        assert int(launch.pidfile.read_text()) == pid
+        assert int(pidfile.read_text()) == pid
 
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         with pytest.raises(DaemonError, match="is gone"):
-            find_daemon(launch.host)
-        ensure_daemon(said.append, launch=launch)
+            find_daemon()
+        ensure_daemon(said.append)
         assert any("left by a dockerd that is gone" in line for line in said)
-        assert int(launch.pidfile.read_text()) != pid
+        assert int(pidfile.read_text()) != pid
 
-    def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(self, launch: DaemonLaunch) -> None:
+    def test_one_that_ends_at_once_is_reported_with_the_end_of_its_log(self, folder: Path) -> None:
         started = time.monotonic()
-        broken = replace(launch, arguments=(*launch.arguments, "--no-such-option"))
+        wrapper = folder / "bin/dockerd"
+        wrapper.write_text(f"{wrapper.read_text().strip()} --no-such-option\n")
         with pytest.raises(DaemonError, match=r"(?s)exit code \d+.*no-such-option.*DOCKER_HOST"):
-            ensure_daemon(launch=broken)
+            ensure_daemon()
         assert time.monotonic() - started < 30
-        assert not launch.pidfile.exists()
+        assert not (folder / "pid").exists()
 
-    def test_one_that_does_not_answer_in_time_is_ended_again(self, launch: DaemonLaunch) -> None:
+    def test_one_that_does_not_answer_in_time_is_ended_again(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "START_SECONDS", 0.0)
         with pytest.raises(DaemonError, match="gave no answer in 0 s"):
-            ensure_daemon(launch=replace(launch, wait=0.0))
-        assert until(lambda: not _daemons_in(launch.pidfile.parent))
+            ensure_daemon()
+        assert until(lambda: not _daemons_in(folder))
 
     def test_without_the_right_to_start_one_it_says_what_to_do(
-        self, launch: DaemonLaunch, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "is_root", lambda: False)
         with pytest.raises(DaemonError, match=r"does not exist.*As root, `rtl-agent-gym image build --start-daemon`"):
-            ensure_daemon(launch=launch)
-        assert not launch.pidfile.exists()
+            ensure_daemon()
+        assert not (folder / "pid").exists()
 
 
 def test_a_machine_without_docker_gets_its_packages_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,9 +165,9 @@ def test_a_machine_without_docker_gets_its_packages_first(tmp_path: Path, monkey
     monkeypatch.setattr(module, "is_root", lambda: True)
     monkeypatch.setattr(module, "is_debian_like", lambda: True)
     said: list[str] = []
-    launch = DaemonLaunch(f"unix://{tmp_path}/d.sock", tmp_path / "pid", tmp_path / "exec", (), tmp_path / "log")
+    place_daemon(tmp_path, monkeypatch)
     with pytest.raises(DaemonError, match=r"(?s)exit code 3.*no kernel for it"):
-        ensure_daemon(said.append, launch=launch)
+        ensure_daemon(said.append)
     lines = calls.read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["apt-get", "apt-get", "dockerd"]
     assert lines[0].endswith(" update")
@@ -204,6 +223,8 @@ def test_a_socket_that_may_be_used_is_preferred(tmp_path: Path, monkeypatch: pyt
         with monkeypatch.context() as patch:
             patch.setattr(os, "access", lambda path, right, allowed=allowed: right == os.F_OK or path in allowed)
             assert module.daemon_host() == f"unix://{chosen}"
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without a home folder
+    assert module.daemon_host() == f"unix://{first}"
 
 
 @pytest.mark.parametrize(

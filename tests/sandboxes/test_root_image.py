@@ -63,6 +63,18 @@ def test_a_saved_root_is_unpacked_elsewhere(
     assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "image.tar", "roots", name}
 
 
+def test_a_link_stays_one_and_so_does_a_pipe(root: Root, tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "saved.tar.gz")
+    root_image.save_root(link)
+    assert link.is_symlink()
+    assert tarfile.is_tarfile(tmp_path / "saved.tar.gz")
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="pipe is not a regular file; choose another place"):
+        root_image.save_root(pipe)
+    assert pipe.is_fifo()
+
+
 def test_another_content_does_not_replace_a_root_silently(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -284,6 +284,17 @@ async def test_a_front_end_that_fails_once_costs_no_syntax(adder: Problem, monke
     assert (score.syntax, score.interface, score.retries) == (1.0, 1.0, 1)
 
 
+async def test_given_files_do_not_count_as_written(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell's episode leaves them as they are; to delete them would pay otherwise."""
+    given = {"rtl/cells.v": "// cells\n"}
+    monkeypatch.setattr("rtl_agent_gym.scoring.frontend.LARGEST", len(GOLDEN) + 4)
+    problem = adder.model_copy(update={"context": {**adder.context, **given}})
+    async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
+        kept = await scorer.score(problem, {TARGET: GOLDEN, **given})
+        changed = await scorer.score(problem, {TARGET: GOLDEN, "rtl/cells.v": "// more cells\n"})
+    assert (kept.syntax, kept.interface, changed.syntax) == (1.0, 1.0, 0.0)
+
+
 async def test_the_syntax_stage_judges_each_target(frontend: Frontend) -> None:
     problem = make_problem(targets=("rtl/a.sv", "rtl/b.sv", "docs/x.md"))
     files = {"rtl/a.sv": "module a; endmodule", "rtl/b.sv": "module b; assign = endmodule", "docs/x.md": "text"}

@@ -3,6 +3,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 
 import docker
@@ -515,10 +518,35 @@ def test_score_files_is_the_same_for_scripts(adder: Problem) -> None:
     assert score_files(adder, {TARGET: GOLDEN}).passed
 
 
-async def test_score_files_can_be_called_in_a_notebook() -> None:
-    """A cell is called by a loop that runs."""
+async def test_score_files_can_be_called_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell is called by a loop that runs, and nest_asyncio replaces `asyncio.run`."""
+    monkeypatch.setattr(asyncio, "run", lambda work: asyncio.get_event_loop().run_until_complete(work))
     with pytest.raises(ProblemError, match="it cannot be scored: no tool for it"):
         score_files(make_problem(unscorable="no tool for it"), {})
+
+
+async def test_score_files_in_a_notebook_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled = threading.Event()
+
+    async def score(*_: object) -> None:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupt(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(Scorer, "score", score)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(InterruptedError):
+            score_files(make_problem(), {})
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert cancelled.wait(20)
 
 
 async def test_the_benchmarks_own_row_with_its_solution(scorer: Scorer, cvdp_data: Path) -> None:

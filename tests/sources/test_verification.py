@@ -277,7 +277,7 @@ def test_the_command_writes_verified_problems(user_cache: Path, tmp_path: Path) 
     out = tmp_path / "made.jsonl"
     source = "family:registers?count=1&seed=9"
     result = call("problems", "verify", source, "--kind", "assertions", "--count", "1", "--out", str(out))
-    assert result.returncode == 0, result.stderr
+    assert (result.returncode, result.stdout) == (0, ""), result.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["proof"]["reference"]["strength"] for row in rows] == [1.0]
     assert load_problems(str(out)) == load_problems(f"{source}+verify?kind=assertions&count=1")

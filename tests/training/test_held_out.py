@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -21,7 +23,9 @@ from rtl_agent_gym.problems.loading import BUNDLED_PROBLEMS
 from rtl_agent_gym.problems.notes import Rows
 from rtl_agent_gym.retries import STEP_EPISODES
 from rtl_agent_gym.training import rollouts
+from rtl_agent_gym.training.evaluator import Evaluator
 from rtl_agent_gym.training.plan import Plan, plan_run
+from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call as call_command
@@ -223,6 +227,49 @@ async def test_held_out_problems_are_evaluated_before_and_after(tmp_path: Path) 
     assert played == [trained[0].id] * STEPS
     assert len(service.data) == STEPS
     assert service.temperatures == {True: {1.0}, False: {0.0}}
+
+
+@pytest.mark.docker
+async def test_an_interrupted_evaluation_is_continued_or_set_aside(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, PROBLEMS[:1], "env=single_turn", "max_concurrent=1")
+    evaluator = Evaluator(plan.options, {}, plan.env_config(tmp_path), tmp_path, Progress(1))
+    folder, service = tmp_path / "000001-test", GivesUp([])
+    results, config = folder / "results.jsonl", folder / "config.json"
+
+    async def played() -> int:
+        """How many transcripts there are once both episodes are played."""
+        model: Any = service
+        assert len(await evaluator.play(PROBLEMS[:1], model, 2, folder)) == 2
+        return len(list((folder / "transcripts").glob("*.jsonl")))
+
+    assert await played() == 2
+    results.write_text(results.read_text().splitlines(keepends=True)[0])
+    changes: list[dict[str, str]] = [{}, {"prompts": "0"}, {"of": "another format"}]
+    for changed in changes:
+        config.write_text(json.dumps(json.loads(config.read_text()) | changed))
+        assert await played() == (2 if changed else 3)
+        assert folder.with_name("000001-test.old").exists() == bool(changed)
+
+
+async def test_the_order_in_which_episodes_end_changes_no_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = make_plan(tmp_path, PROBLEMS[:1])
+    evaluator = Evaluator(plan.options, {"test": PROBLEMS}, plan.env_config(tmp_path), tmp_path, Progress(1))
+    passed = [(f"{problem}", (3 * problem) % 7 < sample + 2) for problem in range(40) for sample in range(2)]
+    results = [SimpleNamespace(problem_id=id, passed=ok, score=SimpleNamespace(reward=0.0)) for id, ok in passed]
+    found = []
+    for seed in range(8):
+        order = random.Random(seed).sample(results, len(results))
+
+        async def play(*_: Any, order: list[Any] = order) -> list[Any]:
+            return order
+
+        monkeypatch.setattr(Evaluator, "play", play)
+        model: Any = None
+        figures = await evaluator(model, 1)
+        found.append([figures[f"test/{name}"] for name in ("pass_rate", "pass_rate_low", "pass_rate_high")])
+    assert found == found[:1] * 8
 
 
 class Away(GivesUp):

@@ -203,6 +203,22 @@ def test_a_mistake_is_told_with_the_options_name(
         plan_run(arguments)
 
 
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one whose client has another HTTP library: huggingface_hub 2 has httpx2, and httpx may be absent."""
+
+    class NewError(Exception):
+        """Raised where no hub answers."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise NewError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.errors.HTTPError", NewError)
+    monkeypatch.setattr("huggingface_hub.model_info", refuse)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(UsageError, match=r"^student_model: .*, and the hub does not answer \(NewError\)"):
+        plan.check_hub("acme/no-such-model", "student_model")
+
+
 def test_hints_must_be_texts_for_problems_of_the_run(tmp_path: Path) -> None:
     file = tmp_path / "hints.json"
 
@@ -361,6 +377,9 @@ def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.Monk
 
     assert Path(STORED).expanduser() == default_credentials_path()
     assert not has_key()
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without a home folder
+        assert not has_key()
     assert not tinker_has_credentials()
     store = JsonCredentialStore(default_credentials_path())
     store.add_key("one", ManualKey(key="tml-stored", name="mine"))
@@ -434,7 +453,7 @@ def test_a_record_has_no_passwords_and_another_one_is_the_same_run(
     assert "secret" not in " ".join([json.dumps(record), *describe_run(made)])
     begun(tmp_path / "run", record | {"judge": "chat:m@https://alice:earlier@gpu/v1"}, steps=1)  # as it was recorded
     begun(tmp_path / "run", record)
-    with pytest.raises(UsageError, match=r"^judge: .* has 'chat:m@gpu', not 'chat:m@other'"):
+    with pytest.raises(UsageError, match=r"^judge: .* has 'chat:m@gpu', not 'chat:m@other'; resume it with"):
         begun(tmp_path / "run", record | {"judge": "chat:m@other"})
 
 

@@ -13,7 +13,6 @@ from unittest.mock import AsyncMock
 import pytest
 
 from rtl_agent_gym.demo.shipped import SMALL, shipped
-from rtl_agent_gym.demo.smollm import demonstrations
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.evaluation.export import ExportConfig, export_rows
 from rtl_agent_gym.problems import load_problems
@@ -42,6 +41,13 @@ pytest.importorskip("tinker_cookbook")
 
 COMMANDS = (["ls rtl", "cat docs/a.md"], ["echo 'module a; endmodule' > rtl/a.sv"])
 OUTPUTS = (["a.sv\n", "<|im_end|> is text here\n"], ["[no output, exit code 0]"])
+MESSAGES = [
+    {"role": "user", "content": "Count."},
+    {"role": "assistant", "tool_calls": [{"function": {"name": "execute_bash", "arguments": '{"command": "ls"}'}}]},
+    {"role": "tool", "content": "a"},
+    {"role": "assistant", "content": "Done."},
+]
+"""An episode as `export` writes it."""
 
 
 def sampled(renderer: Renderer) -> list[list[int]]:
@@ -120,6 +126,19 @@ def test_a_turn_that_spells_its_stop_token_is_trained_on(tmp_path: Path, qwen: R
     assert found[0] is not None
     assert found[0].exact
     assert found == found[:1] * 2
+
+
+def test_what_is_not_utf8_is_exported_as_it_was_recorded(tmp_path: Path, qwen: Renderer) -> None:
+    """As lone surrogates: a call with them is malformed, and one with U+FFFD in their place would not be."""
+    text = qwen.turn_text(ModelTurn(calls=(ToolCall.of("cat \udcf0"),)))
+    turns = [
+        TurnRecord(turn=1, completion=text, token_ids=[1], action="malformed", observation="Not valid UTF-8."),
+        TurnRecord(turn=2, completion="Done \ud83d", token_ids=[2], action="final"),
+    ]
+    for some, problems, left in ((turns, 0, Counter({"malformed turns": 1})), (turns[1:], 1, Counter[str]())):
+        path = record(tmp_path, some, graded=score(True))
+        found, left_out = read(exported(tmp_path / "e.jsonl", path, "tokens"))
+        assert (len(found), left_out) == (problems, left)
 
 
 def test_an_export_for_chat_templates_is_read_as_one_for_openais_format(tmp_path: Path, qwen: Renderer) -> None:
@@ -378,10 +397,7 @@ def test_episodes_longer_than_the_students_context_cost_no_earlier_run(
 def test_evaluations_without_a_sandbox_cost_no_earlier_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (DockerSandboxes, NamespaceSandboxes):
         monkeypatch.setattr(kind, "budget", AsyncMock(side_effect=UsageError("no sandbox here")))
-    call = {"function": {"name": "execute_bash", "arguments": json.dumps({"command": "ls"})}}
-    messages = [{"role": "user", "content": "Count."}, {"role": "assistant", "tool_calls": [call]}]
-    messages += [{"role": "tool", "content": "a"}, {"role": "assistant", "content": "Done."}]
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": messages, "tools": []}) + "\n")
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": MESSAGES, "tools": []}) + "\n")
     folder = begun(tmp_path / "run", steps=7)
     given = {"engine": "local", "episodes": str(tmp_path / "rows.jsonl"), "held_out": "family:registers?count=1"}
     given |= {"log_path": str(folder.path), "behavior_if_log_dir_exists": "delete"}
@@ -392,10 +408,10 @@ def test_evaluations_without_a_sandbox_cost_no_earlier_run(tmp_path: Path, monke
 
 def test_no_held_out_problem_is_trained_on(tmp_path: Path) -> None:
     """Of either option: those of `extra_held_out` are evaluated, too."""
-    rows = list(demonstrations("family:registers?count=6&seed=3"))
-    path = tmp_path / "rows.jsonl"
+    problems, path = load_problems("family:registers?count=6&seed=3"), tmp_path / "rows.jsonl"
+    common = {"messages": MESSAGES, "tools": []}
+    rows = [common | {"metadata": {"problem_id": problem.id, "passed": True}} for problem in problems]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    problems = load_problems("family:registers?count=6&seed=3")
     options = SftOptions(episodes=(str(path),), max_trajectory_tokens=4000)
     plan: Any = SimpleNamespace(
         student=str(shipped("student")), renderer="qwen3", system_prompt="", user_prompt=None,

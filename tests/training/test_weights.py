@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -151,6 +152,15 @@ def test_a_run_is_not_resumed_with_problems_that_have_changed(tmp_path: Path, pa
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(UsageError, match=r"^problems_digest: the run in .* began with other contents"):
         begun(tmp_path, replace(plan, **parts).record())
+
+
+def test_a_run_is_resumed_with_the_same_problems_from_another_place(tmp_path: Path) -> None:
+    record = make_plan(tmp_path, load_problems("bundled")[:1]).record()
+    supervised = record | {"episodes_digest": "0"}  # whose training problems have no digest
+    for first, refused in ((record, False), (supervised, True)):
+        begun(tmp_path / str(refused), first, steps=1)
+        with pytest.raises(UsageError, match=r"^cvdp_jsonl_path: ") if refused else contextlib.nullcontext():
+            begun(tmp_path / str(refused), first | {"cvdp_jsonl_path": "moved.jsonl"})
 
 
 @pytest.mark.parametrize("config", ['{"architectures": ["X"]}', '{"policy": "golden"}', "[]", "null", "{ // c"])

@@ -317,6 +317,7 @@ def _template(name: str) -> Template:
         "short": short_name,
         "seconds": _duration,
         "reward": _reward,
+        "amount": _amount,
         "count_of": plural,
         "note": unreadable_note,
     }
@@ -331,6 +332,10 @@ def _markdown(text: object) -> str:
 
 def _reward(score: Score | None) -> str:
     return f"{score.reward:.2f}" if score is not None and math.isfinite(score.reward) else "–"
+
+
+def _amount(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f} %" if percent else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _duration(seconds: float) -> str:

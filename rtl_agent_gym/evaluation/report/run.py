@@ -324,6 +324,10 @@ class Flip:
 
 def compare_runs(first: Run, other: Run) -> dict[str, Any]:
     """The first run compared with another: the flipped problems, and the difference on the shared problems."""
+    mine, others, changed = _shared(first, other)
+    left_out = (
+        f"Left out: {plural(changed, 'shared problem')}, whose texts, files or hidden tests differ between the runs"
+    )
     found = flips(first, other)
     gained = sum(flip.gained for flip in found)
     return {
@@ -332,13 +336,14 @@ def compare_runs(first: Run, other: Run) -> dict[str, Any]:
         "flips": found,
         "gained": gained,
         "lost": len(found) - gained,
-        "paired": compare(_counts(first), _counts(other)),
+        "paired": compare(mine, others),
+        "left_out": left_out if changed else "",
     }
 
 
 def flips(first: Run, other: Run) -> list[Flip]:
     """The problems that only one of the runs passes in at least half of its episodes; gained problems first."""
-    mine, others = _counts(first), _counts(other)
+    mine, others, _ = _shared(first, other)
     found = []
     for problem in sorted(mine.keys() & others.keys()):
         before, after = (2 * passed >= played for passed, played in (mine[problem], others[problem]))
@@ -347,9 +352,22 @@ def flips(first: Run, other: Run) -> list[Flip]:
     return sorted(found, key=lambda flip: not flip.gained)
 
 
-def _counts(run: Run) -> dict[str, tuple[int, int]]:
-    """For each problem: the number of episodes that passed, and of those with a verdict."""
-    return {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
+Counts = dict[str, tuple[int, int]]
+"""For each problem: the number of episodes that passed, and of those with a verdict."""
+
+
+def _shared(first: Run, other: Run) -> tuple[Counts, Counts, int]:
+    """Both runs' counts without the problems of both whose recorded digests differ, and the number of these."""
+    mine, others = (
+        {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
+        for run in (first, other)
+    )
+    known = other.config.get("digests", {})
+    changed = {name for name, digest in first.config.get("digests", {}).items() if known.get(name, digest) != digest}
+    changed &= mine.keys() & others.keys()
+    for problem in changed:
+        del mine[problem], others[problem]
+    return mine, others, len(changed)
 
 
 # ---- the most informative failures

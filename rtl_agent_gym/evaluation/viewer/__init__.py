@@ -1,13 +1,12 @@
 """Recorded episodes as one self-contained HTML page, or in the terminal."""
 
 from .page import ViewerServer, serving, write_page
-from .text import command_status, first_lines, fits, plain, print_episode, print_list, score_parts
+from .text import command_status, first_lines, plain, print_episode, print_list, score_parts
 
 __all__ = [
     "ViewerServer",
     "command_status",
     "first_lines",
-    "fits",
     "plain",
     "print_episode",
     "print_list",

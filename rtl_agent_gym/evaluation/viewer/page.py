@@ -11,6 +11,7 @@ import base64
 import hashlib
 import ipaddress
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -123,7 +124,9 @@ def _row_and_block(path: Path, cache: PageCache | None) -> tuple[Data, Markup]:
 
 def run_name(path: Path) -> str:
     """The name of the folder that contains the transcript's ``transcripts`` folder, or an empty text."""
-    return next((parent.parent.name for parent in path.parents if parent.name == "transcripts"), "")
+    return next(
+        (parent.parent.name for parent in Path(os.path.abspath(path)).parents if parent.name == "transcripts"), ""
+    )
 
 
 def json_block(data: object) -> Markup:
@@ -186,7 +189,7 @@ class ViewerServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, source: Path, port: int) -> None:
-        self.source = source
+        self.source = Path(os.path.abspath(source))  # `.` has no name for the title
         self.cache: PageCache = {}
         super().__init__((LOOPBACK, port), _Handler)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import sys
 from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
@@ -21,7 +20,6 @@ from ...transcripts import CommandRecord, Transcript, TurnRecord
 from ...visible import plural, visible
 from ..outcome import STAGES
 from ..recorded import (
-    Data,
     changed_paths,
     file_states,
     outcome,
@@ -38,8 +36,6 @@ from ..recorded import (
 _OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off": "yellow"}
 _CONTEXT = 2
 """Lines that are shown around a change."""
-_NAME_WIDTH = 12
-"""Columns that are left to the names of problems in a list, at least, before a figure is left out."""
 _MOST_PAIRS = 4_000_000
 """Pairs of lines that a diff compares; the time for more grows with their number, and files are agents'."""
 _MOST_COLOURED = 4_000
@@ -49,22 +45,11 @@ _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh
 
 
 def print_list(console: Console, transcripts: Iterable[Transcript]) -> None:
-    """Print a table of episodes; tokens and KL only if they are known and there is room."""
+    """Print a table of episodes; tokens and KL only if they are known."""
     rows = [summary(transcript) for transcript in transcripts]
     shown = {"reward": ("reward", ".2f"), "tests": ("tests", ""), "turns": ("turns", ""), "seconds": ("seconds", ".1f")}
     optional = {"tokens": ("tokens", ","), "KL": ("kl", ".3f")}
-    optional = {name: column for name, column in optional.items() if any(row[column[0]] is not None for row in rows)}
-    while True:
-        table = _list_table(rows, shown | optional)
-        table.columns[1].max_width = _NAME_WIDTH
-        if not optional or fits(console, table):
-            break
-        optional.popitem()
-    table.columns[1].max_width = None
-    console.print(table)
-
-
-def _list_table(rows: list[Data], shown: dict[str, tuple[str, str]]) -> Table:
+    shown |= {name: column for name, column in optional.items() if any(row[column[0]] is not None for row in rows)}
     title = plural(len(rows), "episode")
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, show_edge=False)
     for name in ("#", "problem", "outcome", *shown, "ended"):
@@ -79,12 +64,7 @@ def _list_table(rows: list[Data], shown: dict[str, tuple[str, str]]) -> Table:
             *("–" if figures[key] is None else format(figures[key], style) for key, style in shown.values()),
             plain(row["stop"] or "–"),
         )
-    return table
-
-
-def fits(console: Console, table: Table) -> bool:
-    """Whether the table can be printed without folding a cell."""
-    return console.measure(table, options=console.options.update(max_width=sys.maxsize)).maximum <= console.width
+    console.print(table)
 
 
 def print_episode(

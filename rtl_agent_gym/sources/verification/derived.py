@@ -33,7 +33,7 @@ from rtl_agent_gym.sources.derivation import (
 )
 from rtl_agent_gym.sources.families import SPECIFICATION
 from rtl_agent_gym.sources.mutants.derived import is_derived, task_path, task_text
-from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, draw_mutants, problem_mutants
+from rtl_agent_gym.sources.mutants.mutant import draw_mutants, problem_mutants
 from rtl_agent_gym.sources.suites.common import harness_file
 from rtl_agent_gym.sources.verification.benches import reference_checker, reference_in_python, stimuli
 
@@ -192,26 +192,23 @@ def _mutated(problem: Problem) -> dict[str, str]:
     return {path: problem.context[path] for path in problem.targets if path in problem.context}
 
 
-def drawn_mutants(case: Case, seed: int, *, every: bool = False) -> dict[str, str]:
+def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
     """The mutants of a design in the order in which they are tried, as one file each, by a digest of it.
 
-    The bug of a debugging problem is the first. Mutants that the problem's own tests are known to accept are left out,
-    unless `every` mutant is wanted.
+    The bug of a debugging problem is the first.
     """
     problem, device = case.problem, case.device
-    files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
+    files = right_files(problem)
     changes = [changed] if (changed := _mutated(problem)) else []
-    for mutant in draw_mutants(problem_mutants(problem), seed):
-        verdict = verdicts.get(mutant.digest)
-        if mutant.path in device.sources and (every or verdict is None or verdict.outcome != "survived"):
-            changes.append({mutant.path: mutant.after})
+    drawn = draw_mutants(problem_mutants(problem), seed)
+    changes += [{mutant.path: mutant.after} for mutant in drawn if mutant.path in device.sources]
     texts = [device.text({**files, **change}) for change in changes]
     return {hashlib.sha256(text.encode()).hexdigest()[:16]: text for text in texts}
 
 
 def has_its_mutants(case: Case, findings: Findings, options: VerifyOptions) -> bool:
     """Whether the mutants of the findings are drawn; another version of pyslang may draw others."""
-    return not findings.mutants or set(findings.mutants) <= drawn_mutants(case, options.seed, every=True).keys()
+    return not findings.mutants or set(findings.mutants) <= drawn_mutants(case, options.seed).keys()
 
 
 def specification(problem: Problem) -> dict[str, str]:
@@ -243,7 +240,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     others = {"renamed": renamed_inside(design, device) if findings.renamed else "", "netlist": findings.netlist}
     others = {f"right_{name}.sv": text for name, text in others.items() if text not in ("", design)}
     right = {"right.sv": design, **others}
-    drawn = drawn_mutants(case, options.seed, every=True)  # verdicts may be newer than the findings
+    drawn = drawn_mutants(case, options.seed)
     mutants = {f"mutant_{at:02}.sv": drawn[digest] for at, digest in enumerate(findings.mutants, 1)}
     settings = {
         "bench": f"/code/{form.path}",

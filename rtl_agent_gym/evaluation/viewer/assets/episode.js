@@ -51,7 +51,7 @@ class EpisodeView {
       summary.difficulty === null ? null : badge("difficulty", summary.difficulty),
       badge("renderer", summary.renderer),
       summary.seed === null ? null : badge("seed", summary.seed),
-      badge("ended", summary.stop ?? "cut off"));
+      badge("ended", summary.stop ?? "not recorded"));
     const title = el("h1", "", text(short(summary.problem)));
     title.title = plain(summary.problem);
     const hasHeat = data.turns.some((turn) => turn.logprobs);
@@ -116,7 +116,8 @@ class EpisodeView {
   paintTalk() {
     const { data } = this;
     this.talk.replaceChildren(this.scoreCard(), this.taskCard(), ...data.turns.map((turn, offset) => this.turnCard(turn, offset + 1)));
-    if (!data.end || this.summary.outcome === "cut off") this.talk.append(el("div", "note", "The transcript ends here: the run was cut off."));
+    if (!data.end || this.summary.outcome === "cut off") this.talk.append(el("div", "note",
+      `The transcript ends here: ${data.end ? "" : "the episode is still running, or "}the run was cut off.`));
     else if (data.end.error) this.talk.append(el("div", "note", el("b", "", "The machine failed: "), text(data.end.error)));
   }
 
@@ -149,7 +150,7 @@ class EpisodeView {
     }
     if (turn.text) card.append(folded(turn.text, LONG.raw, (part) => el("div", "prose", text(part))));
     if (turn.kind === "malformed") card.append(folded(turn.raw, LONG.command, (part) => el("pre", "code raw", text(part))));
-    else card.append(details("as the model wrote it", () => folded(turn.raw, LONG.raw, (part) => el("pre", "code raw", text(part))), "quiet"));
+    else card.append(details("as the model wrote it", () => folded(turn.raw, LONG.raw, (part) => el("pre", "code raw", text(part)))));
   }
 
   shell(turn, command, number) {
