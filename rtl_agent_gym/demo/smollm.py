@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,13 @@ def _make(folder: Path) -> None:
 
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
+    # A thread's OpenMP threads end with it. Those of the main thread would stay, and where there are more than
+    # processors, libgomp lets them sleep between operations: the engine then samples at half the speed.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_find_models, plan).result()
+
+
+def _find_models(plan: Plan) -> Plan:
     folder = make_smollm()
     if plan.engine == "local" and plan.options.student_model == SMOLLM.name:
         plan = replace(plan, options=_in_faster_type(plan.options))

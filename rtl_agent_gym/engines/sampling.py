@@ -311,7 +311,10 @@ class SlotTable:
         length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
         busy = {slot.row for slot in slots}
         lengths = [place[0] + 1 if row in busy else 0 for row, place in enumerate(places)]
-        with own_lengths(lengths) if self._device.name == "cpu" and not self._window else contextlib.nullcontext():
+        # Row by row is slower for the same number of tokens, but does not read what rows lack.
+        sparse = self._steady or 2 * sum(lengths) < rows * length
+        by_row = sparse and self._device.name == "cpu" and not self._window
+        with own_lengths(lengths) if by_row else contextlib.nullcontext():
             logits = self._forward(weights, slice(0, rows), ids, positions, length)
         for slot, token in zip(slots, tokens, strict=True):
             slot.tokens.append(token)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -187,8 +188,13 @@ def test_the_precision_is_the_processors_faster_one(monkeypatch: pytest.MonkeyPa
 
 def test_a_run_computes_in_the_faster_type_unless_one_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What the run records stays ``auto``: it may be continued on another machine."""
+
+    def measured() -> str:
+        assert threading.current_thread() is not threading.main_thread()  # where its OpenMP threads would stay
+        return "bfloat16"
+
     monkeypatch.setattr(smollm, "make_smollm", lambda: tmp_path)
-    monkeypatch.setattr(smollm, "faster_type", lambda: "bfloat16")
+    monkeypatch.setattr(smollm, "faster_type", measured)
     given = {"engine": "local", "student_model": "smollm2", "local_device": "cpu"}
     for options, dtype in (({}, "bfloat16"), ({"local_dtype": "float64"}, "float64"), ({"local_device": "x"}, "auto")):
         plan = plan_run(given | options, recipes=RECIPES)
