@@ -222,7 +222,7 @@ class LocalServiceClient:
         torch.set_flush_denormal(True)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        # For the whole process: cuDNN's attention, torch's first choice on some GPUs, plans anew for each length.
+        # For the whole process: cuDNN's attention, torch's first choice on some GPUs, makes a plan for each new length.
         torch.backends.cuda.enable_cudnn_sdp(False)
 
     def _is_steady(self, base: Base) -> bool:

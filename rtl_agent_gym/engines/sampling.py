@@ -32,7 +32,7 @@ GROWTH = 256
 CHUNK = 64
 """Tokens of a prompt that are computed together if the sampling is steady. It divides `GROWTH`."""
 PIECE = 2048
-"""The same if it is not: masks need memory for each of them times the prompt's length."""
+"""The same for sampling that is not steady: it bounds the mask, which has a row as long as the prompt for each."""
 
 
 @dataclass
@@ -311,7 +311,7 @@ class SlotTable:
         length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
         busy = {slot.row for slot in slots}
         lengths = [place[0] + 1 if row in busy else 0 for row, place in enumerate(places)]
-        # Row by row is slower for the same number of tokens, but does not read what rows lack.
+        # Row by row, attention is slower per token, but does not read the unused ends of short rows and the idle rows.
         sparse = self._steady or 2 * sum(lengths) < rows * length
         by_row = sparse and self._device.name == "cpu" and not self._window
         with own_lengths(lengths) if by_row else contextlib.nullcontext():

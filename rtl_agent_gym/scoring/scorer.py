@@ -297,7 +297,7 @@ def score_files(
     timeout: float = TIME_LIMIT,
 ) -> Score:
     """Grade files, for scripts and notebooks: `Scorer.score` with a new scorer. See there for arguments and errors.
-    It blocks a loop that runs, as a notebook's: while that loop has other gradings under way, await a `Scorer` instead.
+    In a notebook it blocks the event loop until the score is there: for several gradings at once, await a `Scorer`.
     """
 
     async def once() -> Score:

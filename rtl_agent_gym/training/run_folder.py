@@ -290,9 +290,12 @@ class RunFolder:
         before = {name: value for name, value in defaults.items() if name in now} | before
         if "://" in (before.get("judge") or ""):  # it began when the whole address was recorded
             before["judge"] = judge_name(before["judge"])
-        digest = before.get("problems_digest")  # without the training problems of a supervised run
-        if digest is not None and digest == now.get("problems_digest") and "episodes_digest" not in now:
-            before["cvdp_jsonl_path"] = now.get("cvdp_jsonl_path")
+        digest = before.get("problems_digest")
+        if digest is not None and digest == now.get("problems_digest"):  # wherever these problems come from
+            digested = {"held_out", "extra_held_out"}
+            if "episodes_digest" not in now:  # the training problems of a supervised run have no digest
+                digested.add("cvdp_jsonl_path")
+            before |= {name: now.get(name) for name in digested}
         if ENGINE in before:  # which says more than the option
             before["engine"] = now.get("engine")
         # A run that began before the digests of files and its engine were recorded is not compared by them.

@@ -310,9 +310,11 @@ def test_a_later_verdict_takes_no_mutant_away(user_cache: Path) -> None:
     """As `problems strength` finds some; a design that was examined keeps its mutants."""
     [before] = load_problems("bundled+verify?count=1")
     case = next(cases(load_problems("bundled"), VerifyOptions()))
+    drawn = list(drawn_mutants(case, 0))
     for mutant in problem_mutants(case.problem):
         VerdictStore().add(Verdict.on(design_key(case.problem), mutant, "survived"))
     assert load_problems("bundled+verify?count=1") == [before]
+    assert list(drawn_mutants(case, 0)) == drawn  # another machine examines the same ones
 
 
 def test_the_task_overwrites_no_document_of_a_design() -> None:

@@ -159,6 +159,7 @@ def test_a_run_is_resumed_with_the_same_problems_from_another_place(tmp_path: Pa
     supervised = record | {"episodes_digest": "0"}  # whose training problems have no digest
     for first, refused in ((record, False), (supervised, True)):
         begun(tmp_path / str(refused), first, steps=1)
+        begun(tmp_path / str(refused), first | {"held_out": "moved.jsonl", "extra_held_out": {"x": "moved.jsonl"}})
         with pytest.raises(UsageError, match=r"^cvdp_jsonl_path: ") if refused else contextlib.nullcontext():
             begun(tmp_path / str(refused), first | {"cvdp_jsonl_path": "moved.jsonl"})
 
