@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A teacher with another tokenizer and another dialect: Qwen3-30B-A3B-Instruct teaches gpt-oss-20b. Each episode is put
-# into the teacher's dialect, and its judgement is brought back to the student's tokens over the bytes that both have.
+# A teacher with another tokenizer and another dialect: Qwen3.6-35B-A3B teaches gpt-oss-20b. Each episode is put into
+# the teacher's dialect, and its judgement is brought back to the student's tokens over the bytes that both have.
 #
 #   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh [name=value ...]
 #   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh --dry-run     # models, prompts, limits, tokens and cost
@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 .venv/bin/python scripts/train_distillation_agentic.py \
     student_model?=openai/gpt-oss-20b \
     renderer_name?=gpt_oss_medium_reasoning \
-    teacher_model?=Qwen/Qwen3-30B-A3B-Instruct-2507 \
+    teacher_model?=Qwen/Qwen3.6-35B-A3B \
     max_turns?=50 \
     max_tokens?=4096 \
     max_trajectory_tokens?=32768 \

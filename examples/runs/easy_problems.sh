@@ -6,8 +6,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
-    student_model?=Qwen/Qwen3-8B \
-    teacher_model?=Qwen/Qwen3-32B \
     difficulties?=easy \
     batch_size?=8 \
     group_size?=2 \

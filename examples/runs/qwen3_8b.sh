@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen3-32B teaches Qwen3-8B. Both think (dialect qwen3), and their thinking stays in the episode.
+# Qwen3-8B learns from its own weights, which as a teacher read the reference solution. It thinks (dialect qwen3).
 #
 #   TINKER_API_KEY=... examples/runs/qwen3_8b.sh [name=value ...]
 #   TINKER_API_KEY=... examples/runs/qwen3_8b.sh --dry-run            # models, prompts, limits, tokens and cost
@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 .venv/bin/python scripts/train_distillation_agentic.py \
     student_model?=Qwen/Qwen3-8B \
     renderer_name?=qwen3 \
-    teacher_model?=Qwen/Qwen3-32B \
+    teacher_model?=self \
+    teacher_context?=reference \
     max_turns?=50 \
     max_tokens?=4096 \
     max_trajectory_tokens?=32768 \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A warm start: a student imitates the episodes of a stronger model that passed. First a teacher plays them:
 #
-#   rtl-agent-gym eval --policy tinker:Qwen/Qwen3-32B --renderer qwen3 -n 4 --out runs/teacher
+#   rtl-agent-gym eval --policy tinker:Qwen/Qwen3.6-27B -n 4 --out runs/teacher
 #   TINKER_API_KEY=... examples/runs/sft.sh [name=value ...]
 #
 # Afterwards distil or reinforce from the last checkpoint: load_checkpoint_path=STATE_PATH, which is in checkpoints.jsonl.
@@ -9,7 +9,6 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/rtl-agent-gym train sft \
-    student_model?=Qwen/Qwen3-8B \
     episodes?=runs/teacher \
     batch_size?=16 \
     epochs?=2 \

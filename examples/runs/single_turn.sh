@@ -7,8 +7,6 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 .venv/bin/python scripts/train_distillation_agentic.py \
     env?=single_turn \
-    student_model?=Qwen/Qwen3-8B \
-    teacher_model?=Qwen/Qwen3-32B \
     batch_size?=8 \
     group_size?=4 \
     max_tokens?=8192 \

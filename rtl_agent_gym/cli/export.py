@@ -147,10 +147,15 @@ def _checkpoint(source: str) -> str:
         kept = [record for record in records if record.get("sampler_path") and not record.get("rolling")] or records
         if not kept:
             raise UsageError(f"{source}: the run has no checkpoint yet")
-        source = str(kept[-1].get("sampler_path") or kept[-1]["state_path"])
+        source = str(kept[-1]["state_path"])
+        if not source.startswith("tinker://"):
+            source = str(kept[-1].get("sampler_path") or source)
     if source.startswith("tinker://"):
+        # The service does not give out weights that were saved for sampling.
+        what = "the state_path of the same line of checkpoints.jsonl" if "/sampler_weights/" in source else "it"
         raise UsageError(
-            f"{source} is on Tinker's service; download it with tinker_cookbook.weights.download (docs/howto/tinker.md)"
+            f"{source} is on Tinker's service; download {what} with tinker_cookbook.weights.download "
+            "(docs/howto/tinker.md)"
         )
     if not Path(source).is_dir():
         raise UsageError(f"{source}: no such folder; give a run or a checkpoint of one")

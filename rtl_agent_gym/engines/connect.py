@@ -104,7 +104,7 @@ class Engine:
         if state is not None and not optimizer:  # given by the user, not saved by this run
             with self.requests.translating(purpose):
                 info = await in_thread(client.get_info)
-            if (known := info.model_name) is not None and _comparable(known) != _comparable(model):
+            if (known := info.model_data.model_name) is not None and _comparable(known) != _comparable(model):
                 raise UsageError(f"load_checkpoint_path: {state} is of the model {known}, but student_model is {model}")
             if self.kind == "local" and info.lora_rank != rank:
                 raise UsageError(f"lora_rank: {rank} is not that of {state}; give lora_rank={info.lora_rank}")
@@ -218,15 +218,18 @@ class Probe:
 
     async def __call__(self) -> None:
         """Raises `UsageError`, `ServiceError` or `ServiceDown`."""
+        # The SDK's own check of the account: unlike its other requests, it is not retried on a billing problem.
+        check = getattr(self.service, "_check_accessible", None)
         try:
-            timeout = httpx.Timeout(PROBE_TIMEOUT)
-            async with (
-                httpx.AsyncClient(timeout=timeout) as http,
-                AsyncTinker(base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http) as client,
-            ):
-                await client.service.client_config(request=ClientConfigRequest(sdk_version=tinker.__version__))
-            # The SDK's own check of the account: unlike its other requests, it is not retried on a billing problem.
-            if (check := getattr(self.service, "_check_accessible", None)) is not None:
+            # This new client would run the user's command each time; the check uses the token that the SDK holds.
+            if check is None or not os.environ.get("TINKER_CREDENTIAL_CMD"):
+                timeout = httpx.Timeout(PROBE_TIMEOUT)
+                async with (
+                    httpx.AsyncClient(timeout=timeout) as http,
+                    AsyncTinker(base_url=self._base_url, max_retries=0, timeout=timeout, http_client=http) as client,
+                ):
+                    await client.service.client_config(request=ClientConfigRequest(sdk_version=tinker.__version__))
+            if check is not None:
                 await self._check_account(check)
         except RTLGymError as error:
             self.last_error = error

@@ -170,7 +170,8 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
     with translating(Purpose(f"tinker:{model} cannot be used", "policy", f"tinker:{model}"), remote=True):
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
-        client: Any = service.create_sampling_client(**place)
+        # Not the SDK's `result()`, which prints a stack when it is called in an event loop.
+        client: Any = service.create_sampling_client(**place).future().result()
         base_model = str(client.get_base_model())
         known = published_tokenizer(base_model)
         tokenizer = client.get_tokenizer() if known is None else known  # the client downloads it

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -21,6 +22,8 @@ from rtl_agent_gym.engines import connect
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.local import LocalServiceClient
 from rtl_agent_gym.engines.protocol import Service, Trainer
+from rtl_agent_gym.errors import UsageError
+from tests.training.tinker_stub import serving
 
 from .conftest import check_scores, datum, inputs, step
 
@@ -295,6 +298,36 @@ async def test_a_session_of_the_sdk_is_closed_with_its_status_and_waited_for(sta
     await engine.close(status)  # idempotent
     spec.close.assert_called_once_with(status)
     assert waited == ["yes"]
+
+
+async def test_a_state_of_another_model_is_refused_by_the_name_that_the_sdk_gives() -> None:
+    spec = create_autospec(tinker.ServiceClient, instance=True)
+    client = create_autospec(tinker.TrainingClient, instance=True)
+    info = {"model_data": {"model_name": "Qwen/Qwen3.5-9B"}, "model_id": "a"}  # without the optional `model_name`
+    client.get_info.return_value = tinker.types.GetInfoResponse.model_validate(info)
+
+    async def created() -> Any:
+        return client
+
+    spec.create_training_client_from_state.side_effect = lambda path: created()
+    engine = connect.Engine(spec, "tinker")
+    with pytest.raises(UsageError, match=r"is of the model Qwen/Qwen3\.5-9B, but student_model is Qwen/Qwen3-8B"):
+        await engine.trainer("Qwen/Qwen3-8B", 32, 0, "tinker://a/weights/b", optimizer=False)
+    assert await engine.trainer("Qwen/Qwen3.5-9B", 32, 0, "tinker://a/weights/b", optimizer=False)
+
+
+async def test_a_credential_command_is_not_run_by_each_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TINKER_API_KEY", raising=False)
+    monkeypatch.setenv("TINKER_CREDENTIAL_CMD", f"echo run >> {tmp_path / 'runs'}; echo tml-made")
+    checks: list[str] = []
+    with serving({}) as stub:
+        probe = connect.Probe(stub.url)
+        await probe()
+        probe.service = SimpleNamespace(_check_accessible=lambda: checks.append("checked"))
+        await probe()
+        await probe()
+    assert checks == ["checked", "checked"]
+    assert (tmp_path / "runs").read_text() == "run\n"
 
 
 async def test_what_the_sdk_is_asked_beside_its_clients_is_still_there() -> None:

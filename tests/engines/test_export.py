@@ -136,6 +136,14 @@ def test_what_cannot_be_exported(tmp_path: Path, model_path: Path, full: tuple[s
         export_checkpoint(str(model_path), tmp_path / "out")
     with pytest.raises(UsageError, match="nope: no such folder; give a run or a checkpoint of one"):
         export_model_command(str(tmp_path / "nope"), tmp_path / "out")
+    state, sampler = "tinker://a/weights/final", "tinker://a/sampler_weights/final"
+    (tmp_path / "run").mkdir()
+    line = {"batch": 1, "state_path": state, "sampler_path": sampler}
+    (tmp_path / "run" / "checkpoints.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(UsageError, match=f"^{state} is on Tinker's service; download it with"):
+        export_model_command(str(tmp_path / "run"), tmp_path / "out")
+    with pytest.raises(UsageError, match=f"^{sampler} is on .* download the state_path of the same line"):
+        export_model_command(sampler, tmp_path / "out")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(UsageError, match="exists and is not an empty folder"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import tinker
+from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
 
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.engines.catalogue import renderer_for
@@ -152,8 +154,10 @@ def test_a_published_model_of_qwens_needs_no_tokenizer_of_the_service(
             return "downloaded"
 
     class Service:
-        def create_sampling_client(self, **place: str) -> Client:
-            return Client()
+        def create_sampling_client(self, **place: str) -> AwaitableConcurrentFuture[Client]:
+            future: Future[Client] = Future()
+            future.set_result(Client())
+            return AwaitableConcurrentFuture(future)
 
     monkeypatch.setattr(tinker, "ServiceClient", lambda **_: Service())
     policy = tinker_policy("tinker://a/checkpoint", ModelOptions(api_key="tml-k"))
