@@ -8,11 +8,16 @@
 
 A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym leaves such a sample out of scores, and
 NeMo RL's main branch out of the loss. The files are graded with hidden tests, which are in no row.
+
+NeMo Gym's agents post each call to the path that the model names, so the model can call all three. Each row therefore
+has its problem's digest, which covers the hidden tests and which no model reads; ``/seed_session`` and ``/verify`` are
+refused (403) without it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import math
 import time
 from dataclasses import dataclass
@@ -62,12 +67,15 @@ class RTLSeedRequest(BaseSeedSessionRequest):
 
     problem_id: str
     problems: str = "bundled"
+    digest: str = ""
+    """`Problem.digest`."""
 
 
 class RTLVerifyRequest(BaseVerifyRequest):
     """A row of `rows`, and the conversation."""
 
     model_config = ConfigDict(extra="allow")
+    digest: str = ""
 
 
 class RTLVerifyResponse(BaseVerifyResponse):
@@ -95,6 +103,8 @@ class RTLResourcesServer(SimpleResourcesServer):
     ray_enabled: ClassVar[bool] = False
     _rules: EpisodeConfig = PrivateAttr()
     _running: dict[str, _Running] = PrivateAttr(default_factory=dict)
+    _digests: dict[str, str] = PrivateAttr(default_factory=dict)
+    """The digest of each session's row, until `verify`. The agent's first call sets it, before the model is asked."""
     _ending: asyncio.Task[None] | None = PrivateAttr(default=None)
     """Ends idle episodes; it runs as long as there are episodes."""
 
@@ -110,11 +120,13 @@ class RTLResourcesServer(SimpleResourcesServer):
 
     async def seed_session(self, request: Request, body: RTLSeedRequest) -> BaseSeedSessionResponse:
         """Begin the episode of a row. A machine fault is kept for `verify`."""
+        name = request.session[SESSION_ID_KEY]
+        _check_digest(body.digest, self._digests.setdefault(name, body.digest))
         problem = await asyncio.to_thread(find_problem, body.problems, body.problem_id)
+        _check_digest(body.digest, problem.digest)
         cache = None if self.config.cache is None else Path(self.config.cache)
         rules = counted_by_caller(self._rules, problem)
         session = ToolSession(problem, rules, reward=self.config.reward, cache=cache)
-        name = request.session[SESSION_ID_KEY]
         before = self._running.get(name)
         if before is not None and before.used == math.inf:
             raise HTTPException(409, "a call of this session's episode has no answer yet: wait for it, then seed again")
@@ -154,6 +166,7 @@ class RTLResourcesServer(SimpleResourcesServer):
     async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
         """Grade the files, unless that has been done, and end the episode."""
         name, running = request.session[SESSION_ID_KEY], self._of(request)
+        _check_digest(body.digest, running.session.problem.digest)
         last = body.response.output[-1] if body.response.output else None
         answered = getattr(last, "type", None) == "message"
         given = body.model_dump()
@@ -174,7 +187,7 @@ class RTLResourcesServer(SimpleResourcesServer):
             )
         finally:
             if self._running.get(name) is running:
-                del self._running[name]
+                del self._running[name], self._digests[name]
             await running.session.close()
         earned = list(result.turn_rewards)
         return RTLVerifyResponse(**given, reward=result.reward, numbers=result.numbers, turn_rewards=earned)
@@ -194,10 +207,15 @@ class RTLResourcesServer(SimpleResourcesServer):
                 await running.session.close()
 
 
+def _check_digest(given: str, right: str) -> None:
+    if not given or not hmac.compare_digest(given.encode(errors="replace"), right.encode(errors="replace")):
+        raise HTTPException(403, "this is no row of the session, or its problem has changed: make the rows with `rows`")
+
+
 def rows(
     problems: str = "bundled", *, agent: str = "rtl_simple_agent", kept: Rows = "all", **chosen: Any
 ) -> list[dict[str, Any]]:
-    """The rows of NeMo Gym's data for a source of problems: messages and tool, and the names of problem and agent.
+    """The rows of NeMo Gym's data for a source of problems: messages, tool, names of problem and agent, and a digest.
 
     Args:
         problems: The source; a path must be the same where the server runs.
@@ -217,8 +235,8 @@ def rows(
         opening = tool_opening(problem, config)
         tools = [{"type": "function", "strict": False, **tool["function"]} for tool in opening.tools]
         asked = {"input": opening.messages, "tools": tools}
-        row = {"agent_ref": player, "responses_create_params": asked, "problem_id": problem.id, "problems": source}
-        made.append(row)
+        named = {"problem_id": problem.id, "problems": source, "digest": problem.digest}
+        made.append({"agent_ref": player, "responses_create_params": asked, **named})
     return made
 
 

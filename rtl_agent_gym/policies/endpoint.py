@@ -34,6 +34,8 @@ APIS: tuple[Api, ...] = (ChatCompletions(), AnthropicMessages(), OpenAIResponses
 
 PAUSE = 0.02
 """Seconds that a request takes at least if it brings no answer of the model: many of them cannot fill the loop."""
+REST = 4
+"""How many times as long as its rendering such a request waits, at least."""
 
 
 class Gate(Protocol):
@@ -120,7 +122,8 @@ class ModelEndpoint:
         app.router.add_post("/{secret}/v1/messages/count_tokens", partial(self._serve, APIS[1], self._count))
         app.router.add_get("/{secret}/v1/models", partial(self._serve, APIS[0], self._models))
         # Episodes have ended by then: nobody waits for an answer that is still sampled.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        # Compressed bodies are not unpacked, and then are no JSON: unpacking them would hold up all episodes.
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -183,10 +186,11 @@ class ModelEndpoint:
                     if secret in self._lines:  # otherwise the episode has ended meanwhile, for another reason
                         line.refused = str(error)
                 else:
+                    await _pause(line)
                     raise
                 refused = isinstance(error, RequestRefused | UsageError)  # or the agent would send it again
                 answer = failed(error, "invalid_request_error" if refused else "service_unavailable")
-            await asyncio.sleep(PAUSE)
+            await _pause(line)
             return answer
 
     async def _models(self, api: Api, line: Line, request: web.Request) -> dict[str, Any]:
@@ -199,8 +203,9 @@ class ModelEndpoint:
 
     async def _count(self, api: Api, line: Line, request: web.Request) -> dict[str, Any]:
         asked = await self._read(api, line, request)
-        await asyncio.sleep(PAUSE)
-        return {"input_tokens": line.streams.count(asked.conversation(()), asked.tools)}
+        count = line.streams.count(asked.conversation(()), asked.tools)
+        await _pause(line)
+        return {"input_tokens": count}
 
     async def _complete(self, api: Api, line: Line, request: web.Request) -> web.StreamResponse | dict[str, Any]:
         from aiohttp import web
@@ -227,6 +232,10 @@ class ModelEndpoint:
             for event in api.events(found, asked):
                 await response.write(event.encode())
         return response
+
+
+async def _pause(line: Line) -> None:
+    await asyncio.sleep(max(PAUSE, REST * line.streams.rendering))
 
 
 def _read(api: Api, line: Line, data: bytes) -> ChatRequest:

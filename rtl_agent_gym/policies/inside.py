@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -229,6 +230,7 @@ class InsidePlayer(AgentPlayer):
     async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
         """Wait until the episode wants a turn. The last one is complete now."""
         self._stop_clock()
+        since = math.inf
         try:
             if (answer := self._pending) is not None:
                 completed = _completion(answer, messages)  # may refuse the request: another says it
@@ -237,8 +239,11 @@ class InsidePlayer(AgentPlayer):
             await self._wanted.wait()
             if self._seconds < 0:
                 raise UsageError("the episode is over")
+            since = asyncio.get_running_loop().time()
             yield self._take
         finally:
+            if self._pending is None:  # a request without an answer is the program's own time
+                self._left -= max(0.0, asyncio.get_running_loop().time() - since)
             self._run_clock()
 
     def _take(self, answer: Answer) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -104,6 +105,8 @@ class TokenStreams:
     """Tokens that were sampled."""
     failure: Exception | None = None
     """What the model raised last; nothing else that `answer` raises is its."""
+    rendering: float = 0.0
+    """Seconds of the processor that rendering the last request took, in which no other episode's request is read."""
 
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
@@ -131,10 +134,11 @@ class TokenStreams:
             ids, logprobs = await self._sample(stream, min(options.max_tokens, room, most or room))
         finally:
             stream.busy = False
-        stream.transcript.add_action(ids, logprobs)
+        coded = self.dialect.coded(ids)
+        turn, complete = self.dialect.parse(stream.prompt, coded, tools)
+        stream.transcript.add_action(ids, logprobs)  # not before: what is trained on has been a turn
+        stream.turn = coded
         self.read, self.written = self.read + prompt_tokens, self.written + len(ids)
-        stream.turn = self.dialect.coded(ids)
-        turn, complete = self.dialect.parse(stream.prompt, stream.turn, tools)
         id_ = f"call_{len(self.streams)}_{self.turns}_"
         calls = tuple(replace(call, id=f"{id_}{number}") for number, call in enumerate(turn.calls))
         number = next(number for number, other in enumerate(self.streams, 1) if other is stream)
@@ -155,15 +159,13 @@ class TokenStreams:
 
     def count(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> int:
         """Number of tokens of a request's prompt. Raises like `answer`."""
-        stream, text, _ = self._place(messages, tools)
-        before = len(stream.transcript) if stream is not None and stream.sampled else 0
-        return len(self._ids(text, before, -1)) + before
+        stream, _, _, ids = self._rendered(messages, tools, -1)
+        return len(ids) + (len(stream.transcript) if stream is not None and stream.sampled else 0)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
         """The stream of a request, extended by what is new in it; or a new one."""
-        stream, text, reason = self._place(messages, tools)
         least = smallest_turn(self.policy.options.max_tokens)
-        ids = self._ids(text, len(stream.transcript) if stream is not None and stream.sampled else 0, least)
+        stream, text, reason, ids = self._rendered(messages, tools, least)
         if stream is None:
             transcript = TokenTranscript(ids)
             self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages), reason=reason))
@@ -177,6 +179,18 @@ class TokenStreams:
             stream.prompt, stream.turn = stream.prompt + stream.turn + text, ""
             stream.messages = list(messages)
         return stream
+
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Message], room: int
+    ) -> tuple[Stream | None, str, Break | None, list[int]]:
+        """What `_place` finds, and the tokens of what is new; see `_ids`."""
+        began = time.thread_time()
+        try:
+            stream, text, reason = self._place(messages, tools)
+            before = len(stream.transcript) if stream is not None and stream.sampled else 0
+            return stream, text, reason, self._ids(text, before, room)
+        finally:
+            self.rendering = time.thread_time() - began
 
     def _ids(self, text: str, before: int, room: int) -> list[int]:
         """The tokens of what is new in a request. Raises `ContextFull`, and then nothing of the request is kept.

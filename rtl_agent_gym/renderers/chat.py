@@ -139,7 +139,7 @@ class ChatDialect:
                     calls.append(ToolCall(written(name), shown))
                 else:
                     texts.append(written(call.raw))
-        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):  # odd JSON, or the agent's tools
             return ModelTurn(text=written(turn[:end])), end is not None
         text = "\n".join(filter(None, texts))
         return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), end is not None

@@ -6,6 +6,9 @@ completeness, correctness and a similar style, as one number from 0 to 1. The wo
 An answer is data of the rated model, which may try to talk to the judge. It is fenced by a random word, and a rating
 counts only with a second random word that is not in the answer, so no text that the judge repeats is a rating. A judge
 that can be persuaded to rate an answer high cannot be recognised.
+
+A server may encode a control token that a text only spells, and the prompt would end there. So each gets a space after
+its first letter.
 """
 
 from __future__ import annotations
@@ -58,6 +61,8 @@ Give your rating as one line of JSON, with the rating's code {code}, and nothing
 
 _LINE = r'"code"\s*:\s*"{}"\s*,\s*"score"\s*:\s*([^\s,}}]+)'
 _MOST_OBJECTS = 100
+_CONTROL = re.compile(r"<(?=[|｜]|/?\w+\|?>)|[\[\]](?=e?~|(?:gMASK|/?INST|/?SYSTEM_PROMPT)\])")
+"""The first letter of what looks like a control token of any family."""
 
 
 class Judge(Protocol):
@@ -92,7 +97,7 @@ class Rating:
 
 def prompt_digest() -> str:
     """A digest of the judge's instructions: ratings under others are not comparable."""
-    return hashlib.sha256(f"{_SYSTEM}\0{_USER}\0{TRIES}".encode()).hexdigest()
+    return hashlib.sha256(f"{_SYSTEM}\0{_USER}\0{TRIES}\0{_CONTROL.pattern}".encode()).hexdigest()
 
 
 async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rating:
@@ -123,7 +128,7 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
 
 
 async def _once(judge: Judge, question: str, reference: str, answer: str) -> Rating | None:
-    texts = (question, reference, answer)
+    texts = question, reference, answer = [_CONTROL.sub(r"\g<0> ", text) for text in (question, reference, answer)]
     fence, code = _word(texts), _word(texts)
     user = _USER.format(question=question, reference=reference, answer=answer, fence=fence, code=code)
     reply = await judge.ask(_SYSTEM, user)

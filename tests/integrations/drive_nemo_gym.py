@@ -19,6 +19,7 @@ from nemo_gym.server_utils import ServerClient
 from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.integrations.nemo_gym import RTLResourcesServer, RTLServerConfig, rows
 from rtl_agent_gym.integrations.session import FAULT, ToolSession
+from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import ToolCall
 from tests.integrations.conformance import Played, Script, gray, in_short, rules_of
 from tests.sandboxes.providers import kill
@@ -112,6 +113,31 @@ def forgotten() -> dict[str, Any]:
             await asyncio.wait_for(server._ending, 60)
             refused = await client.post("/execute_bash", json={"command": "ls"})
             return {"status": refused.status_code, "said": refused.json()["detail"]}
+
+    return asyncio.run(served())
+
+
+def forged() -> list[int]:
+    """The statuses of calls without the row's digest, by paths that a model names, and of the agent's own verify."""
+    other = next(problem for problem in load_problems("bundled") if problem.id != gray().id)
+
+    async def served() -> list[int]:
+        async with seeded() as (server, client, row):
+            ended = {"response": conversation("Done."), "responses_create_params": {"input": []}}
+            wrong: list[tuple[str, dict[str, Any]]] = [
+                ("/verify", ended),
+                ("/verify", ended | {"digest": other.digest}),
+                ("/seed_session", {"problem_id": other.id}),
+                ("/seed_session", {"problem_id": other.id, "digest": other.digest}),
+                ("/seed_session", {"problem_id": "x", "problems": "/etc/passwd"}),
+            ]
+            found = [(await client.post(path, json=body)).status_code for path, body in wrong]
+            async with httpx.AsyncClient(base_url=client.base_url, timeout=None) as stranger:
+                claimed = row | {"problem_id": other.id}
+                found.append((await stranger.post("/seed_session", json=claimed)).status_code)
+            (running,) = server._running.values()
+            assert running.session.problem.id == gray().id
+            return [*found, (await client.post("/verify", json=row | ended)).status_code]
 
     return asyncio.run(served())
 

@@ -42,5 +42,9 @@ async def test_an_episode_is_not_idle_while_it_waits_for_its_sandbox() -> None:
     assert await call("nemo_gym", "waiting") == 2
 
 
+async def test_a_model_neither_chooses_its_problem_nor_grades_it() -> None:
+    assert await call("nemo_gym", "forged") == [403] * 6 + [200]
+
+
 async def test_an_episode_is_not_replaced_while_it_is_graded() -> None:
     assert await call("nemo_gym", "replaced") == [409, 200]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -24,6 +26,7 @@ from rtl_agent_gym.policies.chat import _litellm  # noqa: E402
 from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.policies.streams import ContextFull  # noqa: E402
+from rtl_agent_gym.renderers.chat import ChatDialect  # noqa: E402
 
 from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, streams, vocabulary  # noqa: E402
 
@@ -197,6 +200,42 @@ async def test_what_no_context_has_room_for_is_refused_before_it_is_validated(
         few = {"messages": [EMPTY, TASK] * 60, "tools": [BASH]}
         await http.post(f"{line.url}{path}", json=few)
         assert read == [few]
+
+
+async def test_a_compressed_body_is_not_unpacked() -> None:
+    asked = gzip.compress(json.dumps({"messages": [TASK]}).encode())
+    async with served([]) as (_, line, _), httpx.AsyncClient() as http:
+        reply = await http.post(f"{line.url}/chat/completions", content=asked, headers={"Content-Encoding": "gzip"})
+        assert (reply.status_code, line.refused) == (400, "the body is not JSON")
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("path", ["/chat/completions", "/messages/count_tokens"])
+async def test_who_gets_no_answer_waits_longer_than_the_request_took(
+    path: str, broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests are rendered on the loop of all episodes."""
+    slept: list[float] = []
+    opening, sleep = ChatDialect.opening, asyncio.sleep
+
+    def slow(*given: Any) -> str:
+        begun = time.thread_time()
+        while time.thread_time() - begun < 0.05:
+            pass
+        return opening(*given) if not broken else str(1 // 0)
+
+    async def sleeping(seconds: float, *more: Any) -> Any:
+        slept.append(seconds)
+        return await sleep(seconds, *more)
+
+    monkeypatch.setattr(ChatDialect, "opening", slow)
+    monkeypatch.setattr(asyncio, "sleep", sleeping)
+    async with served([], max_context=100) as (_, line, _), httpx.AsyncClient() as http:
+        asked = {"messages": [{"role": "user", "content": "x " * 200}]}
+        reply = await http.post(f"{line.url}{path}", json=asked)
+        status = {"/chat/completions": 400, "/messages/count_tokens": 200}[path]
+        assert reply.status_code == (500 if broken else status)
+    assert max(slept) >= 4 * 0.05
 
 
 @pytest.mark.parametrize("error", [UsageError("the key was revoked"), RuntimeError("CUDA error")], ids=repr)

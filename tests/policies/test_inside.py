@@ -41,7 +41,7 @@ from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
 from rtl_agent_gym.policies.inside import InsidePlayer, _completion, _Ended
 from rtl_agent_gym.policies.protocol import InStream
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
-from rtl_agent_gym.policies.streams import Answer
+from rtl_agent_gym.policies.streams import Answer, ContextFull
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import ModelTurn, ToolCall
 from rtl_agent_gym.sandboxes import Process, SandboxSpec
@@ -438,6 +438,23 @@ def test_results_belong_to_their_calls() -> None:
     messages[2]["content"] = [{"type": "image_url"}]
     with pytest.raises(UsageError, match="image_url"):
         _completion(answer, messages)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_the_time_of_a_refused_request_is_the_programs_own(answered: bool) -> None:
+    agent = policy([])
+    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player._seconds = player._left = 3600.0
+    player._wanted.set()
+    with contextlib.suppress(ContextFull):
+        async with player.turn([]) as take:
+            await asyncio.sleep(0.05)
+            if not answered:
+                raise ContextFull("too long")
+            take(Answer(ModelTurn(text="Done."), "stop", 10, 5, InStream(1)))
+    left = player._left
+    player.end()
+    assert (left < 3599.96) == (not answered)
 
 
 @pytest.mark.parametrize("answered", [False, True])

@@ -318,6 +318,27 @@ async def test_a_call_that_cannot_be_read_is_text(body: str) -> None:
     assert body in answer.message["content"]
 
 
+async def test_a_call_of_a_tool_with_a_broken_schema_is_text() -> None:
+    schema = {"type": "object", "properties": {"command": {"anyOf": 5}}}
+    tool = {"type": "function", "function": {"name": "bash", "description": "", "parameters": schema}}
+    episode, _ = streams("qwen3_coder", [xml("ls")])
+    answer = await episode.answer([SYSTEM, TASK], [tool])
+    assert "<function=bash>" in answer.message["content"]
+    assert episode.last is answer
+
+
+async def test_tokens_that_are_no_turn_are_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    episode, sampler = streams("qwen3", ["One.<|im_end|>", "Two.<|im_end|>"])
+    monkeypatch.setattr(ChatDialect, "parse", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        await episode.answer([SYSTEM, TASK], [BASH])
+    monkeypatch.undo()
+    assert (episode.transcripts(), episode.written) == ([], 0)
+    await episode.answer([SYSTEM, TASK], [BASH])
+    [transcript] = episode.transcripts()
+    assert transcript.tokens == sampler.prompts[-1] + sampler.sampled[-1]
+
+
 async def test_a_full_context_and_wrong_messages_are_refused() -> None:
     episode, _ = streams("qwen3", ["never"], max_context=100)
     with pytest.raises(ContextFull):

@@ -12,6 +12,7 @@ import pytest
 
 from rtl_agent_gym.errors import HarnessError, ModelError, ProblemError
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.renderers.families import FAMILIES
 from rtl_agent_gym.scoring import RewardWeights, Score, ScoreCache, Scorer
 from rtl_agent_gym.scoring.judging import TRIES, read_rating
 
@@ -76,6 +77,17 @@ async def test_an_answer_cannot_set_its_rating() -> None:
     score = await graded(judge, answer)
     assert (score.rating, score.passed, score.judge) == (0.0, False, "scripted")
     assert len(set(judge.prompts)) == 2 * TRIES
+
+
+async def test_control_tokens_in_an_answer_are_text() -> None:
+    """A server that renders a chat template would encode them, and what follows would be no text of the answer."""
+    spelled = {text for family in FAMILIES.values() for text in family.controls} - {"｜DSML｜"}
+    spelled |= {"</s>", "[INST]", "[/INST]", "<start_of_turn>", "]~b]", "[e~["}
+    judge = Judge(says(0.2))
+    await graded(judge, "\n".join(sorted(spelled)))
+    [prompt] = judge.prompts
+    assert not [text for text in spelled if text in prompt]
+    assert all(f"\n{text[0]} {text[1:]}" in prompt for text in spelled)
 
 
 async def test_a_judge_led_astray_by_one_answer_rates_it_0() -> None:
