@@ -15,6 +15,7 @@ from rtl_agent_gym.scoring.grader import sources
 from rtl_agent_gym.scoring.grader.compiled import READABLE
 from rtl_agent_gym.scoring.grader.connections import benches_with_files, driven_inputs, reached_signals
 
+from .attacks.read_signals import HONEST, REACHING
 from .attacks.written_inputs import TESTBENCH, design, honest, joined, memories, ways
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
@@ -73,6 +74,27 @@ async def test_no_way_to_write_a_variable_is_missed(shared_sandbox: DockerSandbo
 async def test_no_way_to_join_two_ports_is_missed(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
     testbench = TESTBENCH.replace(", .m(m)", "")
     assert await _nothing_is_missed(joined(), shared_sandbox, tmp_path, testbench) >= 15
+
+
+async def test_what_no_port_leads_to_is_not_reached(shared_sandbox: DockerSandbox, tmp_path: Path) -> None:
+    cases = list({**REACHING, **HONEST}.items())
+    texts = {f"reach/{at}_d.sv": written for at, (_, (written, _)) in enumerate(cases)}
+    benches = {f"reach/{at}_b.sv": testbench for at, (_, (_, testbench)) in enumerate(cases)}
+    await shared_sandbox.write_files({**texts, **benches})
+    for order, name in (("{0}_b.sv {0}_d.sv", "after"), ("{0}_d.sv {0}_b.sv", "before")):
+        lines = [f"iverilog -g2012 -gspecify -s tb -o {at}{name}.vvp {order.format(at)}" for at in range(len(cases))]
+        await shared_sandbox.run("cd reach; " + "; ".join(lines))
+    kept = await shared_sandbox.read_files(["reach"])
+    for at, (case, (_, testbench)) in enumerate(cases):
+        (tmp_path / "b.sv").write_text(testbench)
+        compiled = [kept[file] for name in ("after", "before") if (file := f"reach/{at}{name}.vvp") in kept]
+        assert len(compiled) == 2 or case in REACHING, case  # a design that is read first may not find the name
+        for text in compiled:
+            (tmp_path / "d.vvp").write_bytes(text)
+            hidden = [str(tmp_path / "b.sv")]
+            found = reached_signals(str(tmp_path / "d.vvp"), lambda file: file.endswith("_d.sv"), hidden)
+            assert bool(found) == (case in REACHING), (case, found)
+        assert compiled, case
 
 
 @pytest.mark.parametrize(

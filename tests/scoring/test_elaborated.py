@@ -9,11 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 
+from rtl_agent_gym.scoring.grader import verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
-from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge
+from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge, reached_signals
 
-FILES = {"e": "/code/rtl/a.sv"}
+FILES = {"e": "/code/rtl/a.sv", "t": "/src/tb.sv", "s": "<verilated_std>"}
 
 
 def node(kind: str, fields: str = "", name: str = "") -> str:
@@ -53,6 +54,88 @@ def test_what_reaches_out_is_a_violation_with_its_place(kind: str, fields: str, 
     (violation,), refused = found(node("MODULE"), node(kind, fields))
     assert violation.startswith(f"rtl/a.sv:7: {words}")
     assert refused == []
+
+
+def test_verilators_own_package_is_no_violation_and_cannot_be_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = node("UCSTMT").replace('"loc":"e,', '"loc":"s,')
+    assert found(own) == ([], [])
+    text = b'`line 148 "<verilated_std>" 0\nwire a;\n'
+    monkeypatch.setattr(subprocess, "run", Mock(return_value=Mock(returncode=0, stdout=text, stderr=b"")))
+    monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(own.encode(), FILES, []))))
+    (refused,) = judge(["a.sv"], str(tmp_path), False)[3]
+    assert "names one of Verilator's own sources" in refused
+
+
+def use(kind: str, fields: str, file: str, key: str = "varp", label: str = "(T)") -> str:
+    return f'{{"type":"{kind}","name":"x","addr":"(X)","loc":"{file},7:19,7:25",{fields}"{key}":"{label}"}}'
+
+
+@pytest.mark.parametrize(
+    ("tree", "reached"),
+    [
+        (use("VARREF", '"access":"RD",', "e"), True),
+        (use("VARXREF", '"dotted":"judge","access":"WR",', "e"), True),
+        (use("MEMBERSEL", "", "e"), True),
+        (use("TASKREF", '"dotted":"",', "e", "taskp", "(F)"), True),
+        (use("VARREF", '"access":"RD",', "t"), False),
+        (use("VARREF", '"access":"RD",', "e", label="(P)"), False),
+        (use("VARXREF", '"dotted":"dut","access":"RD",', "t", label="(P)"), False),
+        (use("PIN", '"svDotName":true,', "e", "modVarp"), False),
+    ],
+)
+def test_a_design_uses_no_variable_and_no_routine_of_the_testbench(tree: str, reached: bool) -> None:
+    declared = (
+        '{"type":"VAR","name":"bad","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}',
+        '{"type":"TASK","name":"check","addr":"(F)","loc":"t,4:1,4:2"}',
+        '{"type":"VAR","name":"own","addr":"(P)","loc":"e,3:1,3:2","direction":"NONE"}',
+    )
+    faults = reached_signals(Elaborated("\n".join((*declared, tree)).encode(), FILES, []))
+    assert [fault.startswith("rtl/a.sv:7: ") and "hidden" in fault for fault in faults] == [True] * reached
+
+
+PART = """\
+       {"type":"SEL","name":"","addr":"(S)","loc":"t,7:19,7:25",
+        "fromp": [
+         WRITE
+       ]}
+"""
+CONNECTED = """\
+    {"type":"VAR","name":"req","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}
+    {"type":"INITIALSTATIC","name":"","addr":"(I)","loc":"t,3:1,3:2",
+     "stmtsp": [
+      WRITE
+    ]}
+      {"type":"PIN","name":"req","addr":"(N)","loc":"t,9:1,9:2","modVarp":"(P)",
+       "exprp": [
+        PORT
+      ]}
+      {"type":"ASSIGN","name":"","addr":"(A)","loc":"t,12:1,12:2",
+       "lhsp": [
+        OTHER
+      ]}
+    {"type":"VAR","name":"req","addr":"(P)","loc":"e,7:1,7:2","direction":"WAY"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("way", "port", "other", "reached"),
+    [
+        ("OUTPUT", "WRITE", "WRITE", True),
+        ("OUTPUT", PART, "WRITE", True),
+        ("OUTPUT", "WRITE", PART, True),
+        ("OUTPUT", PART, PART, False),  # two halves of one bus
+        ("OUTPUT", "WRITE", "", False),
+        ("INOUT", "WRITE", "WRITE", False),
+        ("INPUT", "", "WRITE", False),
+    ],
+)
+def test_an_output_in_the_place_of_an_input_is_found(way: str, port: str, other: str, reached: bool) -> None:
+    tree = CONNECTED.replace("PORT", port.strip()).replace("OTHER", other.strip())
+    tree = tree.replace("WRITE", use("VARREF", '"access":"WR",', "t")).replace("WAY", way)
+    faults = reached_signals(Elaborated(tree.encode(), FILES, []))
+    assert [fault.startswith("rtl/a.sv:7: the output 'req' is in the place") for fault in faults] == [True] * reached
 
 
 @pytest.mark.parametrize(
@@ -137,6 +220,8 @@ module tb; // begin : comment
     end
     initial fork : \\odd.block
     join
+    initial labelled: begin end
+    model #8 sized(.x(plain));
 endmodule
 module model(input x); endmodule
 """
@@ -144,10 +229,11 @@ module model(input x); endmodule
 
 def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
     names = Names([HIDDEN], ["tb"])
-    assert names.scopes >= {"tb", "model", "a", "second", "answer", "judge", "odd.block"}
+    assert names.scopes >= {"tb", "model", "a", "second", "answer", "judge", "odd.block", "labelled", "sized"}
     assert not names.scopes & {"comment", "text", "plain", "odd.name"}
     assert "answer" in names.routines
-    assert names.used == {"tb", "model"}
+    assert names.used == names.taken == {"tb", "model"}
+    assert Names([HIDDEN], []).taken == {"tb", "model"}
 
 
 @pytest.mark.parametrize(
@@ -160,6 +246,11 @@ def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
         ('`uselib "\\\n; initial disable judge; //"', True),
         ("`uselib /*\n; initial disable judge; //*/", True),
         ("`uselib disable judge", True),
+        ("endmodule module model(input x);", True),
+        ("endmodule module automatic tb;", True),
+        ("endmodule primitive model(q, x);", True),
+        ("endmodule module mine(input x);", False),
+        ("function automatic model(input x); endfunction", False),
         ("initial begin : judge disable judge; end", False),
         ("initial begin : own #1; end initial disable own;", False),
         ("initial begin fork #1; join_none disable fork; end", False),

@@ -329,6 +329,18 @@ async def test_a_design_that_records_waveforms_hinders_no_testbench_that_reads(s
         assert (score.passed, score.violations) == (passes, []), score.reason
 
 
+@pytest.mark.docker
+async def test_a_design_uses_no_macro_of_a_hidden_testbench(scorer: Scorer) -> None:
+    bench = "`define SUM(a, b) ((a) + (b))\n" + BENCH
+    problem = make_problem(harness=dict(WITH_BENCH) | {"src/tb.sv": bench})
+    stolen = GOLDEN.replace("a + b", "`SUM(a, b)")
+    own = "`define MINE(a, b) ((a) + (b))\n" + GOLDEN.replace("a + b", "`MINE(a, b)")
+    hedged = "`ifndef SUM\n`define SUM(a, b) 0\n`endif\n" + stolen
+    scores = [await scorer.score(problem, {TARGET: design}) for design in (own, stolen, hedged)]
+    assert [score.passed for score in scores] == [True, False, False]
+    assert ["macro of the hidden testbench" in str(score.violations) for score in scores] == [False, True, True]
+
+
 VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
 OUTSIDE = {
     "$c": ('initial $c("system(\\"true\\");");', "rtl/adder.sv:2: $c puts C++ of its own into the simulator"),

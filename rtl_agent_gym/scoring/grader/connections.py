@@ -1,9 +1,10 @@
-"""Finds where a compiled design writes a signal of the hidden testbench that it is compiled with.
+"""Finds where a compiled design reads or writes a signal of the hidden testbench that it is compiled with.
 
 In Icarus's compiled file, an input of a module is not a variable but another name of the signal behind the port, even
 if the source declares it as a variable. So a statement that writes an input changes what the testbench and its
 reference read. Here it is found by the signal that an instruction writes, however the source spells the statement:
-assignments of every kind, arguments of tasks, indices of loops, `force`.
+assignments of every kind, arguments of tasks, indices of loops, `force`. What a design reads is found in the same way:
+anything of the testbench that is not behind one of the design's ports, whatever name leads there.
 """
 
 from __future__ import annotations
@@ -33,8 +34,11 @@ WRITE = re.compile(rb" +%(?!load|ix/getv|test_nul|vpi_|push)[a-z][\w/]* (?:[^;]*
 CALL = re.compile(rb' +%vpi_[/a-z]+ \d+ \d+ "\$(\w+)"(.*)')
 LABEL = re.compile(rb"(?<!\w)[vL]_?0x[\da-f]+(?:_\d+)?(?!\w)")
 RESOLVED = re.compile(rb"(?<!\w)RS_0x[\da-f]+(?!\w)")
+SOURCE = re.compile(rb"(?<!\w)(?:[vL]_?0x[\da-f]+(?:_\d+)?|RS_0x[\da-f]+)(?!\w)")
+"""What an instruction, a net or a functor refers to."""
 CONSTANT = re.compile(rb" BUFT?Z? ?\d*, *C(?P<kind>\d)<(?P<value>[^>]*)>")
 TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+WORD = re.compile(rb"[A-Za-z_][\w$]*")
 READERS = re.compile(
     rb"f?(?:display|write|strobe|monitor)[bho]?|dump\w+|s?time|realtime|info|warning|error|fatal|sformatf|clog2|countones"
     rb"|countbits|onehot0?|isunknown|bits|left|right|low|high|size|dimensions|unpacked_dimensions|increment|itor|rtoi"
@@ -51,15 +55,20 @@ WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|writemem)")
 """Names of those that write files, some of the others included."""
 
 
-def reached_signals(path: str, is_own: Callable[[str], bool]) -> list[str]:
-    """Where a design writes its inputs, or what else is the testbench's, as ``file:line: reason``.
+def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[str] = ()) -> list[str]:
+    """Where a design writes its inputs, or reads or writes what else is the testbench's, as ``file:line: reason``.
 
     Args:
         path: The compiled file.
         is_own: Whether a source is the design's.
+        hidden: The files of the testbench.
     """
     text, files = _read(path)
-    found = _Compiled(text, [is_own(os.path.realpath(name)) for name in files])
+    words = set[bytes]()
+    for name in hidden:
+        with open(name, "rb") as stream:
+            words.update(WORD.findall(stream.read()))
+    found = _Compiled(text, [is_own(os.path.realpath(name)) for name in files], words)
     faults = []
     for scope, reason in found.faults:
         number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))
@@ -117,13 +126,15 @@ class _Compiled:
         faults: Modules of the design that write or drive what is not theirs, and what they do.
     """
 
-    def __init__(self, text: bytes, own_files: Sequence[bool]) -> None:
+    def __init__(self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes]) -> None:
         self._own_files = own_files
+        self._hidden_words = hidden_words
         self._scopes: dict[bytes, re.Match[bytes]] = {}
         self._signals: dict[bytes, tuple[bytes, re.Match[bytes]]] = {}
         self._ports: dict[tuple[bytes, bytes], bytes] = {}
         self.unclear: list[str] = []
         writes: list[tuple[bytes, bytes]] = []
+        reads = dict[tuple[bytes, bytes], None]()
         scope = b""
         for line in text.split(b"\n"):
             if found := SCOPE.fullmatch(line):
@@ -133,28 +144,69 @@ class _Compiled:
                 scope = line.removeprefix(b"    .scope ").rstrip(b";")
             elif line.startswith(b"    %"):
                 writes += [(scope, label) for label in _written(line)]
+                reads.update(dict.fromkeys((scope, label) for label in LABEL.findall(line)))
             elif found := PORT.match(line):
                 self._ports[scope, found[2]] = found[1]
             elif b".scope " in line:
                 self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):
                 self._signals[found[1]] = scope, found
-        self.faults = [*self._writes(writes), *self._shared_nets()]
+        self.faults = [*self._writes(writes), *self._reads(reads), *self._shared_nets()]
 
     def _writes(self, writes: list[tuple[bytes, bytes]]) -> Iterator[tuple[re.Match[bytes], str]]:
         for scope, label in dict.fromkeys(writes):
             module, (owner, signal) = self._module(scope), self._signals.get(label, (b"", None))
             if module is None or signal is None:
                 self.unclear.append("?: the compiled design has an instruction that cannot be judged")
-            elif self._is_own(module):
+            elif self._is_inside(scope):
                 name = _shown(signal[3] or b"?")
                 # A net is only written where it stands for a variable behind a port.
                 if signal[2] == b"net" or self._ports.get((owner, signal[3])) == b"INPUT":
                     yield module, f"{_shown(module['name'])} writes its input {name}"
-                elif (
-                    not self._is_own(other := self._module(owner)) and other is not None and other["kind"] == b"module"
-                ):
+                elif self._is_hidden(owner, signal):
                     yield module, f"{_shown(module['name'])} writes {name}"
+
+    def _reads(self, reads: dict[tuple[bytes, bytes], None]) -> Iterator[tuple[re.Match[bytes], str]]:
+        behind_ports = set[bytes]()
+        for scope, found in self._signals.values():
+            if found[2] == b"resolv" or not self._is_inside(scope):
+                continue
+            sources = SOURCE.findall(TEXT.sub(b"", found[4]))
+            array = found if found[3] or not sources else self._signals.get(sources[0], (b"", found))[1]
+            port = found[2] == b"net" and self._ports.get((scope, array[3])) in (b"INPUT", b"INOUT")
+            if port and not self._is_inside(self._scopes[scope]["parent"]):
+                behind_ports.update(sources)
+            else:
+                reads.update(dict.fromkeys((scope, label) for label in sources))
+        for scope, label in reads:
+            signal = self._signals.get(label, (b"", None))[1]
+            if signal is None or label in behind_ports or not self._is_inside(scope):
+                continue
+            drivers = SOURCE.findall(signal[4]) if signal[2] == b"resolv" else [label]
+            if all(driver in self._signals and self._is_hidden(*self._signals[driver]) for driver in drivers):
+                module = self._module(scope) or self._scopes[scope]
+                yield module, f"{_shown(module['name'])} reads {_shown(signal[3] or b'what no port leads to')}"
+
+    def _is_hidden(self, scope: bytes, signal: re.Match[bytes]) -> bool:
+        """Whether a signal is the testbench's: not a constant, and no local one of a routine, which a design may call.
+
+        ``$unit`` has the variables of both that are in no module; there, the name decides.
+        """
+        owner = self._scopes.get(scope)
+        if owner is not None and _is_unit(owner):
+            return signal[3] in self._hidden_words
+        if owner is None or self._is_inside(scope) or (signal[2] == b"functor" and CONSTANT.search(b" " + signal[4])):
+            return False
+        module = self._module(scope)
+        return module is not None and (module["kind"] == b"module" or owner is module)
+
+    def _is_inside(self, scope: bytes | None) -> bool:
+        """Whether a scope is the design's, or below one that is: hidden sources may have modules for a design."""
+        while scope is not None and (found := self._scopes.get(scope)) is not None:
+            if self._is_own(found):
+                return True
+            scope = found["parent"]
+        return False
 
     def _shared_nets(self) -> Iterator[tuple[re.Match[bytes], str]]:
         """Nets that the testbench drives and that the design drives, too, or connects with another of its nets.
@@ -174,8 +226,10 @@ class _Compiled:
             own = [self._signals[label] for label in drivers if self._drives(label, own=True)]
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
-            fixed = any(map(self._is_fixed, drivers))
-            if (own or fixed) and not any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals):
+            # Two variables of the testbench are behind two inputs, as it does not assign both to one net.
+            several = sum(label in self._signals and self._signals[label][1][2] == b"var" for label in drivers) > 1
+            odd = own or several or any(map(self._is_fixed, drivers))
+            if odd and not any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals):
                 scope, signal = (signals + own)[0]
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
@@ -200,11 +254,15 @@ class _Compiled:
         return found
 
     def _is_own(self, module: re.Match[bytes] | None) -> bool:
-        """Whether a module is the design's; one that is not known is."""
-        if module is None:
-            return True
+        """Whether a module is the design's; one that is not known is. ``$unit`` is not: both may have parts of it."""
+        if module is None or _is_unit(module):
+            return module is None
         number = int(module["own_file"] or module["file"])
         return number >= len(self._own_files) or self._own_files[number]
+
+
+def _is_unit(scope: re.Match[bytes]) -> bool:
+    return (scope["kind"], scope["name"]) == (b"package", b"$unit")
 
 
 def _written(line: bytes) -> list[bytes]:

@@ -83,7 +83,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             reach = sources.icarus_beyond_ports(lines, arguments)
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
-            refusals += written_signals(arguments) if reach.mixed else []
+            refusals += reached_signals(lines, arguments) if reach.mixed else []
             apart = reach.mixed
         judged = True
     finally:  # also if this program fails: what was not judged must not run
@@ -95,14 +95,15 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
     end_compiler(line, code, text, violations, refusals, arguments, named)
 
 
-def written_signals(arguments: list[str]) -> list[str]:
-    """Where the design that was just compiled writes signals of the testbench that it was compiled with."""
+def reached_signals(lines: list[str], arguments: list[str]) -> list[str]:
+    """Where the design that was just compiled reaches signals of the testbench that it was compiled with."""
     from . import connections, sources
 
     written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
     if not written and not any(word == "-E" or word.startswith("-t") for word in arguments):
         return ["?: the compiled design is in no file, so it cannot be judged beside the hidden testbench"]
-    return [fault for path in written for fault in connections.reached_signals(path, sources.is_own)]
+    hidden = [line[2:] for line in lines if not sources.is_own(line[2:])]
+    return [fault for path in written for fault in connections.reached_signals(path, sources.is_own, hidden)]
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

@@ -22,6 +22,8 @@ SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
 line."""
 
 
+DEFINE = re.compile(r"`define\s+(\w+)")
+
 Reach = namedtuple("Reach", "violations refusals mixed")
 """Where a design uses a testbench that it is compiled with, why that cannot be found out, and whether there is one."""
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
@@ -220,10 +222,14 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     if all(hidden) or not any(hidden):
         return Reach([], [], False)
     texts = _texts(command, sources, given)
-    alone = _texts(command, [word for word, own in zip(sources, hidden, strict=True) if own], sum(hidden[:given]))
+    own_sources = [word for word, is_hidden in zip(sources, hidden, strict=True) if not is_hidden]
+    alone = _texts(command, [word for word in sources if word not in own_sources], sum(hidden[:given]))
     if texts is None or alone is None:
         return Reach([], [APART], True)
-    theirs = [text for text, own in zip(texts, hidden, strict=True) if own]
+    theirs = [text for text, is_hidden in zip(texts, hidden, strict=True) if is_hidden]
+    mine = [text for text, is_hidden in zip(texts, hidden, strict=True) if not is_hidden]
+    if mine != _texts(command, own_sources, given - sum(hidden[:given])) and _takes_macros(mine, theirs):
+        return Reach(["?: the design uses a macro of the hidden testbench"], [], True)
     if theirs != alone:
         return Reach([], [CHANGED], True)
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
@@ -240,6 +246,27 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
     odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not below(os.path.realpath(file), OWN)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
+
+
+def _takes_macros(mine: list[str], theirs: list[str]) -> bool:
+    """Whether the design's files may name a macro that the testbench's define.
+
+    Args:
+        mine: The preprocessed texts of the design, which say of which files they are.
+        theirs: Those of the testbench.
+    """
+    own, hidden = _raw(mine), _raw(theirs)
+    macros = set(DEFINE.findall(hidden))
+    return bool(macros) and ("``" in own or not macros.isdisjoint(re.findall(r"\w+", own)))
+
+
+def _raw(texts: list[str]) -> str:
+    """What is in the files of preprocessed texts."""
+    found = []
+    for file in filter(os.path.isfile, {file for text in texts for file in SOURCE_OF.findall(text)}):
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            found.append(stream.read())
+    return "\n".join(found)
 
 
 def _shown(path: str) -> str:

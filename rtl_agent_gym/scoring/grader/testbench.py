@@ -62,11 +62,15 @@ DECLARATIONS = {"assign", "wire", "reg", "logic", "bit", "integer", "int", "inpu
 COMPLETE = {";", "end", "endcase", "endfunction", "endtask", "endspecify", "endgenerate", "generate"}
 """Words after which a declaration belongs to the module. Under a condition, its scope may not exist."""
 
+PARTS = {"module", "macromodule", "primitive", "interface", "program", "package", "class"}
+"""Words before the name that a part of a text declares."""
+
 # The hidden text is trusted, so patterns are enough for it.
-_DESIGN = re.compile(r"\b(?:module|macromodule|interface|program|package|class)\s+(?:automatic\s+|static\s+)?(\w+)")
+_DESIGN = re.compile(rf"\b(?:{'|'.join(sorted(PARTS))})\s+(?:automatic\s+|static\s+)?(\w+)")
 _ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
 _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
-_INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*\([^;]*?\)\s*)?\b([A-Za-z_]\w*)\s*\(")
+_LABEL = re.compile(r"(?<!['\w])([A-Za-z_]\w*)\s*:\s*(?:begin|fork)\b")
+_INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*(?:\([^;]*?\)|[\w.']+)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _NEXT = re.compile(r",\s*([A-Za-z_]\w*)\s*\(")
 _PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
 _PLAIN = re.compile(
@@ -86,6 +90,7 @@ class Names:
         routines: Functions and tasks, which a design can also call without a dot (upward name resolution).
         used: Modules, packages and classes that the testbench itself is or uses. Others in the hidden sources are for
             the design.
+        taken: Names that a design must not declare; Verilator would use its part in the place of the testbench's.
     """
 
     def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
@@ -98,7 +103,8 @@ class Names:
         instances = [pair for pair in _INSTANCE.findall(plain) if not _WORDS.intersection(pair)]
         kinds = [kind for kind, _ in instances] + _PACKAGE.findall(plain)
         self.used = declared & (self._names(kinds) | set(tops)) or declared
-        inner = _BLOCK.findall(plain) + [name for _, name in instances] + _NEXT.findall(plain)
+        self.taken = self.used if tops else declared
+        inner = _BLOCK.findall(plain) + _LABEL.findall(plain) + [name for _, name in instances] + _NEXT.findall(plain)
         self.scopes = (declared | self.routines | self._names(inner)) - _WORDS
 
     def _unescaped(self, match: re.Match[str]) -> str:
@@ -191,6 +197,8 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
+        elif word in names.taken and _declares(tokens, at):
+            found.append(f"{token.place}: {word!r} would replace a part of the hidden testbench")
         elif word in OVERRIDES | SWITCHES or word.startswith(INTERNAL):
             found.append(f"{token.place}: {word!r} reaches through ports into the hidden testbench")
         elif token.key == "disable" and after and UNNAMED.fullmatch(after.word) and after.kind == "name":
@@ -201,6 +209,12 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
         elif word in names.routines and _is_call(tokens, at) and (word, token.module) not in own:
             found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
     return found
+
+
+def _declares(tokens: Sequence[Token], at: int) -> bool:
+    """Whether a name is that of a module or the like, which begins here."""
+    before = at - 1 if at and tokens[at - 1].key not in ("automatic", "static") else at - 2
+    return before >= 0 and tokens[before].key in PARTS
 
 
 def _is_call(tokens: Sequence[Token], at: int) -> bool:
@@ -218,7 +232,7 @@ def _is_call(tokens: Sequence[Token], at: int) -> bool:
 
 def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
     """The words of a text without its directives and their arguments, or `to_the_end` of their lines."""
-    known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.used
+    known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.taken
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
     while match := TOKEN.search(text, at):

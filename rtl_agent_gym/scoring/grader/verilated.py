@@ -20,7 +20,7 @@ import subprocess
 from collections import namedtuple
 
 from .compiled import HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
-from .sources import APART, Reach, beyond_ports, named_files
+from .sources import APART, Reach, beyond_ports, is_own, named_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,25 @@ INPUT = re.compile(
     re.MULTILINE,
 )
 """An input of a module, whose declarations have this indentation; those of tasks and functions are deeper."""
-WRITTEN = re.compile(rb'"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"')
+WRITTEN = re.compile(
+    rb'(?P<part>"fromp": \[\s*\{)?"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"'
+)
+"""A variable that is written, or a part of it."""
+DECLARED = re.compile(
+    rb'"type":"(?:VAR|FUNC|TASK)","name":"(?P<name>(?:[^"\\]|\\.)*)","addr":"(?P<label>\(\w+\))","loc":"(?P<file>\w+),'
+    rb'(?:[^\n]*?"direction":"(?P<way>\w+)")?'
+)
+USED = re.compile(rb'"loc":"(?P<file>\w+),[^\n]*"(?:varp|taskp)":"(?P<label>\(\w+\))"')
+"""A use of a variable or a routine; a port that is connected has another key."""
+PORT_OR_INITIAL = re.compile(
+    rb'^(?P<indent> *)\{"type":"(?:PIN"[^\n]*"modVarp":"(?P<port>\(\w+\))"|INITIALSTATIC")[^\n]*\n'
+    rb"(?P<inside>(?:(?P=indent) [^\n]*\n)*)",
+    re.MULTILINE,
+)
+"""A connected port, or the value that a variable begins with; what is inside has a deeper indentation."""
+BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
+"""What Verilator calls its own sources. One is a package with `$c`."""
+CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
 """Tasks that `check_tree` judges by the file name that the compiler resolved, or refuses where there is none."""
@@ -102,7 +120,8 @@ def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str]
         design: The elaborated design.
         named: Files that it may read wherever they are.
     """
-    violations = [f"{_place(design, node.start())}: {CONSTRUCTS[node[0]]}" for node in OUTSIDE.finditer(design.tree)]
+    reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
+    violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
     refused: list[str] = []
     for node in FILE.finditer(design.tree):
         task, place = TASKS[node["task"].decode()], _place(design, node.start())
@@ -125,13 +144,50 @@ def written_inputs(design: Elaborated) -> list[str]:
     """Why a design with a hidden testbench is not built: a module writes its own input, as Verilator allows where the
     source switches its error off. In the program, that is the signal behind the port.
     """
-    names = {port["label"]: port["name"].decode(errors="replace") for port in INPUT.finditer(design.tree)}
+    names = {port["label"]: _name(port) for port in INPUT.finditer(design.tree)}
     return [
-        f"{_place(design, node.start())}: the input {names[node['label']]!r} is written, and so would be the hidden "
+        f"{_place(design, node.start())}: the input {names[node['label']]} is written, and so would be the hidden "
         "testbench's signal"
         for node in WRITTEN.finditer(design.tree)
         if node["label"] in names
     ]
+
+
+def reached_signals(design: Elaborated) -> list[str]:
+    """Why a design with a hidden testbench is not built: it uses a variable or a routine of the testbench other than by
+    its ports, or has an output in the place of an input, so that both write one signal.
+
+    Verilator finds a name upwards in the hierarchy and outside of all modules, however the text is divided.
+    """
+    own = {letter.encode(): is_own(name) for letter, name in design.files.items() if name not in BUILT_IN}
+    declared = {node["label"]: node for node in DECLARED.finditer(design.tree)}
+    theirs = {label for label, node in declared.items() if own.get(node["file"]) is False}
+    found = [
+        f"{_place(design, node.start())}: {_name(declared[node['label']])} is the hidden testbench's"
+        for node in USED.finditer(design.tree)
+        if own.get(node["file"]) and node["label"] in theirs
+    ]
+    connected: list[tuple[re.Match[bytes], re.Match[bytes]]] = []
+
+    def without(block: re.Match[bytes]) -> bytes:
+        port = declared.get(block["port"])
+        if block["port"] and (port is None or not own.get(port["file"]) or port["way"] != b"OUTPUT"):
+            return block[0]
+        connected.extend((port, write) for write in WRITTEN.finditer(block["inside"]) if port)
+        return b""
+
+    rest = list(WRITTEN.finditer(PORT_OR_INITIAL.sub(without, design.tree)))
+    written, parts = ({node["label"] for node in rest if bool(node["part"]) == part} for part in (False, True))
+    return found + [
+        f"{_place(design, port.start())}: the output {_name(port)} is in the place of an input: the hidden testbench "
+        "writes that signal"
+        for port, write in connected
+        if write["label"] in theirs & (written if write["part"] else written | parts)
+    ]
+
+
+def _name(node: re.Match[bytes]) -> str:
+    return repr(node["name"].decode(errors="replace"))
 
 
 def _place(design: Elaborated, at: int) -> str:
@@ -260,10 +316,12 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     # The text names places better, and the elaborated design hides nothing.
     violations, refusals = violations or certain, refusals or refused
     refusals += looked_up(done.stdout, design, kept, folder)
+    if CLAIMS_BUILT_IN.search(done.stdout):
+        refusals.append("?: a text names one of Verilator's own sources; nothing is built")
     if testbench:
         reach = _beyond_ports(kept, design.read)
         violations, refusals = violations + reach.violations, refusals + reach.refusals
-        refusals += written_inputs(design) if reach.mixed else []
+        refusals += written_inputs(design) + reached_signals(design) if reach.mixed else []
     return None, b"", violations, refusals
 
 

@@ -224,6 +224,26 @@ REACHES += [
 ]  # fmt: skip
 """A design and the reference model read the same signals."""
 
+_COUNTED = _TESTBENCH.replace("i, bad = 0;", "i;\n    struct packed { int bad; } seen = 0;").replace(
+    "bad = bad", "seen.bad = seen.bad"
+)
+_OUTSIDE = "logic [7:0] expected = 0;\n" + _TESTBENCH.replace(", expected = 0;", ";")
+_DESIGN_FIRST = f"/code/{TARGET} /src/tb.sv"
+
+
+def _verilated(name: str, files: Mapping[str, str | bytes], testbench: str, said: str | None = None) -> Attack:
+    harness = {**_on_verilator("", "", None, _DESIGN_FIRST if said else f"/src/tb.sv /code/{TARGET}").harness}
+    return Attack(f"Verilator: {name}", 3, files, said, ("testbench",), harness | {"src/tb.sv": testbench}, 120.0, True)
+
+
+REACHES += [
+    _verilated("wrong results taken back in a structure", {TARGET: module("assign grant = 0;\ninitial seen.bad = -8;")}, _COUNTED.replace("if (bad", "if (seen.bad")),
+    _verilated("the testbench's answer outside of all modules", {TARGET: module("assign grant = expected;")}, _OUTSIDE),
+    _verilated("an output in the place of an input", _own_input("always @(posedge clk) req <= 0;", "output logic [7:0] req"), _MODELS),
+    _verilated("the testbench replaced", {TARGET: module("", after=f"/* verilator lint_off MODDUP */\nmodule tb; endmodule {THEFT}\n")}, _TESTBENCH.removeprefix("`define JUDGE\n"), "'tb' would replace a part of the hidden testbench"),
+]  # fmt: skip
+"""Verilator finds names in the hierarchy that are no names of instances, and of two modules it takes the first."""
+
 _HEADER = '`line 1 "/usr/local/lib/ivl/include/constants.vams" 0\n'
 _OVER_LINES = '/*\n`line 1 "/code/rtl/x\n*/\n`line 1 "/src/tb.sv" 0\n'
 _SLASHES = "`define OPEN reg c; \\\n reg d; /``/\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import runpy
 import shutil
 from pathlib import Path
 
@@ -61,6 +62,17 @@ async def test_an_attack_earns_nothing(attack: Design, provider: DockerSandboxes
     assert score.reward <= 0.4, "only format and syntax may have been earned"
     assert bool(score.violations) == bool(attack.violation), score.violations
     assert not attack.violation or attack.violation in score.violations[0]
+
+
+@pytest.mark.parametrize("task", ["$fopen", "$fopenr", "$fopenw", "$fopena", "$fputc", "$ungetc"])
+def test_no_task_takes_or_uses_a_handle_beside_a_testbench_with_files(
+    task: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda *_, **__: '{"design": "", "data": ["order.txt"]}')
+    harness = runpy.run_path(str(ROOT / "rtl_agent_gym/sources/suites/harness/test_runner.py"))
+    harness["check_ports"]("initial $readmemh(names, memory); // $fopen", "")
+    with pytest.raises(AssertionError, match="leave no handle"):
+        harness["check_ports"](f"initial f = {task} (name);", "")
 
 
 async def test_a_name_outside_modules_is_none_of_the_testbenchs(tmp_path: Path, provider: DockerSandboxes) -> None:

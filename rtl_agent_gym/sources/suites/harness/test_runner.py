@@ -42,7 +42,7 @@ UNIT = "1ns/1ps"
 RANDOM = re.compile(r"\$(?:urandom|urandom_range|random|mti_random|mti_dist_uniform)\b")
 TIME = re.compile(r"%[-+0-9.]*[tT]")
 FILES = re.compile(
-    r"\$(?:f(?:open|close|scanf|getc|gets|read|seek|tell|eof|error|lush|(?:display|write|strobe|monitor)[bho]?)"
+    r"\$(?:f(?:open[rwa]?|close|scanf|getc|putc|gets|read|seek|tell|eof|error|lush|(?:display|write|strobe|monitor)[bho]?)"
     r"|rewind|ungetc|sdf_annotate|ivlh_\w+)\b"
 )
 NEVER_RUNS = ("process has no sensitivities", "found no sensitivities so it will never trigger")
