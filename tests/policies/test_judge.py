@@ -31,7 +31,7 @@ async def test_an_answer_that_the_service_refuses_is_rated_0(refusal: dict[str, 
 
     def reply(messages: list[dict[str, Any]]) -> dict[str, Any]:
         text = messages[-1]["content"]
-        if "<script>" in text:
+        if "alert(1)" in text:
             return refusal
         code = re.findall(r'"code": "(\w+)"', text)[-1]
         return {"content": f'{{"code": "{code}", "score": 1, "reasoning": "the same"}}'}

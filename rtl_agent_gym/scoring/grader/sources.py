@@ -18,19 +18,14 @@ APART = "?: the texts of the hidden testbench and of the design cannot be separa
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
-"""A file that a text claims to be of: as Icarus reads it, what is between the first and the last quotation mark of a
-line."""
-
-
-DEFINE = re.compile(r"`define\s+(\w+)")
+"""A file that a text claims to be of: for Icarus, what is between the first and the last quotation mark of a line."""
 
 Reach = namedtuple("Reach", "violations refusals mixed")
 """Where a design uses a testbench that it is compiled with, why that cannot be found out, and whether there is one."""
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 OWN = (*READABLE, *SHIPPED)
-"""Folders of what counts as the design's. Shipped headers have no module and no call, so what a compiled file has under
-their names is a design's."""
+"""Folders of what counts as the design's. Shipped headers have no module and no call: what has their name is, too."""
 
 
 class OwnFolder:
@@ -226,47 +221,24 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     alone = _texts(command, [word for word in sources if word not in own_sources], sum(hidden[:given]))
     if texts is None or alone is None:
         return Reach([], [APART], True)
-    theirs = [text for text, is_hidden in zip(texts, hidden, strict=True) if is_hidden]
-    mine = [text for text, is_hidden in zip(texts, hidden, strict=True) if not is_hidden]
-    if mine != _texts(command, own_sources, given - sum(hidden[:given])) and _takes_macros(mine, theirs):
+    mine, theirs = ([text for text, at in zip(texts, hidden, strict=True) if at == side] for side in (False, True))
+    from .testbench import Names, hides_the_next, odd_directives, reach_faults, takes_macros
+
+    if mine != _texts(command, own_sources, given - sum(hidden[:given])) and takes_macros(mine, theirs, SOURCE_OF):
         return Reach(["?: the design uses a macro of the hidden testbench"], [], True)
     if theirs != alone:
         return Reach([], [CHANGED], True)
     if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
         return Reach([], [APART], True)  # the testbench includes a file of the design
-    from .testbench import Names, hides_the_next, odd_directives, reach_faults
-
     followed = zip(texts[: max(given, 1) - 1], hidden, strict=False)
     if any(not is_hidden and hides_the_next(text) for text, is_hidden in followed):
         return Reach([], [APART], True)
     names = Names(theirs, tops)
-    every = zip(sources, texts, hidden, strict=True)
-    own = [(text, os.path.realpath(word)) for word, text, is_hidden in every if not is_hidden]
+    own = [(text, os.path.realpath(word)) for text, word in zip(mine, own_sources, strict=True)]
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, _shown)]
     odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
     odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not below(os.path.realpath(file), OWN)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
-
-
-def _takes_macros(mine: list[str], theirs: list[str]) -> bool:
-    """Whether the design's files may name a macro that the testbench's define.
-
-    Args:
-        mine: The preprocessed texts of the design, which say of which files they are.
-        theirs: Those of the testbench.
-    """
-    own, hidden = _raw(mine), _raw(theirs)
-    macros = set(DEFINE.findall(hidden))
-    return bool(macros) and ("``" in own or not macros.isdisjoint(re.findall(r"\w+", own)))
-
-
-def _raw(texts: list[str]) -> str:
-    """What is in the files of preprocessed texts."""
-    found = []
-    for file in filter(os.path.isfile, {file for text in texts for file in SOURCE_OF.findall(text)}):
-        with open(file, encoding="utf-8", errors="replace") as stream:
-            found.append(stream.read())
-    return "\n".join(found)
 
 
 def _shown(path: str) -> str:

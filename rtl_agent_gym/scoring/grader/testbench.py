@@ -8,6 +8,7 @@ of that. Each of these takes a name of the testbench, or one of a few keywords, 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections import namedtuple
 from collections.abc import Callable, Sequence
@@ -72,6 +73,7 @@ _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
 _LABEL = re.compile(r"(?<!['\w])([A-Za-z_]\w*)\s*:\s*(?:begin|fork)\b")
 _INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*(?:\([^;]*?\)|[\w.']+)\s*)?\b([A-Za-z_]\w*)\s*\(")
 _NEXT = re.compile(r",\s*([A-Za-z_]\w*)\s*\(")
+_DEFINE = re.compile(r"`define\s+(\w+)")
 _PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
 _PLAIN = re.compile(
     r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*`line\b[^\n]*|\\(?P<escaped>[^ \t\b\f\r\n]+)',
@@ -159,6 +161,26 @@ def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str
             found.append(f"{show(file)}:{number}: a directive whose line cannot be judged")
         number += word.count("\n")
     return found
+
+
+def takes_macros(own: Sequence[str], hidden: Sequence[str], source: re.Pattern[str]) -> bool:
+    """Whether the design's files may name a macro that the testbench's files define.
+
+    Args:
+        own: The preprocessed texts of the design.
+        hidden: Those of the testbench.
+        source: Finds the files that a text is of.
+    """
+    raw, macros = _contents(own, source), set(_DEFINE.findall(_contents(hidden, source)))
+    return bool(macros) and ("``" in raw or not macros.isdisjoint(re.findall(r"\w+", raw)))
+
+
+def _contents(texts: Sequence[str], source: re.Pattern[str]) -> str:
+    found = []
+    for file in filter(os.path.isfile, {file for text in texts for file in source.findall(text)}):
+        with open(file, encoding="utf-8", errors="replace") as stream:
+            found.append(stream.read())
+    return "\n".join(found)
 
 
 def hides_the_next(text: str) -> bool:
