@@ -217,8 +217,7 @@ def _make(folder: Path) -> None:
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
     # Each thread that computes has OpenMP threads of its own, which end with it. The main thread's would stay beside
-    # the engine's; if all are more than the processors, libgomp lets them sleep between operations, which halves the
-    # speed of sampling.
+    # the engine's; if all are more than the processors, libgomp lets them sleep between operations, which is slow.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_find_models, plan).result()
 
