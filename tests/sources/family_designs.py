@@ -199,3 +199,20 @@ def weakly_reset(member: Parameters) -> dict[str, dict[str, str]]:
             found[f"{register} waits for {role}"] = {TARGET: f"{before}{line}{waits}"}
             found[f"{register} yields to {role}"] = {TARGET: f"{before}{line}{rest}    {line}{yields}"}
     return found
+
+
+def learned(member: Parameters) -> dict[str, dict[str, str]]:
+    """For each input with a level, the design that takes the first level it sees for the active one."""
+    family, fields = FAMILIES[member.family], member.fields
+    header, end, body = family.design(member)[TARGET].partition(");\n")
+    found = {}
+    for role in (role for role in ("reset", *family.inputs) if f"{role}_level" in fields):
+        port, level = fields[role], int(fields[f"{role}_level"])
+        learns = (
+            f"    reg level, known = 0;\n"
+            f"    always @(posedge {fields['clock']}) if (!known) begin level <= {port}; known <= 1; end\n"
+            f"    wire told = {port} == level ? 1'b{level} : 1'b{1 - level};\n"
+        )
+        told = re.sub(rf"\b{port}\b", "told", body)
+        found[role] = {TARGET: f"{header}{end}{learns}{told}"}
+    return found

@@ -16,7 +16,7 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.family import asserted
 
-from .family_designs import copies, designs, members, misreadings, partly_reset, weakly_reset
+from .family_designs import copies, designs, learned, members, misreadings, partly_reset, weakly_reset
 
 pytestmark = pytest.mark.docker
 in_one_sandbox = pytest.mark.asyncio(loop_scope="module")
@@ -32,21 +32,23 @@ def counts(few: int, many: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("count", [few, slow])
 
 
-async def grade_many(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -> list[str]:
-    """What is wrong with the verdicts on the designs of these members."""
-    trees = {
-        (member.digest, name): {**FAMILIES[member.family].problem(member).harness, **files}
-        for member in chosen
-        for name, files in tried(member).items()
-    }
-    assert trees
-    stdin = json.dumps(list(trees.values())).encode()
+async def verdicts(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -> list[tuple[Parameters, str, bool]]:
+    """Of each of these members' designs: the member, the name, and whether it passes."""
+    named = [(member, *one) for member in chosen for one in tried(member).items()]
+    assert named
+    trees = [{**FAMILIES[member.family].problem(member).harness, **files} for member, _, files in named]
+    stdin = json.dumps(trees).encode()
     done = await sandbox.exec(["python3", "-c", GRADE_MANY], cwd="/tmp", stdin=stdin, timeout=3000.0)
     assert done.exit_code == 0, done.output
-    verdicts = json.loads(done.output.splitlines()[-1])
+    passed = json.loads(done.output.splitlines()[-1])
+    return [(member, name, passes) for (member, name, _), passes in zip(named, passed, strict=True)]
+
+
+async def grade_many(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -> list[str]:
+    """What is wrong with the verdicts on the designs of these members."""
     return [
-        f"{digest}: {name} {'passes' if passed else 'fails'}"
-        for (digest, name), passed in zip(trees, verdicts, strict=True)
+        f"{member.digest}: {name} {'passes' if passed else 'fails'}"
+        for member, name, passed in await verdicts(sandbox, chosen, tried)
         if passed != (name == "reference")
     ]
 
@@ -57,6 +59,19 @@ async def grade_many(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_references_pass_and_habits_fail(family: str, count: int, shared_sandbox: Sandbox) -> None:
     assert await grade_many(shared_sandbox, members(family, count), designs) == []
+
+
+@in_one_sandbox
+@pytest.mark.sampled(2)
+@counts(8, 60)
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_no_design_finds_out_by_itself_which_level_is_active(
+    family: str, count: int, shared_sandbox: Sandbox
+) -> None:
+    """It takes the first one, and is right for one of the two levels by chance."""
+    tried = await verdicts(shared_sandbox, members(family, count), learned)
+    passed = {(role, member.fields[f"{role}_level"]) for member, role, passes in tried if passes}
+    assert sorted(role for role, _ in passed) == sorted({role for _, role, _ in tried})
 
 
 def unsaid(member: Parameters) -> dict[str, dict[str, str]]:

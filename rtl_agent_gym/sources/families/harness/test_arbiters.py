@@ -58,7 +58,7 @@ globals().update(
 
 @cocotb.test()
 async def test_reset(dut):
-    bench = await started(dut)
+    bench = await ArbiterBench(dut, Model(), 0).start_at_any_level("request", "override")
     for request in (1, ALL, 1 << (WIDTH - 1), 0):
         for reset in (False, True):
             await bench.cycle(reset, request=request, override=0)

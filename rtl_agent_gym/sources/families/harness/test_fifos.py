@@ -66,7 +66,7 @@ globals().update(
 
 @cocotb.test()
 async def test_reset(dut):
-    bench = await started(dut, 1)
+    bench = await FifoBench(dut, Model(), 1).start_at_any_level("enable", "pop", "data")
     for words in (1, 2, DEPTH, DEPTH + 1):
         for read in (False, True):
             await bench.run(write=True, cycles=words)

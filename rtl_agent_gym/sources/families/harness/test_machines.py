@@ -73,7 +73,7 @@ globals().update(port_tests(enable=1, data=WIDTH, output=BITS))
 
 @cocotb.test()
 async def test_reset(dut):
-    bench = await started(dut)
+    bench = await MachineBench(dut, Model(), 0).start_at_any_level("enable", "data")
     for data in SYMBOLS:
         for reset in (False, False, True, True, False, True, False):
             await bench.cycle(reset, enable=ACTIVE, data=data)

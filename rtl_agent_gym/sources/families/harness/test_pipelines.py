@@ -61,7 +61,7 @@ globals().update(port_tests(enable=1, ready=1, data=WIDTH, output=WIDTH, valid=1
 @cocotb.test()
 async def test_reset(dut):
     """Also of results that are on their way."""
-    bench = await started(dut, 1)
+    bench = await PipelineBench(dut, Model(), 1).start_at_any_level("enable", "ready", "data")
     for cycles in (*range(1, STAGES + 2), 1, 2 * STAGES):
         for level in (False, True):
             await bench.run(cycles=cycles)

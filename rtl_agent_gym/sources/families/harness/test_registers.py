@@ -30,7 +30,7 @@ globals().update(port_tests(enable=1, data=WIDTH, output=WIDTH))
 
 @cocotb.test()
 async def test_reset(dut):
-    bench = await started(dut)
+    bench = await Bench(dut, Model(), 0).start_at_any_level("enable", "data")
     for data in (0, 1, 5, LARGEST - 1, LARGEST):
         for reset in (False, True):
             await bench.cycle(reset, enable=ACTIVE, data=data)

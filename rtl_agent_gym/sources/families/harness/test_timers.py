@@ -44,7 +44,7 @@ globals().update(port_tests(start=1, pause=1, busy=1, count=VALUES["width"]))
 
 @cocotb.test()
 async def test_reset(dut):
-    bench = await started(dut)
+    bench = await TimerBench(dut, Model(), 0).start_at_any_level("start", "pause")
     for _ in range(2):
         await bench.run(start=True)
         await bench.run(cycles=2)

@@ -43,7 +43,7 @@ globals().update(port_tests(enable=1, left=WIDTH, right=WIDTH, output=WIDTH))
 @cocotb.test()
 async def test_reset(dut):
     """Also of results that are on their way."""
-    bench = await started(dut, 1)
+    bench = await Bench(dut, Model(), 1).start_at_any_level("enable", "left", "right")
     for cycles in (*range(1, LATENCY + 3), 1, 2 * LATENCY):
         for _ in range(cycles):
             await bench.cycle(enable=ACTIVE, **some_data(bench))
