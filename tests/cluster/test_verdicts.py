@@ -65,6 +65,27 @@ async def test_one_canary_confirms_all_verdicts_before_it() -> None:
     assert good.gradings == 20 + 2
 
 
+async def test_a_canary_confirms_no_verdict_that_came_after_it_began() -> None:
+    begun, resumed = asyncio.Event(), asyncio.Event()
+
+    class Waits(Grades):
+        async def score(self, *arguments: Any) -> Any:
+            begun.set()
+            await resumed.wait()
+            return await super().score(*arguments)
+
+    cluster = cluster_of(Actor(Waits(lies_from=2)))
+    machine = cluster.machines["0"]
+    first = asyncio.ensure_future(cluster.confirm(machine))
+    await begun.wait()
+    second = asyncio.ensure_future(cluster.confirm(machine))
+    await asyncio.sleep(0)  # it waits, too
+    resumed.set()
+    await first
+    with pytest.raises(SandboxLost, match="passes a wrong design"):
+        await second
+
+
 async def test_a_verdict_that_nobody_waits_for_any_more_holds_nothing_up() -> None:
     cluster = cluster_of(Actor(Grades()))
     machine = cluster.machines["0"]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import SandboxProvider
 from rtl_agent_gym.sandboxes.choice import make_provider, resolved_kind
-from rtl_agent_gym.scoring import Scorer
+from rtl_agent_gym.scoring import RewardWeights, Scorer
 
 ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
 EXAMPLES = "cvdp_v1.1.0_example_nonagentic_code_generation_no_commercial.jsonl"
@@ -167,4 +167,11 @@ async def shared_provider(request: pytest.FixtureRequest) -> AsyncIterator[Sandb
 async def scorer(shared_provider: SandboxProvider) -> AsyncIterator[Scorer]:
     """A scorer without a cache for a file's tests: each grading has a fresh sandbox."""
     async with Scorer(shared_provider) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def dense_scorer(shared_provider: SandboxProvider) -> AsyncIterator[Scorer]:
+    """The same with partial credit in its rewards."""
+    async with Scorer(shared_provider, weights=RewardWeights.preset("dense")) as made:
         yield made

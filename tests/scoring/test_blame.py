@@ -12,6 +12,7 @@ import subprocess
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import docker
@@ -24,8 +25,9 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec, admis
 from rtl_agent_gym.scoring import Scorer, blame
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.blame import MemoryUse, check_report, machine_fault, memory_use, start_fault
+from rtl_agent_gym.scoring.grader import supervisor
 from rtl_agent_gym.scoring.grader.measures import memory
-from rtl_agent_gym.scoring.grader.messages import Memory, Report, StartFault
+from rtl_agent_gym.scoring.grader.messages import Memory, Message, Report, StartFault
 from rtl_agent_gym.scoring.harness import scoring_limits
 from rtl_agent_gym.scoring.submission import sift
 from tests.counters import counted
@@ -165,6 +167,23 @@ def test_results_that_a_killed_simulation_left_are_no_forgery_of_the_machines(
         assert check_report(found, make_problem()) == expected
 
 
+def test_messages_that_were_lost_are_the_machines_fault_however_the_services_ended() -> None:
+    found = report(service={"code": 0, "fault": None, "messages": []}, faults=["a witness lost its connection"])
+    with pytest.raises(HarnessError, match="a witness lost its connection"):
+        check_report(found, make_problem())
+
+
+def test_the_supervisor_reports_messages_that_are_lost_or_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MOST_MESSAGES", 3)
+    here: Any = SimpleNamespace(message_count=0, seed=0, faults=[], messages=[], limited=False)
+    judged: Message = {"kind": "test", "item": "t", "process": 1, "test": "a", "outcome": "passed"}
+    heard: list[Message] = [{"kind": "fault", "text": "a witness lost its connection"}, judged, judged, judged]
+    for message in heard:
+        supervisor.Supervisor.record(here, message)
+    assert here.faults == ["a witness lost its connection", "the harness reports more than 3 events"]
+    assert here.messages == [judged, judged]
+
+
 def test_a_service_that_ended_well_is_no_fault_of_the_host() -> None:
     found = report(service={"code": 0, "fault": None, "messages": []}, memory={"kills": 1}, faults=[])
     assert check_report(found, make_problem()) == MemoryUse()
@@ -193,6 +212,8 @@ def test_a_service_that_reads_what_another_one_simulated_is_not_denied_by_the_ho
         ("pytest", "/code/rundir", errno.ENOMEM, HarnessError),
         ("/code/rtl/run.sh", "/code/rundir", errno.ENOENT, None),
         ("../rtl/run.sh", "/code/rundir", errno.ENOENT, None),
+        ("/code/rtl/adder.sv/run.sh", "/code/rundir", errno.ENOTDIR, None),
+        ("/code/rtl/run.sh", "/code/rundir", errno.ENOEXEC, None),
         ("pytest", "/code/rtl/adder.sv", errno.EEXIST, None),
         ("pytest", "/code/rtl", errno.EEXIST, None),
     ],

@@ -69,20 +69,23 @@ async def test_what_may_end_a_grading_otherwise_is_in_its_name(
         async def missing_limits(self) -> tuple[str, ...]:
             return missing
 
-    async def key(problem: Problem = adder, text: str = "", **options: Any) -> str:
+    async def key(
+        problem: Problem = adder, text: str = "", timeout: float = 600, seed: int | None = None, **options: Any
+    ) -> str:
         async with Scorer(Weak(provider), waiting=1, **options) as scorer:
             scorer._images = HarnessImages("sha256:0")
-            return await scorer._key(sift(problem, {TARGET: text}), 600, None, Retries())
+            return await scorer._key(sift(problem, {TARGET: text}), timeout, seed, Retries())
 
     plain, missing = await key(), ("MemoryLimit",)
     weak, missing = await key(), ()
     other = adder.model_copy(update={"harness": {**adder.harness, "src/more.py": ""}})
     keys = [plain, weak, await key(other), await key(text="x"), await key(defences=Defences(witness=False))]
+    keys += [await key(timeout=5), await key(seed=1)]
     for name, value in (("scoring_limits", {"memory": 1 << 30}), ("frontend_version", "0.0")):
         with monkeypatch.context() as patch:
             patch.setattr(scorer_module, name, lambda value=value: value)
             keys.append(await key())
-    assert len(set(keys)) == 7
+    assert len(set(keys)) == len(keys)
     assert plain == await key()
 
 

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -268,6 +270,25 @@ async def test_a_front_end_that_is_broken_is_not_the_sources_fault(monkeypatch: 
     monkeypatch.setattr(frontend, "_ask", crash)
     with pytest.raises(HarnessError, match="crashes on everything"):
         await frontend.read(PLAIN, ["a.sv"])
+
+
+LOWERED = """
+import asyncio, ctypes, resource
+from rtl_agent_gym.errors import HarnessError
+from rtl_agent_gym.scoring.frontend import Frontend
+
+ctypes.CDLL(None).prctl(24, 24)  # PR_CAPBSET_DROP of CAP_SYS_RESOURCE: root's children cannot raise limits either
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+try:
+    asyncio.run(Frontend().read({"a.sv": b"module a; endmodule"}, ["a.sv"]))
+except HarnessError as error:
+    print(error)
+"""
+
+
+def test_limits_of_the_user_that_are_too_low_for_a_front_end_are_named() -> None:
+    done = subprocess.run([sys.executable, "-c", LOWERED], capture_output=True, text=True, check=False)
+    assert "`ulimit -Hf`" in done.stdout, done.stderr
 
 
 async def test_a_front_end_that_fails_once_costs_no_syntax(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:

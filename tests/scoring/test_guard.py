@@ -13,8 +13,9 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
+from rtl_agent_gym.scoring.grader import sources
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
-from rtl_agent_gym.scoring.grader.guard import compiled_design, run_verilator
+from rtl_agent_gym.scoring.grader.guard import compiled_design, run_iverilog, run_verilator
 from rtl_agent_gym.scoring.harness import Defences
 from tests.counters import counted
 
@@ -389,6 +390,24 @@ async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) ->
     score = await scorer.score(problem, {TARGET: inside(body)})
     assert not score.passed
     assert score.violations == [expected]
+
+
+def test_a_compiled_design_that_the_guard_fails_to_judge_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled = tmp_path / "t.vvp"
+
+    def compile_design(command: list[str], outputs: dict[int, str]) -> int:
+        compiled.touch()
+        Path(outputs[2]).touch()
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sources, "run", compile_design)
+    monkeypatch.setattr(sources, "include_faults", Mock(side_effect=RecursionError))
+    with pytest.raises(RecursionError):
+        run_iverilog(Mock(settings={"includes": True, "testbench": True}), ["-o", str(compiled), "a.sv"])
+    assert not compiled.exists()
 
 
 @pytest.mark.parametrize("option", ["--lint-only", "-lint-only", "-version"])

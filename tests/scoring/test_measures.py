@@ -100,6 +100,11 @@ def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: flo
     assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)
 
 
+def test_a_standstill_is_reported() -> None:
+    here: Any = SimpleNamespace(request={"services": [], "lint": None}, faults=[], waits=SimpleNamespace(lost=7.0))
+    assert Supervisor.run(here)["lost"] == 7.0
+
+
 @pytest.mark.parametrize(("running", "stolen", "waited"), [(10.0, 10.0, 10.0), (10.0, 0.0, 0.0), (0.0, 10.0, 0.0)])
 def test_what_the_host_of_a_virtual_machine_took_was_waited_for(
     running: float, stolen: float, waited: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

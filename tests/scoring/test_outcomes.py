@@ -9,6 +9,7 @@ from rtl_agent_gym.scoring.grader.messages import Message, Phase, ProcessReport,
 from rtl_agent_gym.scoring.grading import Grading, honest_places, judge_run
 from rtl_agent_gym.scoring.harness import Defences, HarnessRun
 from rtl_agent_gym.scoring.outcomes import Ran, account, share
+from rtl_agent_gym.scoring.score import RewardWeights
 from rtl_agent_gym.scoring.submission import sift
 
 from .conftest import GOLDEN, TARGET, make_problem
@@ -258,3 +259,22 @@ def test_a_service_that_ends_before_it_has_measured_anything_earns_nothing() -> 
 def test_a_violation_of_several_services_counts_once() -> None:
     checked: Message = {"kind": "simulator", "violations": ["x"], "refusals": []}
     assert Ran.of([service("a", 0, [checked]), service("b", 0, [checked])]).violations == ["x"]
+
+
+def test_an_attempt_on_the_grader_earns_no_credit_even_with_a_right_design() -> None:
+    submission = sift(make_problem(), {TARGET: GOLDEN, "src/conftest.py": ""})
+    static = Grading(format=1.0, syntax=1.0, violations=list(submission.violations))
+    run = HarnessRun((service("a", 0, [*simulation(a="passed"), *item()]),))
+    grading = judge_run(static, submission, run, Defences())
+    score = grading.score(RewardWeights.preset("dense"), submission, seconds=1.0, retries=0)
+    assert (score.passed, score.credit, score.reward) == (False, 0.0, 0.4)
+
+
+def test_what_the_clock_ended_may_end_otherwise_in_another_grading() -> None:
+    submission = sift(make_problem(), {TARGET: GOLDEN})
+
+    def repeatable(code: int | None) -> bool:
+        run = HarnessRun((service("a", code, simulation(a="silent")),))
+        return judge_run(Grading(format=1.0, syntax=1.0), submission, run, Defences()).repeatable
+
+    assert [repeatable(code) for code in (1, None)] == [True, False]

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
+from rtl_agent_gym.scoring import submission
 from rtl_agent_gym.scoring.submission import MAX_FILE, sift
 
 from .conftest import GOLDEN, TARGET, make_problem
@@ -34,6 +37,16 @@ def test_a_file_that_is_a_folder_too_is_a_fault_of_the_submission() -> None:
 
 def test_too_large_is_a_fault_of_the_submission() -> None:
     assert "bytes" in sift(make_problem(), {TARGET: b"x" * (MAX_FILE + 1)}).fault
+
+
+@pytest.mark.parametrize(("name", "most"), [("MAX_TOTAL", 10), ("MAX_COUNT", 2)])
+def test_too_much_in_all_is_a_fault_of_the_submission(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {f"rtl/{letter}.sv": "12345" for letter in "abc"}
+    assert not sift(make_problem(), files).fault
+    monkeypatch.setattr(submission, name, most)
+    found = sift(make_problem(), files)
+    assert f"at most {most} are graded" in found.fault
+    assert found.files == {}
 
 
 def test_format_is_the_share_of_targets_with_something_in_them() -> None:

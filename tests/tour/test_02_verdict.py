@@ -13,7 +13,6 @@ async def test_a_verdict() -> None:
     [problem] = load_problems("bundled", ids=["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"])
     wrong = next(iter(wrong_designs(problem.id).values()))
     [(path, design)] = (problem.golden or {}).items()
-    attack = design.replace("endmodule", 'initial $system("echo passed > /src/results.xml"); endmodule')
 
     async with Scorer() as scorer:
         right = await scorer.score(problem, {path: design})
@@ -22,7 +21,7 @@ async def test_a_verdict() -> None:
         bug = await scorer.score(problem, wrong)
         assert (bug.passed, bug.syntax, bug.violations) == (False, 1.0, [])
 
-        cheat = await scorer.score(problem, {path: attack})
+        cheat = await scorer.score(problem, {path: design, "src/conftest.py": "# loaded with the hidden tests"})
         assert cheat.violations
-        assert cheat.credit == 0.0  # an attempt on the grader earns nothing for tests
+        assert (cheat.passed, cheat.credit) == (False, 0.0)  # an attempt on the grader earns nothing for tests
     # A failure of the machine raises `SandboxError` instead: it is never a score.

@@ -17,7 +17,7 @@ from rtl_agent_gym.scoring import Score, Scorer
 from .file_attacks import FORGERIES, LATE, READERS, WRITERS
 from .other_attacks import CARRIED, ENDINGS, ESCAPES, EXHAUSTION, INCLUDES, TEXTS
 from .testbench_attacks import BESIDE, REACHES
-from .thieves import Attack
+from .thieves import WIDTHS, Attack
 
 pytestmark = pytest.mark.docker
 
@@ -74,11 +74,13 @@ async def test_a_theft_works_until_its_wall_stands(attack: Attack, shared_provid
 
 
 @pytest.mark.parametrize("attack", [*_rows(THEFTS), *_rows([attack for attack in ATTACKS if not attack.walls])])
-async def test_an_attack_earns_nothing(attack: Attack, scorer: Scorer) -> None:
-    """Also what never worked."""
-    score = await grade(attack, scorer)
+async def test_an_attack_earns_nothing(attack: Attack, dense_scorer: Scorer) -> None:
+    """Also what never worked, and no partial credit but that of the thief's module."""
+    score = await grade(attack, dense_scorer)
     assert not score.passed
-    assert score.reward <= 0.4, "only format and syntax may have been earned"
+    credit = WIDTHS if attack.said is None else 0.0
+    assert score.credit <= credit
+    assert score.reward <= round(0.4 + credit, 9), "only format and syntax may have been earned"
     if attack.said is None:
         assert score.violations == []
     else:

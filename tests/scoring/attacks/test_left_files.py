@@ -44,15 +44,15 @@ def test_a_file_that_an_honest_agent_may_leave_is_put_nowhere(path: str) -> None
 
 @pytest.mark.docker
 @pytest.mark.slow
-async def test_all_of_them_at_once_earn_nothing(scorer: Scorer) -> None:
+async def test_all_of_them_at_once_earn_nothing(dense_scorer: Scorer) -> None:
     files = dict.fromkeys([*LEFT_FILES, *HARMLESS_FILES], "import os; os._exit(0)")
-    score = await scorer.score(arbiter(), {TARGET: module(""), **files})
+    score = await dense_scorer.score(arbiter(), {TARGET: module(""), **files})
     assert not score.passed
     assert score.reward <= 0.4
     assert len(score.violations) == len(LEFT_FILES)
     harmless = dict.fromkeys(HARMLESS_FILES, "import os; os._exit(0)")
-    assert not (await scorer.score(arbiter(), {TARGET: module(""), **harmless})).passed
-    honest = await scorer.score(arbiter(), {TARGET: GOLDEN, **harmless})
+    assert not (await dense_scorer.score(arbiter(), {TARGET: module(""), **harmless})).passed
+    honest = await dense_scorer.score(arbiter(), {TARGET: GOLDEN, **harmless})
     assert (honest.passed, honest.violations) == (True, [])
     assert f"and {len(HARMLESS_FILES) - 20} more" in honest.left_out
     assert honest.reason.startswith("all ")
