@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import termios
@@ -96,8 +97,9 @@ def is_complete(command: str) -> bool:
     """Whether bash would run this, and not wait for more lines, as after an open quote, loop or here-document."""
     if command.endswith("\\") and not command.endswith("\\\\"):
         return False
-    checked = subprocess.run(
-        ["bash", "-n", "-c", command], capture_output=True, text=True, errors="replace", check=False
+    english = os.environ | {"LC_ALL": "C"}
+    checked = subprocess.run(  # by stdin: an argument has at most 128 KiB
+        ["bash", "-n"], input=command, env=english, capture_output=True, text=True, errors="replace", check=False
     )
     unfinished = ("unexpected end of file", "unexpected EOF", "delimited by end-of-file")
     return not any(words in checked.stderr for words in unfinished)

@@ -128,6 +128,6 @@ def text_of_option(option: str, value: str | None) -> str | None:
     if value is None or not value.startswith("@"):
         return value
     try:
-        return expand_home(value[1:]).read_text(encoding="utf-8")
+        return expand_home(value[1:]).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         raise UsageError(f"{option}: {value[1:]} cannot be read: {error}") from error

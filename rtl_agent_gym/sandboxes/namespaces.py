@@ -32,15 +32,16 @@ from typing import Any
 from ..errors import ImageError, SandboxError
 from .admission import Budget, budget_of
 from .budgeted import BudgetedSandboxes
-from .cgroups import Groups, SandboxGroup, machine_info
+from .cgroups import NO_DAEMON, Groups, SandboxGroup, machine_info, why_none
 from .channel import Channel
-from .client import CPU_SHARES, SHARED_PAGES, UIDS, UserIds, finished, folders, process_limits
+from .client import CPU_SHARES, UIDS, UserIds, finished, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
 from .root_folder import Root, find_root, require_unchanged
 from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
+from .warden.confine import SHARED_PAGES
 from .warden.relay import NAMES
 from .warden_sandbox import ENVIRONMENT, START_PATIENCE, CpuTime, WardenSandbox, starving
 from .zygote import ENDING, Launch, Started, Zygote, by_bubblewrap, missing_folders, set_within
@@ -51,6 +52,8 @@ _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """Calls that take memory which the warden cannot count: refused where no control group limits the memory."""
 _OPEN_FILES = 1 << 16
 """Open files that this process may have, as far as it may choose. A sandbox takes three, and 1024 is a usual limit."""
+_DECISIVE = {"data": "d", "fsize": "f"}
+"""Limits that can change a verdict, with their letters for ``ulimit``."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
 
@@ -139,11 +142,10 @@ class NamespaceSandbox(WardenSandbox):
         """What process 1 should be, for `warden/zygote.py`."""
         root, ranged = self._host.root_of(self.spec), self._host.ranged
         guarded = self._group is None
-        limits = process_limits(self.spec) | {"nproc": self.spec.pids}
+        limits = _own_limits(self.spec, guarded=guarded)
         keeper = self.uid + 1 if ranged else self.uid
         words: dict[str, str] = {}
         if guarded:
-            limits["data"] = self.spec.memory
             words["memory"] = str(self.spec.memory)
         if self.spec.role == "scoring":
             words |= {
@@ -325,16 +327,41 @@ def allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
+    """The limits of each process of a sandbox, at most this process's own hard ones, which no sandbox can raise.
+
+    Args:
+        spec: What the sandbox may use.
+        guarded: Whether no control group limits its memory.
+
+    Raises:
+        SandboxError: This process's hard limit of memory or of the size of a file is lower than the sandbox's.
+    """
+    limits = process_limits(spec) | {"nproc": spec.pids} | ({"data": spec.memory} if guarded else {})
+    for name, limit in limits.items():
+        hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
+        if hard == resource.RLIM_INFINITY or hard >= limit:
+            continue
+        if letter := _DECISIVE.get(name):
+            raise SandboxError(
+                f"`ulimit -H{letter}` is {hard >> 10} KiB here, and a sandbox without Docker needs {limit >> 10}; "
+                "raise this limit, as in /etc/security/limits.conf"
+            )
+        limits[name] = hard
+    return limits
+
+
 def check_namespaces() -> str:
     """Whether such sandboxes can be made here; describes them in a sentence.
 
     Raises:
-        SandboxError: Bubblewrap is missing, or the kernel refuses a user namespace.
+        SandboxError: Bubblewrap is missing, the kernel refuses a user namespace, or this user's limits are too low.
         ImageError: The image has not been unpacked.
     """
     version = subprocess.run([bubblewrap(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
     why = why_not_ranged()
     (open_single(UIDS.start) if why else open_ranged()).close()
+    _own_limits(SandboxSpec(), guarded=bool(why_none(NO_DAEMON, local=True)))
     root = find_root()
     users = f"each sandbox has one user ({why})" if why else "each sandbox has its own users"
     return f"{version}; {root.folder}; {users}"

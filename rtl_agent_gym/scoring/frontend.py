@@ -138,7 +138,10 @@ class Frontend:
                 if (blamed := self._blame(reply["ended"])) is not None:
                     return blamed
             if "reading" not in await self._ask(_request({"m.sv": b"module m; endmodule"}, ["m.sv"], **_NOTHING)):
-                raise HarnessError("the SystemVerilog front end crashes on everything; is pyslang installed correctly?")
+                raise HarnessError(
+                    "the SystemVerilog front end crashes on everything; is pyslang installed correctly, and do "
+                    "`ulimit -Hv` and `ulimit -Hf` allow 2 GiB of memory and files of 64 MiB?"
+                )
         return Reading(fault="the SystemVerilog front end crashed on it")
 
     def _blame(self, ended: Mapping[str, Any]) -> Reading | None:

@@ -18,6 +18,7 @@ from ..engines.threads import end_process
 from ..errors import RTLGymError, ServiceError, TranscriptError, UsageError, exit_code, leaves, most_telling
 from ..logs import showing
 from ..metrics import serving
+from ..visible import visible
 from .options import TrainOptions, describe_options, split_arguments
 from .plan import ModelRecipe, Plan, check_prompts, plan_run
 from .preview import describe_run
@@ -71,7 +72,7 @@ def train(
         clusters: Makes what `ray_address` needs; this package's is `cluster.runtime_at`.
 
     Raises:
-        UsageError: An option is wrong.
+        UsageError: An option is wrong, or this thread's event loop is running.
         SandboxError: The machine failed repeatedly; the same call resumes the run.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call resumes the run.
     """
@@ -80,6 +81,8 @@ def train(
 
 def launch(plan: Plan, clusters: Clusters | None = None) -> Outcome:
     """Start or resume a planned run, and return when it is complete. Arguments and exceptions are those of `train`."""
+    if asyncio._get_running_loop() is not None:
+        raise UsageError("a run needs an event loop of its own; in a notebook: await asyncio.to_thread(train, options)")
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
@@ -138,7 +141,7 @@ def main(
             return 0
         outcome = train(given, rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {visible(str(error))}", file=sys.stderr)
         return end_process(exit_code(error))
     except OSError as error:
         if error.errno not in DISK_FAULTS:
@@ -155,7 +158,7 @@ def main(
     except TranscriptError as error:  # the run itself is complete
         lines = [f"warning: {error}"]
     for line in lines:
-        print(line, file=sys.stderr)
+        print(visible(line), file=sys.stderr)
     return 0
 
 

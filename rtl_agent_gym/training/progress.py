@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from ..visible import clock
+from ..visible import clock, visible
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -40,8 +40,8 @@ class Progress:
         self._status.stop()
 
     def print(self, text: str) -> None:
-        """Print a line above the live line."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        """Print a line above the live line. Its text may be a service's."""
+        self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, step: int, doing: str, episodes: int = 0) -> None:
         """Show a new activity on the live line, with the number of episodes to play."""

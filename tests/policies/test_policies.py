@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,9 +204,17 @@ async def test_random_episodes_follow_from_their_seed() -> None:
         ("cat <<EOF\nx\nEOF", True),
         ("echo a \\", False),
         ("echo )", True),  # wrong, and no further line would mend it
+        pytest.param("echo " + "x" * 200_000, True, id="longer than an argument"),
     ],
 )
-def test_a_command_is_read_on_where_bash_would(command: str, complete: bool) -> None:
+def test_a_command_is_read_on_where_bash_would(
+    command: str, complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash = tmp_path / "bash"  # like one whose messages are translated
+    bash.write_text(f"""#!/bin/sh\n[ "$LC_ALL" = C ] || exec 2> /dev/null\nexec {shutil.which("bash")} "$@"\n""")
+    bash.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
     assert is_complete(command) is complete
 
 

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rtl_agent_gym.problems import Problem, editable, is_allowed_path, path_fault
-from rtl_agent_gym.problems.paths import tree_fault
+from rtl_agent_gym.problems.paths import text_of_option, tree_fault
 
 
 @pytest.mark.parametrize(
@@ -79,3 +80,8 @@ def test_editable_depends_on_the_kind_of_problem() -> None:
 def test_a_target_of_a_nonagentic_problem_cannot_leave_the_work_folder() -> None:
     problem = Problem(id="a", category=3, difficulty="easy", prompt="p", targets=("../x.sv",), agentic=False)
     assert not editable(problem, "../x.sv")
+
+
+def test_a_text_in_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("\ufeffYou design hardware.\n", encoding="utf-8")
+    assert text_of_option("system_prompt", f"@{tmp_path}/prompt.txt") == "You design hardware.\n"

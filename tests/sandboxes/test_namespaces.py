@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import signal
@@ -324,9 +325,13 @@ async def test_a_sandbox_whose_commands_end_it_is_broken(provider: NamespaceSand
     # that more than half is in use: without that, the end could be the machine's. If bash is the first to be killed,
     # which ends the loop, another one takes its place.
     fill = "head -c 150M /dev/zero > /tmp/x; sleep 2; while :; do head -c 150M /dev/zero > /code/x; done"
-    with pytest.raises(SandboxBroken, match="took most of its memory"):
+
+    async def fill_up() -> None:
         for _ in range(5):
             await sandbox.run(fill)
+
+    with pytest.raises(SandboxBroken, match="took most of its memory"):
+        await fill_up()
 
 
 FORKS = """
@@ -444,6 +449,50 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["scoring"].startswith("text")
     assert found["scoring"].endswith("refused\n")
     assert found["seen"] == (["1 2"] if user == RANGED else ["1"])  # the wardens of the keeper and of the worker
+
+
+LOWERED = """
+import asyncio, json, resource
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes.namespaces import check_namespaces
+
+def lower(name, most):
+    kind = getattr(resource, "RLIMIT_" + name)
+    most = min(limit for limit in (most, resource.getrlimit(kind)[1]) if limit != resource.RLIM_INFINITY)
+    resource.setrlimit(kind, (most, most))
+    return str(most)
+
+async def main():
+    found = {"wanted": ["a", lower("NOFILE", 1000), lower("NPROC", 1 << 16)]}
+    async with NamespaceSandboxes() as provider:
+        provider._host.grouped = False
+        sandbox = await provider.create(SandboxSpec(pids=1 << 20))
+        found["inside"] = (await sandbox.run("echo a; ulimit -Hn; ulimit -Hu")).output.split()
+        for name, most in (("DATA", 1 << 30), ("FSIZE", 1 << 20)):
+            lower(name, most)
+            try:
+                await provider.create()
+            except SandboxError as error:
+                found[name] = str(error)
+    try:
+        check_namespaces()
+    except SandboxError as error:
+        found["check"] = str(error)
+    print(json.dumps(found))
+
+asyncio.run(main())
+"""
+
+
+def test_a_users_lower_limits_hold_unless_a_verdict_could_depend_on_them() -> None:
+    done = subprocess.run([sys.executable, "-c", LOWERED], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["inside"] == found["wanted"]
+    assert found["DATA"].startswith("`ulimit -Hd` is 1048576 KiB here")
+    assert found["FSIZE"].startswith("`ulimit -Hf` is 1024 KiB here")
+    assert found["check"] == found["FSIZE"]
 
 
 async def test_a_python_that_was_built_for_old_systems_serves(monkeypatch: pytest.MonkeyPatch) -> None:

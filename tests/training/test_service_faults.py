@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 from collections.abc import Awaitable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 import tinker
+from rich.console import Console
 from tinker.types import RequestErrorCategory
 
 from rtl_agent_gym.demo.shipped import SMALL
@@ -236,6 +238,29 @@ async def test_a_trainer_that_is_not_restored_at_once_is_tried_again(tmp_path: P
         await made.open()
         assert await made.apply(0, work) == "done"
     assert len(opened) == 3
+
+
+def test_what_a_service_says_cannot_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said, printed = "503 \x1b]0;title\x07", io.StringIO()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise ServiceError(said)
+
+    progress = Progress(1)
+    progress.console = Console(file=printed)
+    progress.print(said)
+    monkeypatch.setattr(launch, "train", fails)
+    assert launch.main([]) == 3
+    for shown in (printed.getvalue(), capsys.readouterr().err):
+        assert shown.endswith("503 ⟨U+001B⟩]0;title⟨U+0007⟩\n")
+
+
+async def test_a_run_inside_a_running_loop_makes_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="event loop"):
+        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[SMALL])
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_mistake_in_the_code_is_told_before_what_failed_beside_it() -> None:
