@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import secrets
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import docker
@@ -25,10 +27,11 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ..errors import SandboxError
 from .admission import Budget, budget_of
-from .daemon import connect, daemon_host, docker_errors, is_podman, missing_limits
+from .daemon import connect, daemon_host, docker_errors, is_local, is_podman, missing_limits
 from .programs import PLACE, programs_folder
 from .protocol import SandboxSpec
 from .results import WORK_DIR
+from .warden.confine import SHARED_PAGES
 from .warden.relay import NAMES
 
 THREADS = 16
@@ -51,9 +54,9 @@ is not part of the folders' sizes."""
 MAX_FILES = 1024
 """Open files of each process. The machine has one table for all containers, by default with room for one file per 10
 KiB of its memory, and a container's files there are this times its processes."""
-SHARED_PAGES = (16 << 20) >> 12
-"""System V shared memory, which outlives the processes that made it."""
 _PAGE = 4096
+_UID_MAP, _PID_NAMESPACE = Path("/proc/self/uid_map"), Path("/proc/self/ns/pid")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _KEPT = {"uid", "gid", "mode", "nr_inodes"}
 """Options of a tmpfs that belong to the volume; the others belong to its place in the container."""
 PROCESSES = 16_384
@@ -79,6 +82,8 @@ class DockerClient:
         """Whether the daemon is Podman."""
         self.missing_limits: tuple[str, ...] = ()
         """Limits of a sandbox that the daemon cannot enforce."""
+        self.info: Mapping[str, Any] = {}
+        """The daemon's description of itself, once connected."""
         self._connecting = threading.Lock()
         self._starters = _threads(THREADS)
         self._enders = _threads(ENDS)
@@ -93,11 +98,11 @@ class DockerClient:
             if self._client is None:
                 host = self.host or daemon_host()
                 client = connect(host, timeout=120)
-                info = client.api.info()
+                self.info = info = client.api.info()
                 self.podman = is_podman(client.api)
                 self.missing_limits = missing_limits(client.api, info)
                 budget = budget_of(host, info, podman=self.podman)
-                self.uids = UserIds(uid_range(info))
+                self.uids = UserIds(uid_range(info, local=is_local(host, info)))
                 sweep(client.api, podman=self.podman)
                 self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
                 self._client, self._budget = client, budget  # last, since others do not wait for the lock
@@ -205,22 +210,49 @@ class UserIds:
         self._taken.discard(uid)
 
 
-def uid_range(info: Mapping[str, Any]) -> Sequence[int]:
-    """The user ids that a daemon's containers can have, by its description of itself."""
+def uid_range(info: Mapping[str, Any], *, local: bool = False) -> Sequence[int]:
+    """The user ids that a daemon's containers can have.
+
+    Args:
+        info: Its description of itself.
+        local: Whether it runs on this machine: where this process has only some ids, as in LXC, so does the daemon.
+    """
     mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
     mapped = mapped or bool(info.get("Rootless"))  # Podman's word for it
-    return MAPPED_UIDS if mapped else UIDS
+    return MAPPED_UIDS if mapped or (local and not _has_ids(UIDS)) else UIDS
 
 
-def owner_label() -> str:
-    """The value of `OWNER_LABEL` for this process: ``host:pid``."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def _has_ids(ids: range) -> bool:
+    """Whether this process's user namespace has these ids; assumed if that is unknown."""
+    try:
+        lines = [list(map(int, line.split())) for line in _UID_MAP.read_text(encoding="ascii").splitlines()]
+    except OSError:
+        return True
+    return any(first <= ids.start and ids.stop <= first + count for first, _, count in lines)
+
+
+def owner_label(pid: int | None = None) -> str:
+    """The value of `OWNER_LABEL` for a process; None for this one: ``host:pid``."""
+    return f"{_owner_host()}:{os.getpid() if pid is None else pid}"
+
+
+def _owner_host() -> str:
+    """Where process ids mean what they mean to this process: the host's name, and a digest of what tells apart PID
+    namespaces and copies of a virtual machine with the same name.
+    """
+    try:
+        where = f"{_BOOT_ID.read_text(encoding='ascii')} {_PID_NAMESPACE.stat().st_ino}"
+    except OSError:  # not Linux
+        return socket.gethostname()
+    return f"{socket.gethostname()}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
 
 
 def owner_lives(label: str) -> bool:
-    """Whether the process that a label names is alive; assumed for another host's."""
+    """Whether the process that a label names is alive; assumed for another host's, and so for labels from before this
+    host's last start, or of versions that named the host alone. Once started, their containers end by themselves.
+    """
     host, _, pid = label.rpartition(":")
-    if host != socket.gethostname() or not pid.isdigit():
+    if host != _owner_host() or not pid.isdigit():
         return True
     try:
         os.kill(int(pid), 0)
@@ -263,12 +295,18 @@ def process_limits(spec: SandboxSpec) -> dict[str, int]:
 
 
 def host_config(
-    api: Any, spec: SandboxSpec, uid: int, volumes: Sequence[str] | None = None, parent: str | None = None
+    api: Any,
+    info: Mapping[str, Any],
+    spec: SandboxSpec,
+    uid: int,
+    volumes: Sequence[str] | None = None,
+    parent: str | None = None,
 ) -> Any:
     """The limits of a sandbox's container, in Docker's form.
 
     Args:
         api: The daemon's client.
+        info: Its description of itself.
         spec: The limits.
         uid: Of the sandbox's user.
         volumes: On Podman, what to mount for `folders`.
@@ -287,14 +325,17 @@ def host_config(
         security_opt=["no-new-privileges:true"],
         read_only=True,
         auto_remove=True,
+        init=False,  # the warden is process 1, whatever the daemon's default is
+        cgroupns="private" if info.get("CgroupVersion") == "2" else None,  # in which the warden finds its own group
         tmpfs=folders(spec, uid) if volumes is None else None,
         binds=volumes,
         mounts=mounts,
         mem_limit=spec.memory,
         memswap_limit=spec.memory,
         shm_size=64 << 20,
-        sysctls={"kernel.shmall": str(SHARED_PAGES)},
-        nano_cpus=int(spec.cpus * 1e9),
+        # Before Linux 6.9, only the machine's root may set it. Where it is not set, the warden refuses such memory.
+        sysctls=None if uid in MAPPED_UIDS else {"kernel.shmall": str(SHARED_PAGES)},
+        nano_cpus=int(min(spec.cpus, info.get("NCPU") or spec.cpus) * 1e9),  # more than there are is an error
         pids_limit=spec.pids,
         ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
         log_config=docker.types.LogConfig(type="none"),

@@ -94,8 +94,8 @@ class DockerSandbox(WardenSandbox):
         # A scoring sandbox has two users. Its process 1 starts as root with only the capabilities to change users, and
         # gives them up before its first message.
         agent, self.uid = spec.role == "agent", self._client.uids.take()
-        label, volumes, limiting = {OWNER_LABEL: owner_label()}, None, []
-        groups = self.budget.groups
+        groups, label, volumes = self.budget.groups, {OWNER_LABEL: owner_label()}, None
+        parent, limiting = groups.parent(spec.room) if groups else None, []
         if self._client.podman:
             # Without root, Podman ignores the limits in the request.
             limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
@@ -114,7 +114,7 @@ class DockerSandbox(WardenSandbox):
             stdin_open=True,
             labels=label,
             use_config_proxy=False,  # its address may hold a password
-            host_config=host_config(api, spec, self.uid, volumes, groups.parent(spec.room) if groups else None),
+            host_config=host_config(api, self._client.info, spec, self.uid, volumes, parent),
         )["Id"]
         self._socket = attach(client, self._container)
         api.start(self._container)

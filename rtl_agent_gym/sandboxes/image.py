@@ -223,6 +223,7 @@ def run_once(client: docker.DockerClient, image: str, command: list[str], *, use
         entrypoint=[],
         user=user,
         auto_remove=True,
+        init=False,  # or another program than the command is process 1, where that is the daemon's default
         network_mode="none",
         read_only=True,
         tmpfs={"/tmp": "size=64m"},
@@ -393,8 +394,11 @@ def _accept(client: Any, image: str, before: str | None, digest: str | None, sou
 
 
 def _remove(client: Any, image: str) -> None:
-    with contextlib.suppress(NotFound):
+    try:
         client.api.remove_image(image, force=True)
+    except APIError as error:
+        if error.status_code not in {404, 409}:  # gone already, or in use
+            raise
 
 
 def _own_name() -> tuple[str, str]:

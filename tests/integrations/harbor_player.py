@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
-import socket
 import subprocess
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 
 from rtl_agent_gym.integrations.harbor.tasks import write_task
 from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.daemon import connect
 from rtl_agent_gym.sandboxes.image import image_tag
 from tests.integrations.compose import compose_variables
@@ -98,7 +97,7 @@ def containers() -> set[str | None]:
 
 def owned(process: int) -> set[str | None]:
     """The containers that our package has started in a process of this machine."""
-    return _labelled(f"{OWNER_LABEL}={socket.gethostname()}:{process}")
+    return _labelled(f"{OWNER_LABEL}={owner_label(process)}")
 
 
 def _labelled(label: str) -> set[str | None]:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,7 +16,7 @@ import docker
 
 from rtl_agent_gym.sandboxes import NamespaceSandbox, Process, Sandbox, SandboxProvider, SandboxSpec
 from rtl_agent_gym.sandboxes.choice import resolved_kind
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def owned(pid: int | None = None, *, every: bool = False) -> set[str]:
     """
     owner = str(os.getpid() if pid is None else pid)
     if resolved_kind() != "namespaces":
-        label = f"label={OWNER_LABEL}={socket.gethostname()}:{owner}"
+        label = f"label={OWNER_LABEL}={owner_label(pid)}"
         command = ["docker", "-H", daemon_host(), "ps", "-q", *(["-a"] if every else []), "--filter", label]
         return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
     processes = _processes()

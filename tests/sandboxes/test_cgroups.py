@@ -25,7 +25,7 @@ from rtl_agent_gym.sandboxes.cgroups import (
     shares,
     sweep_groups,
 )
-from rtl_agent_gym.sandboxes.client import host_config
+from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, UIDS, host_config
 from rtl_agent_gym.scoring import Scorer
 from tests.sandboxes.ordinary_user import SINGLE, USER_ID, run_as
 
@@ -121,7 +121,19 @@ async def test_what_runs_for_a_grading_has_the_room_of_gradings(
 )
 def test_a_container_has_the_weight_of_what_it_is_for(spec: SandboxSpec, weight: int) -> None:
     api = docker.APIClient("unix:///nowhere", version="1.41")
-    assert host_config(api, spec, 1)["CpuShares"] == weight
+    assert host_config(api, {}, spec, 1)["CpuShares"] == weight
+
+
+def test_a_container_is_as_the_warden_needs_it_whatever_the_daemons_defaults_are() -> None:
+    api = docker.APIClient("unix:///nowhere", version="1.41")
+    many, one = {"CgroupVersion": "2", "NCPU": 8}, {"CgroupVersion": "1", "NCPU": 1}
+    found = [host_config(api, info, SandboxSpec(cpus=2.0), UIDS.start) for info in (many, one)]
+    assert [config["Init"] for config in found] == [False, False]
+    assert [config["NanoCpus"] for config in found] == [2_000_000_000, 1_000_000_000]
+    assert [config.get("CgroupnsMode") for config in found] == ["private", None]
+    assert all("kernel.shmall" in config["Sysctls"] for config in found)
+    # Where ids are mapped, runc may not set it on older kernels, and no container would start.
+    assert not host_config(api, many, SandboxSpec(), MAPPED_UIDS.start).get("Sysctls")
 
 
 @pytest.mark.parametrize(

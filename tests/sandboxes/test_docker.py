@@ -20,7 +20,7 @@ import pytest
 import requests
 
 from rtl_agent_gym.errors import DaemonError, ImageError, SandboxBroken, SandboxError, SandboxLost
-from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, container, warden_sandbox
+from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, SandboxSpec, client, container, warden_sandbox
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.sandboxes.client import MAPPED_UIDS, MAX_INODES, UIDS, UserIds, uid_range
 from rtl_agent_gym.sandboxes.container import cpu_time, own_doing
@@ -333,12 +333,17 @@ async def test_what_one_container_uses_up_the_others_still_have(
     assert (await other.exec(["whoami"])).output == "agent\n"
 
 
-def test_user_ids_are_drawn_from_what_the_daemon_can_give() -> None:
+def test_user_ids_are_drawn_from_what_the_daemon_can_give(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert uid_range({"SecurityOptions": ["name=seccomp,profile=default"]}) == UIDS
     assert uid_range({}) == UIDS
     for option in ("name=rootless", "name=userns"):
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
+    monkeypatch.setattr(client, "_UID_MAP", tmp_path / "uid_map")
+    for lines, ids in (("0 100000 65536\n", MAPPED_UIDS), ("0 1000 1\n1 100000 4294967294\n", UIDS)):
+        client._UID_MAP.write_text(lines)
+        assert uid_range({}, local=True) == ids
+        assert uid_range({}) == UIDS
     ids = UserIds(range(2, 8, 2))
     assert {ids.take() for _ in range(3)} == {2, 4, 6}
     ids.give_back(4)

@@ -10,10 +10,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import docker
 import pytest
 import requests
+from docker.errors import APIError
 
 from rtl_agent_gym.errors import DaemonError, ImageError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
@@ -28,6 +30,7 @@ from rtl_agent_gym.sandboxes.image import (
     load_image,
     pull_image,
     push_image,
+    run_once,
     save_image,
 )
 from rtl_agent_gym.sandboxes.image_program import digest, packages
@@ -178,6 +181,38 @@ def test_an_image_stays_until_the_next_one_is_accepted(monkeypatch: pytest.Monke
     monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
     image._accept(client, "new", "earlier", None, "a file")
     assert client.removed == ["earlier"]
+
+
+@pytest.mark.parametrize("status", [404, 409])
+def test_an_earlier_image_that_is_gone_or_in_use_is_no_error(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    response = requests.Response()
+    response.status_code = status
+
+    class Refuses(Api):
+        def remove_image(self, name: str, **_: object) -> None:
+            raise APIError("it cannot be removed", response=response)
+
+    monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
+    assert image._accept(Refuses(), "new", "earlier", None, "a file") == "sha256:1"
+
+
+def test_a_command_is_process_1_of_its_container_whatever_the_daemons_default_is() -> None:
+    class Creates(Api):
+        def __init__(self) -> None:
+            super().__init__()
+            self.containers, self.asked = self, dict[str, object]()
+
+        def version(self) -> dict[str, object]:
+            return {}
+
+        def create(self, *_: object, **options: object) -> None:
+            self.asked = options
+            raise DaemonError("it makes no container")
+
+    client: Any = Creates()
+    with pytest.raises(DaemonError):
+        run_once(client, "sha256:1", ["true"])
+    assert client.asked["init"] is False
 
 
 @pytest.mark.daemon

@@ -451,6 +451,28 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["seen"] == (["1 2"] if user == RANGED else ["1"])  # the wardens of the keeper and of the worker
 
 
+SHARED = """
+import asyncio, json
+from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes
+
+wanted = NamespaceSandbox._wanted
+NamespaceSandbox._wanted = lambda self: {**wanted(self), "shared_pages": 4096, "refused": []}  # as with control groups
+MAKE = "import ctypes; print(ctypes.CDLL(None).shmget(0, 32 << 20, 0o1600))"
+
+async def main():
+    async with NamespaceSandboxes() as provider:
+        print(json.dumps((await (await provider.create()).exec(["python3", "-c", MAKE])).output))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("user", [RANGED, SINGLE])
+def test_system_v_memory_is_limited_or_else_refused(user: str) -> None:
+    """Where its user namespace has no root, a sandbox cannot limit it."""
+    assert run_as(user, SHARED) == "-1\n"
+
+
 LOWERED = """
 import asyncio, json, resource
 from rtl_agent_gym.errors import SandboxError

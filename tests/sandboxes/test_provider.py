@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from rtl_agent_gym.errors import DaemonError, ImageError, SandboxLost
 from rtl_agent_gym.logs import FORMAT, EpisodeFilter, logging_as
 from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, admission, client
 from rtl_agent_gym.sandboxes.admission import VARIABLE
-from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label
+from rtl_agent_gym.sandboxes.client import OWNER_LABEL, owner_label, owner_lives
 from rtl_agent_gym.sandboxes.container import other_owners, warning_of_others
 from rtl_agent_gym.sandboxes.daemon import connect, daemon_host
 from rtl_agent_gym.sandboxes.image import image_tag
@@ -74,7 +73,7 @@ async def test_containers_without_an_owner_are_removed_now_and_then(monkeypatch:
     async with DockerSandboxes() as made:
         await (await made.create()).close()
         # To every other process its owner, the machine's first process, lives, so that no other sweep takes it away.
-        owner = f"{socket.gethostname()}:1"
+        owner = owner_label(1)
         monkeypatch.setattr(client, "owner_lives", lambda label: label != owner)
         label = f"{OWNER_LABEL}={owner}"
         left = subprocess.check_output(["docker", "create", "--label", label, image_tag(), "true"], text=True).strip()
@@ -207,7 +206,17 @@ logging.getLogger("another").warning("of another package")
     assert other == "of another package"
 
 
-LIVES, GONE = f"{socket.gethostname()}:1", f"{socket.gethostname()}:4194999"
+LIVES, GONE = owner_label(1), owner_label(4194999)
+
+
+@pytest.mark.parametrize("differs", ["_BOOT_ID", "_PID_NAMESPACE"])
+def test_owners_of_another_pid_namespace_or_machine_of_the_same_name_count_as_alive(
+    differs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert (owner_lives(owner_label()), owner_lives(GONE)) == (True, False)
+    (tmp_path / "other").write_text("another")
+    monkeypatch.setattr(client, differs, tmp_path / "other")
+    assert owner_lives(GONE)
 
 
 @pytest.fixture

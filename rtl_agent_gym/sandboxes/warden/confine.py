@@ -12,7 +12,9 @@ io_uring, whose requests no filter sees.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import os
 import struct
 
@@ -32,11 +34,14 @@ FAMILIES = (1, 2, 10, 16)
 _IO_URING_SETUP = 425
 """Its number on every architecture."""
 _CALLS = {
-    "x86_64": (0xC000003E, (302, 142, 144, 203, 314), 141, 41),
-    "aarch64": (0xC00000B7, (261, 118, 119, 122, 274), 140, 198),
+    "x86_64": (0xC000003E, (302, 142, 144, 203, 314), 141, 41, 29),
+    "aarch64": (0xC00000B7, (261, 118, 119, 122, 274), 140, 198, 194),
 }
 """By machine: its architecture's number; prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity and
-sched_setattr, whose first argument is a process id; setpriority; socket."""
+sched_setattr, whose first argument is a process id; setpriority; socket; shmget."""
+SHARED_PAGES = (16 << 20) >> 12
+"""System V shared memory of a sandbox, which outlives the processes that made it. Where the kernel has no such limit,
+as not every sandbox may set it, commands get none."""
 
 _Step = tuple[int, int, int, int]
 """An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
@@ -50,7 +55,7 @@ def build(protected: int) -> bytes | None:
     """The filter that protects a process, or None for an unknown architecture."""
     if os.uname().machine not in _CALLS:
         return None
-    architecture, by_process, setpriority, socket = _CALLS[os.uname().machine]
+    architecture, by_process, setpriority, socket, shmget = _CALLS[os.uname().machine]
     refuse, missing = (_RETURN, 0, 0, _ERRNO | _EPERM), (_RETURN, 0, 0, _ERRNO | _ENOSYS)
     allow, first = (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST)
     known = [(_EQUAL, len(FAMILIES) - 1 - at, 0, family) for at, family in enumerate(FAMILIES[:-1])]
@@ -71,10 +76,18 @@ def build(protected: int) -> bytes | None:
             [first, *known, (_EQUAL, 0, 1, FAMILIES[-1]), allow, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)],
         ),
         *_when(_IO_URING_SETUP, [missing]),
+        *(() if _shared_memory_is_limited() else _when(shmget, [refuse])),
         *(step for number in refused for step in _when(number, [refuse])),
         allow,
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in program)
+
+
+@functools.cache
+def _shared_memory_is_limited() -> bool:
+    with contextlib.suppress(OSError, ValueError), open("/proc/sys/kernel/shmall", encoding="ascii") as file:
+        return int(file.read()) <= SHARED_PAGES
+    return False
 
 
 def _when(number: int, steps: list[_Step]) -> list[_Step]:

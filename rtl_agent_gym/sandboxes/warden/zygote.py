@@ -19,6 +19,7 @@ Docker does for a container's.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -108,7 +109,9 @@ def set_up(wanted: Mapping[str, Any]) -> None:
     if wanted["single"]:
         _write("/proc/sys/user/max_user_namespaces", "0")
     if wanted["shared_pages"]:
-        _write("/proc/sys/kernel/shmall", str(wanted["shared_pages"]))
+        # Refused where the namespace has no root, and before Linux 6.9: then `confine` refuses such memory.
+        with contextlib.suppress(PermissionError):
+            _write("/proc/sys/kernel/shmall", str(wanted["shared_pages"]))
     _guard_proc()
     _mount("devpts", "/dev/pts", "devpts", _NOSUID | _NOEXEC, "newinstance,ptmxmode=0666,mode=620")
     _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"mode=1777,size={_SHARED_MEMORY}")
