@@ -34,7 +34,7 @@ from cvdp_statements import IMPOSSIBLE, Written, files_below, needs, right_desig
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import NOTES, RATINGS, Note, Right, Statement, read_notes, row_digest, write_notes
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.scorer import why_unscorable
 
@@ -277,7 +277,7 @@ async def measure_files(paths: Iterable[Path], rows: list[str] | None, cache: Pa
         print(f"| `{problem.id}` | {release} | {in_words(note)} |", flush=True)
         return note
 
-    async with DockerSandboxes() as provider, Scorer(provider, cache=cache) as scorer:
+    async with make_provider() as provider, Scorer(provider, cache=cache) as scorer:
         runs = [asyncio.create_task(one(problem, release, scorer)) for (_, release), problem in problems.items()]
         try:
             return await asyncio.gather(*runs)

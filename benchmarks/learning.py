@@ -38,7 +38,7 @@ from typing import Any
 from deceived import another_reference, another_specification, reading_something_else
 from hacking import hacking
 from learning_options import REWARD, SELF, Run, given, summary
-from learning_results import append_row, models_of, plot, plot_splits, results, table
+from learning_results import append_row, check_options, models_of, plot, plot_splits, results, table
 from pretrained import PRETRAINED, pretrained
 from probe import chosen_folders, in_words, probe
 from repair import repair
@@ -139,13 +139,14 @@ TABLES = (
 
 
 def print_tables(folder: Path) -> None:
-    """Print the tables in Markdown. Raises `UsageError` if results of different models would be pooled."""
+    """Print the tables in Markdown. Raises `UsageError` if results of different models or options would be pooled."""
     found, what = results(folder), {name: run.what for name, run in (RUNS | SUPERVISED).items()}
     what |= {name: run.what for name, run in SPELLED.items()} | {
         name: run.what for name, run in (AGENTS | BENCHES).items()
     }
     for names, *_ in MODELS.values():
         models_of([row for row in found if row["name"] in names])
+    check_options(found)
     what |= {f"smollm2-{name}": words for name, words in PRETRAINED.items()}
     for title, names, value in TABLES:
         print(*table(found, title, {name: what.get(name, name) for name in names}, value), "", sep="\n")
@@ -170,7 +171,7 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
     """Whether a run is finished.
 
     Raises:
-        UsageError: It is, with other options, or the folder has results of other models.
+        UsageError: The folder has results of the run with other options, or of other models.
     """
     found = results(sizes.folder)
     of_student = [row for row in found if row["name"] in next(names for names, *_ in MODELS.values() if name in names)]
@@ -178,13 +179,9 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
         raise UsageError(
             f"--folder: {sizes.folder} has results of other models than those of now; use another --folder"
         )
-    rows = [row for row in of_student if (row["name"], row["seed"]) == (name, seed)]
-    for row in rows:
-        for key, value in recorded(name, sizes).items():
-            if row.get(key, value) != value:
-                option, what = key.replace("_", "-"), f"{name} of seed {seed} with {row[key]}, not {value}"
-                raise UsageError(f"--{option}: {sizes.folder} has {what}; use another --folder")
-    return bool(rows)
+    of_run = [row for row in of_student if row["name"] == name]
+    check_options([*of_run, {"name": name, "seed": seed, **recorded(name, sizes)}])
+    return any(row["seed"] == seed for row in of_run)
 
 
 def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:

@@ -54,6 +54,22 @@ def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:
     return next(iter(by_models), None)
 
 
+def check_options(found: Sequence[Mapping[str, Any]]) -> None:
+    """Check that the results of a run differ in their seeds alone. Old results lack some options, which may be any.
+
+    Raises:
+        UsageError: The results of a run are of several options, so they cannot be pooled.
+    """
+    first: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for row in found:
+        for key in row.keys() & {"held_out", "set", "transcripts"}:
+            other = first.setdefault((row["name"], key), row)
+            if row[key] != other[key]:
+                both = f"{other[key]} (seed {other['seed']}) and {row[key]} (seed {row['seed']})"
+                option = f"--{key.replace('_', '-')}"
+                raise UsageError(f"{option}: {row['name']} with {both} cannot be pooled; use another --folder")
+
+
 def table(found: Sequence[Mapping[str, Any]], title: str, names: Mapping[str, str], value: str) -> list[str]:
     """A Markdown table with a row for each run: pooled share with its 95 % interval, and the share of each seed.
 
@@ -148,7 +164,7 @@ def plot_splits(found: Sequence[Mapping[str, Any]], name: str, words: Mapping[st
         path: The PNG file.
 
     Raises:
-        UsageError: There are no results of this run, they are of one split alone, or of several models.
+        UsageError: There are no results of this run, they are of one split alone, or of several models or options.
     """
     from matplotlib.figure import Figure
 
@@ -158,6 +174,7 @@ def plot_splits(found: Sequence[Mapping[str, Any]], name: str, words: Mapping[st
     if any("splits" not in row for row in rows):
         raise UsageError(f"--plot: {name!r} is evaluated on one split alone; choose another run with --runs")
     models_of(rows)
+    check_options(rows)
     figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)
     axes = figure.subplots()
     for shift, kind, label in ((-0.12, "before", "before"), (0.12, "after", f"after {rows[0]['steps']} steps")):

@@ -27,7 +27,8 @@ import ray
 from rtl_agent_gym.cluster import Cluster, RemoteSandboxes
 from rtl_agent_gym.cluster.canaries import known
 from rtl_agent_gym.cluster.ray_cluster import SLOTS
-from rtl_agent_gym.sandboxes import DockerSandboxes, ReadRequest, Sandbox, SandboxProvider
+from rtl_agent_gym.sandboxes import ReadRequest, Sandbox, SandboxProvider
+from rtl_agent_gym.sandboxes.choice import make_provider
 
 WARM_UP = 20
 
@@ -78,7 +79,7 @@ async def measure(rounds: int, number: int) -> Sequence[Measured]:
     """Steps here and on the node, in turn."""
     cluster = Cluster(slots=number)
     await cluster.open()
-    here, there = DockerSandboxes(), RemoteSandboxes(cluster)
+    here, there = make_provider(), RemoteSandboxes(cluster)
     try:
         kinds = [await prepared("this process", here, number), await prepared("a Ray node", there, number)]
         for _ in range(WARM_UP + rounds):

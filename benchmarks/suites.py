@@ -4,7 +4,8 @@
     .venv/bin/python benchmarks/suites.py verilog-eval:FOLDER rtllm:FOLDER [--write]
 
 A note says whether the reference passes here, and what the tests demand that the task does not say. It belongs to a
-problem's id and testbench, so it holds for every copy of the benchmark that has these.
+problem's id and testbench, so it holds for every copy of the benchmark that has these. ``--write`` puts what was
+found in place of the notes of the same problems of the same release.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import asyncio
 import sys
 from collections import Counter
 
+from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import (
     SUITE_NOTES,
@@ -78,11 +80,18 @@ def verdict(score: Score) -> tuple[Right, str]:
 
 
 async def run(sources: list[str]) -> list[Note]:
-    """The notes of all problems that have a reference."""
+    """The notes of all problems that have a reference.
+
+    Raises:
+        UsageError: A source has none.
+        SandboxError: The machine failed.
+    """
     notes = []
     async with Scorer(waiting=2) as scorer:
         for source in sources:
             problems = [problem for problem in load_problems(source) if problem.golden]
+            if not problems:
+                raise UsageError(f"{source}: no problem has a reference")
             release = source.partition(":")[0]
             gate = asyncio.Semaphore(2)
 
@@ -99,17 +108,22 @@ async def run(sources: list[str]) -> list[Note]:
     return notes
 
 
-def main() -> None:
-    """Parse, run, write."""
+def main() -> int:
+    """Run the references, write the notes if asked to, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--write", action="store_true", help=f"write {SUITE_NOTES.name}")
     options = parser.parse_args()
-    notes = asyncio.run(run(options.sources))
-    if options.write:
-        new = {note.release for note in notes}
-        write_notes(SUITE_NOTES, [*(note for note in read_notes(SUITE_NOTES) if note.release not in new), *notes])
+    try:
+        found = asyncio.run(run(options.sources))
+        if options.write:
+            notes = {(note.release, note.id): note for note in [*read_notes(SUITE_NOTES), *found]}
+            write_notes(SUITE_NOTES, notes.values())
+    except RTLGymError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2 if isinstance(error, UsageError) else 3
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

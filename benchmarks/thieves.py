@@ -3,6 +3,8 @@ knows the names of the ports and nothing of the task.
 
     .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER rtllm:FOLDER
     .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER --undefended   # what each kind earns without the defence
+
+The exit code is 1 if a score was stolen, unless the defence was left out.
 """
 
 from __future__ import annotations
@@ -72,20 +74,27 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="only every n-th problem")
     options = parser.parse_args()
     try:
-        asyncio.run(steal(options))
+        stolen = asyncio.run(steal(options))
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3
-    return 0
+    return int(stolen and not options.undefended)
 
 
-async def steal(options: argparse.Namespace) -> None:
-    """Grade the designs and print a line for each kind."""
+async def steal(options: argparse.Namespace) -> bool:
+    """Grade the designs, print a line for each kind, and return whether a score was stolen.
+
+    Raises:
+        UsageError: A source has no problem with a reference of plain ports.
+    """
+    stolen = set[str]()
     defences = Defences(testbench=False) if options.undefended else None
     for source in options.sources:
         chosen = [problem for problem in load_problems(source)[:: options.every] if problem.golden]
         found = {problem.id: ports_of(problem) for problem in chosen}
         problems = [problem for problem in chosen if found[problem.id]]
+        if not problems:
+            raise UsageError(f"{source}: no problem has a reference with plain ports; choose another source or --every")
         if without := [problem.id for problem in chosen if not found[problem.id]]:
             print(f"left out, since the reference has no plain ports: {', '.join(without)}", file=sys.stderr)
         async with make_provider() as provider, Scorer(provider, defences=defences) as scorer:
@@ -95,11 +104,13 @@ async def steal(options: argparse.Namespace) -> None:
                 scores = await asyncio.gather(*graded)
                 passed = {problem.id for problem, result in zip(problems, scores, strict=True) if result.passed}
                 honest |= passed if kind == "nothing" else set()
+                stolen |= passed - honest
                 told = Counter(
                     result.reason.partition(":")[0].partition(",")[0] for result in scores if not result.passed
                 )
                 line = f"{source.partition(':')[0]:13} {kind:22} {len(passed):3} of {len(scores)} passed"
                 print(f"{line}, stolen: {sorted(passed - honest) or 'none'}; {dict(told.most_common(3))}", flush=True)
+    return bool(stolen)
 
 
 def ports_of(problem: Problem) -> tuple[DesignPort, ...]:

@@ -28,6 +28,7 @@ from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import Renderer, get_renderer
 from rtl_agent_gym.sources.families import FAMILIES as GENERATED
 from rtl_agent_gym.sources.families.family import LAYOUTS, Family, Layout, Parameters, Split
+from rtl_agent_gym.sources.families.looking import LookingFamily
 
 FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
 
@@ -106,12 +107,13 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def families_digest(names: Sequence[str]) -> str:
-    """A digest of specifications and designs of some families. Models only know the texts they were trained on."""
+    """A digest of specifications, documents and designs of some families, as models only know what they trained on."""
     text = ""
     for name in names:
         family, rng = FAMILIES[name], random.Random(0)
         for member in (family.draw(rng, "train") for _ in range(200)):
-            text += family.specification(member) + "".join(family.design(member).values())
+            documents = family.documents(member) if isinstance(family, LookingFamily) else {}
+            text += family.specification(member) + "".join((family.design(member) | documents).values())
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -5,7 +5,7 @@
     seed 0 ──► teacher: looks, follows what it read, repairs
     seed 1 ──► student: fewer episodes, in which what is read is often misunderstood, by its context
 
-`make` may be stopped at any time; the same call goes on.
+`make` may be stopped at any time; the same call goes on, and one with another recipe is refused.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from typing import Any
 import torch
 
 from research.episodes import Encoder
-from research.making import save, sharpened
+from research.making import digests, families_digest, save, sharpened
 from research.recipe import Phase, Shape
 from research.sittings import Course, Lesson
 from research.spelled import Behaviour, Spelled, make_tokenizer
 from research.tokenizer import widened, with_words
 from research.training import Trainer, new_model, reproducible
 from rtl_agent_gym.demo.shipped import RENDERER
-from rtl_agent_gym.files import keep_folder
+from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.files import keep_folder, replace_file
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.families.looking import LookingFamily
@@ -105,7 +106,8 @@ def make(
 ) -> None:
     """Make the models, or what is left of them, in a folder, in the format of transformers.
 
-    A sharpened one is saved in bfloat16, others as they were trained.
+    A sharpened one is saved in bfloat16, others as they were trained. Also writes ``recipe.json``: first the recipe and
+    a digest of the families' texts, at the end the SHA-256 of each file too.
 
     Args:
         recipe: How they are made.
@@ -113,10 +115,14 @@ def make(
         log: Gets a line of progress now and then.
         only: The names of some models; default: all.
         device: Where they are trained, as torch names it. Weights are the same every time on a CPU alone.
+
+    Raises:
+        UsageError: The folder has models of another recipe, or of families with other texts.
     """
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
+    record = _begin_record(recipe, folder / "recipe.json")
     families = [family for name in recipe.families if isinstance(family := FAMILIES[name], LookingFamily)]
     keep_folder(
         folder / "tokenizer",
@@ -144,4 +150,15 @@ def make(
                 model = teach(Trainer(model.to(device), rows), tokenizer, f"{name}-more.pt", pupil.more)
             model = (model if pupil.sharpened == 1 else sharpened(model, pupil.sharpened)).cpu()
             keep_folder(folder / name, partial(save, model, tokenizer))
-    (folder / "recipe.json").write_text(json.dumps(asdict(recipe), indent=1) + "\n", encoding="utf-8")
+    replace_file(folder / "recipe.json", json.dumps(record | {"files": digests(folder)}, indent=1) + "\n")
+
+
+def _begin_record(recipe: SpelledRecipe, path: Path) -> dict[str, Any]:
+    """What `path` says of the models before they are made; it is written if it is not there."""
+    record: dict[str, Any] = json.loads(json.dumps(asdict(recipe) | {"texts": families_digest(recipe.families)}))
+    if not path.exists():
+        replace_file(path, json.dumps(record, indent=1) + "\n")
+    there = json.loads(path.read_text(encoding="utf-8"))
+    if any(there.get(key) != value for key, value in record.items()):
+        raise UsageError(f"{path.parent} has models of another recipe; choose another --out")
+    return record

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 from research.spelled_recipe import RECIPE, make
+from rtl_agent_gym.errors import UsageError
 
 
 def main() -> None:
@@ -34,7 +35,10 @@ def main() -> None:
     def log(line: str) -> None:
         print(f"{time.monotonic() - begun:7.0f} s  {line}", flush=True)
 
-    make(RECIPE, options.out, log, options.only, options.device)
+    try:
+        make(RECIPE, options.out, log, options.only, options.device)
+    except UsageError as error:
+        parser.error(f"--out: {error}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ def write(folder: Path, *rows: dict[str, Any]) -> argparse.Namespace:
     """Results in a folder, and the options that read them."""
     shared = {"held_out": 128, "set": [], "steps": 8, "before": 0.1, "after": 0.5, "episodes": 64.0, "seconds": 60}
     (folder / "results.jsonl").write_text("".join(json.dumps(shared | row) + "\n" for row in rows))
-    return argparse.Namespace(folder=folder, held_out=128, set=[], models=folder)
+    return argparse.Namespace(folder=folder, held_out=128, set=[], models=folder, transcripts=800)
 
 
 def test_results_of_other_models_are_not_pooled(learning: ModuleType, tmp_path: Path) -> None:
@@ -52,6 +52,27 @@ def test_tables_of_one_version_of_the_models_only(
     assert "| control: the KL with the opposite sign | 8/8 |" in capsys.readouterr().out
     write(tmp_path, *rows, {"name": "negated", "seed": 2, "models": "new"})
     with pytest.raises(UsageError, match="negated of seed 0 and negated of seed 2"):
+        learning.print_tables(tmp_path)
+
+
+@pytest.mark.parametrize(("option", "other"), [("held_out", 64), ("set", ["num_steps=1"]), ("transcripts", 100)])
+def test_results_with_other_options_are_not_pooled(
+    option: str, other: object, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are of the same seed or of another one."""
+    name = "smollm2-sft"
+    of_run = {"name": name, "models": "of now", "transcripts": 800}
+    monkeypatch.setattr(learning, "models_digest", lambda *_: "of now")
+    of_another = {"name": "following", "seed": 1, option: other}
+    sizes = write(tmp_path, of_run | {"seed": 0}, of_another)
+    assert [learning.measured(name, seed, sizes) for seed in (0, 1)] == [True, False]
+    learning.print_tables(tmp_path)
+    setattr(sizes, option, other)
+    for seed in (0, 1):
+        with pytest.raises(UsageError, match=rf"^--{option.replace('_', '-')}: {name} with .* cannot be pooled"):
+            learning.measured(name, seed, sizes)
+    write(tmp_path, of_run | {"seed": 0}, of_run | {"seed": 1, option: other})
+    with pytest.raises(UsageError, match="cannot be pooled"):
         learning.print_tables(tmp_path)
 
 

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -129,6 +130,16 @@ def names(requirements: list[str]) -> set[str]:
     """The normalised names of packages."""
     lines = [line for line in requirements if not line.startswith("#")]
     return {re.sub(r"[-_.]+", "-", re.split(r"[<>=\[; ]", line)[0]).lower() for line in lines}
+
+
+def test_an_sdist_has_what_is_tracked_and_nothing_that_runs_write() -> None:
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = {name.partition("/")[0] for name in listed.splitlines()} - {".ci"}
+    chosen = METADATA["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]
+    added = [".gitignore", "LICENSE", "README.md", "pyproject.toml"]  # by hatchling
+    assert sorted([*chosen, *added]) == sorted(tracked)
 
 
 @pytest.fixture(scope="module")

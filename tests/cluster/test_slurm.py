@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shlex
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -232,6 +234,32 @@ def test_rays_files_are_this_users_on_every_node(job: Path, monkeypatch: pytest.
     assert job.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize(("number", "code", "queued"), [(signal.SIGUSR1, 0, "requeue 7\n"), (signal.SIGTERM, 143, "")])
+def test_the_script_queues_its_job_again_only_before_the_time_limit(
+    number: signal.Signals, code: int, queued: str, tmp_path: Path
+) -> None:
+    """Not after `scancel`, which sends SIGTERM. Each signal ends the evaluation."""
+    began, calls, bin_ = tmp_path / "began", tmp_path / "calls", tmp_path / "bin"
+    evaluation = f'[ "$1" = eval ] || exit 0; echo $$ > {began}.new; mv {began}.new {began}; exec sleep 60'
+    calls.touch()
+    bin_.mkdir()
+    for name, does in {"ray": "", "scontrol": f'echo "$@" >> {calls}', "rtl-agent-gym": evaluation}.items():
+        (bin_ / name).write_text(f"#!/bin/sh\n{does}\n")
+        (bin_ / name).chmod(0o755)
+    (bin_ / "activate").write_text(f"PATH={bin_}:$PATH\n")
+    values = {"RTL_GYM_VENV": str(tmp_path), "RTL_GYM_ROOTS": str(tmp_path), "SLURM_JOB_ID": "7", "HOME": str(tmp_path)}
+    script = subprocess.Popen(["bash", str(ROOT / "examples/slurm/eval.sbatch")], env={**os.environ, **values})
+    try:
+        assert until(began.exists)
+        script.send_signal(number)
+        assert script.wait(30) == code
+    finally:
+        script.kill()
+    assert calls.read_text() == queued
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(began.read_text()), 0)
+
+
 @pytest.fixture(scope="module")
 def cluster(root_folder: Path) -> Iterator[Slurm]:
     pytest.importorskip("ray")
@@ -310,11 +338,20 @@ class TestJobs:
         out = slurm.new_folder()
         job = evaluate(slurm, out)
         assert until(lambda: len(results(out)) >= 2, 180.0), log_of(slurm)
-        slurm.run("scancel", "--batch", "--signal=TERM", job)
+        slurm.run("scancel", "--batch", "--signal=USR1", job)
         before = len(results(out))
         assert until(lambda: slurm.state(job) == "PENDING", 60.0), log_of(slurm)
         assert before <= len(results(out)) < len(PROBLEMS) * SAMPLES
         is_complete(slurm, job, out)
+
+    def test_a_job_that_is_cancelled_does_not_start_again(self, slurm: Slurm) -> None:
+        out = slurm.new_folder()
+        job = evaluate(slurm, out)
+        assert until(lambda: len(results(out)) >= 2, 180.0), log_of(slurm)
+        slurm.run("scancel", job)
+        assert until(lambda: slurm.state(job) not in ("RUNNING", "COMPLETING"), 60.0), log_of(slurm)
+        assert slurm.state(job) == "CANCELLED", log_of(slurm)
+        assert len(results(out)) < len(PROBLEMS) * SAMPLES
 
     def test_status_and_down_in_a_job(self, slurm: Slurm) -> None:
         command = "python -m rtl_agent_gym cluster"

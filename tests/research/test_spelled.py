@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from research.episodes import Encoder
+from research.making import digests, families_digest
 from research.recipe import Phase, Shape
 from research.sittings import Course, Lesson
 from research.spelled import Behaviour, Spelled, draw_batch, make_tokenizer, other_names, play
@@ -23,6 +24,7 @@ from research.training import Trainer, new_model, reproducible
 from research.variation import WORDS
 from rtl_agent_gym.demo.shipped import FOLDER, RENDERER, shipped
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
+from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes
@@ -291,7 +293,25 @@ def test_a_recipe_makes_two_models_that_share_no_weights(tmp_path: Path) -> None
     before = (tmp_path / "teacher" / "model.safetensors").read_bytes()
     make(recipe, tmp_path, lambda line: None)  # there is nothing left to do
     assert (tmp_path / "teacher" / "model.safetensors").read_bytes() == before
-    assert json.loads((tmp_path / "recipe.json").read_text())["pupils"]["student"]["seed"] == 1
+    record = json.loads((tmp_path / "recipe.json").read_text())
+    assert record["pupils"]["student"]["seed"] == 1
+    assert record["files"] == digests(tmp_path)
+    other = tiny_recipe(teacher=Pupil(2, (LESSON,)), student=Pupil(1, (LESSON,)))
+    with pytest.raises(UsageError, match="has models of another recipe; choose another --out"):
+        make(other, tmp_path, lambda line: None)
+    assert json.loads((tmp_path / "recipe.json").read_text()) == record
+
+
+def test_a_recipe_that_is_stopped_is_not_continued_by_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("research.spelled_recipe.new_model", stop)  # before any model is there
+    for seed, raised in ((0, KeyboardInterrupt), (1, UsageError), (0, KeyboardInterrupt)):
+        with pytest.raises(raised):
+            make(tiny_recipe(teacher=Pupil(seed, (LESSON,))), tmp_path, lambda line: None)
 
 
 def stopping_at(saves: int, save_pretrained: Callable[..., None]) -> Callable[..., None]:
@@ -333,7 +353,10 @@ def test_the_shipped_pair_is_that_of_the_recipe_and_shares_no_weights() -> None:
     from safetensors.torch import load_file
 
     record = json.loads((FOLDER / "spelled" / "recipe.json").read_text())
-    assert record == json.loads(json.dumps(asdict(RECIPE)))
+    assert record == json.loads(json.dumps(asdict(RECIPE))) | {
+        "texts": families_digest(RECIPE.families),
+        "files": digests(FOLDER / "spelled"),
+    }
     teacher, student = (load_file(shipped(f"spelled/{name}") / "model.safetensors") for name in ("teacher", "student"))
     assert teacher.keys() == student.keys()
     assert abs(likeness(teacher, student)) < 0.1
