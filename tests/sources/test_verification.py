@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import subprocess
+import sys
+import zlib
 from importlib.resources import files
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems, validate_problem
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes
-from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.scoring import RewardWeights, Score, Scorer, trials
+from rtl_agent_gym.scoring.submission import sift
 from rtl_agent_gym.sources.derivation import Store, device_of, renamed_inside, right_files
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import VerificationMaker
@@ -315,6 +321,63 @@ def test_a_later_verdict_takes_no_mutant_away(user_cache: Path) -> None:
         VerdictStore().add(Verdict.on(design_key(case.problem), mutant, "survived"))
     assert load_problems("bundled+verify?count=1") == [before]
     assert list(drawn_mutants(case, 0)) == drawn  # another machine examines the same ones
+
+
+@pytest.mark.parametrize(
+    ("rejected", "fault", "verdicts"),
+    [
+        ("", "", {"equal.sv": "early", "later.sv": "early", "seen.sv": "rejected"}),
+        ("other.sv#7", "the bench rejects a right design", {}),
+    ],
+)
+def test_a_bench_in_python_must_accept_right_designs_and_see_what_it_rejects(
+    rejected: str, fault: str, verdicts: dict[str, str], tmp_path: Path
+) -> None:
+    """It ends after two of the three recorded steps when it rejects."""
+
+    def packed(*steps: str) -> str:
+        return base64.b64encode(zlib.compress("\n".join(steps).encode())).decode()
+
+    differs = {"equal.sv": None, "later.sv": 3, "seen.sv": 2}
+    right = [f"{('right.sv', 'other.sv')[at % 2]}#{at}" for at in range(8)]
+    told = {
+        name: ("rejected", packed("0", "1")) if name in (*differs, rejected) else ("accepted", packed("0", "1", "0"))
+        for name in [*right, *differs]
+    }
+    known = {
+        "state": {
+            "round": 1,
+            "steps": dict.fromkeys(told, packed("0", "1", "0")),
+            "differs": differs,
+            "verdicts": {},
+        },
+        "results": {
+            name: {"output": json.dumps({"verdict": verdict, "steps": steps}), "late": False}
+            for name, (verdict, steps) in told.items()
+        },
+    }
+    settings = {"right": ["right.sv", "other.sv"], "ports": [["a", "input", 1], ["q", "output", 1]], "seconds": 1}
+    program = files("rtl_agent_gym.sources.verification") / "harness" / "trials.py"
+    for name, text in (
+        ("trials.py", program.read_text()),
+        ("judge.json", json.dumps(settings)),
+        ("known.json", json.dumps(known)),
+    ):
+        (tmp_path / name).write_text(text)
+    command = [sys.executable, "trials.py", "known.json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"found": {"fault": fault, "verdicts": verdicts}}
+
+
+async def test_no_run_begins_once_all_have_taken_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = AsyncMock(return_value=({"output": "", "late": False}, 500.0))
+    asked = [{"runs": {name: {} for name in "abcd"}, "state": {}}, {"found": {}}]
+    monkeypatch.setattr(trials, "_run", runs)
+    monkeypatch.setattr(trials, "_ask", AsyncMock(side_effect=asked))
+    problem = load_problems("bundled")[0]
+    bench = problem.model_copy(update={"harness": {**problem.harness, trials.PROGRAM: ""}})
+    _, late = await trials.with_trials(sift(bench, {}), Mock())
+    assert (runs.await_count, late) == (2, True)
 
 
 def test_the_task_overwrites_no_document_of_a_design() -> None:
