@@ -158,12 +158,13 @@ class TurnRewards:
         Their grading begins here and is not awaited.
         """
         last = turn.results[-1] if turn.results else None
-        if isinstance(last, Submitted) and last.submission is not None:  # no command has changed the files since
-            self._potentials[turn.number] = last.submission.score.reward
-        elif files is not None:
+        submission = last.submission if isinstance(last, Submitted) else None
+        if submission is not None:  # no command has changed the files since
+            self._potentials[turn.number] = submission.score.reward
+        if files is not None:
             key = self._key(files)
             before, self._last = self._last or self._key(self._given()), key
-            if key != before and (graded := self._graded(key, files)) is not None:
+            if submission is None and key != before and (graded := self._graded(key, files)) is not None:
                 self._potentials[turn.number] = graded
 
     def _graded(self, key: bytes, files: Files) -> _Graded | None:

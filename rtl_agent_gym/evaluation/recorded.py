@@ -61,7 +61,8 @@ def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
 
 
 def _is_of_a_run(evaluations: Path) -> bool:
-    return any((evaluations.parent / name).exists() for name in ("checkpoints.jsonl", "metrics.jsonl"))
+    # The last is there before anything is played, the others after the first step.
+    return any((evaluations.parent / name).exists() for name in ("checkpoints.jsonl", "metrics.jsonl", "code.diff"))
 
 
 def read_episode(path: Path) -> Transcript:

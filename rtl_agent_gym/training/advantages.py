@@ -173,7 +173,7 @@ def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) ->
     """For a control run: the rewards of each group are those of another problem's group, as many as it has episodes.
 
     The groups are rotated if that brings each to another problem; if not, each takes those of the nearest group before
-    it. Where all groups are of one problem, each episode gets the mean, which teaches nothing.
+    it. Where all groups are of one problem, each episode gets the mean, to which `make_examples` gives the weight 0.
     """
     count = len(rewards_P)
 

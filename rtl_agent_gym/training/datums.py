@@ -172,6 +172,8 @@ def make_examples(
         turns_P = [[_turn_rewards(rollout, options) for rollout in group.rollouts] for group in groups]
     centred_P = centred_turns(turns_P, problems_P, options.baseline, running)
     weights = weights or {}
+    if options.control == "permuted_rewards" and len({*problems_P}) < 2:  # there is no other problem's reward
+        weights = dict.fromkeys(problems_P, 0.0)
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
     return [
         example

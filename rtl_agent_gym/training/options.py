@@ -139,7 +139,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     judge: OptionalText = with_default(EpisodeOptions, "judge", None)
     control: Literal["none", "permuted_rewards", "negated_kl", "shuffled_turns"] = "none"
     """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
-    the KL with the opposite sign. ``shuffled_turns``: each episode's ``turn_rewards`` in a random order."""
+    the KL with the opposite sign. ``shuffled_turns``: each episode's ``turn_rewards`` in a random order. Their total
+    stays, so this control does learn, only slower; it tests where the reward is credited."""
 
     # Advantages
     kl_penalty_coef: float = Field(default=0.7, ge=0)

@@ -106,6 +106,14 @@ class Plan:
             "train": self.problems if self.options.eval_episodes else [],
         }
 
+    def teacher_of(self, problem: Problem) -> tuple[str, str] | None:
+        """The option that names a problem's teacher, and the teacher. None if the problem has none."""
+        named = self.options.teachers
+        model = named.get(problem.id, named.get(category_name(problem.category)))
+        if model is not None:
+            return "teachers", model
+        return None if self.teacher is None else ("teacher_model", self.teacher)
+
     def batches(self) -> Batches:
         """The training problems in the order of the steps."""
         o = self.options

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..problems.paths import expand_home
 from ..visible import plural, without_secrets
 from .plan import Plan, dialect_for
-from .teacher_context import SELF
+from .teacher_context import SELF, TeacherContext
 
 TURNS, SAMPLED, READ = 10, 400, 300
 """A typical episode, by assumption: its turns, the tokens sampled in each, and those of a command's output."""
@@ -86,7 +86,8 @@ def describe_run(plan: Plan) -> list[str]:
 def usage(plan: Plan, *, at_most: bool) -> Usage:
     """The tokens of a run: of typical episodes, or of episodes as long as the options allow and without a cache.
 
-    Nothing is subtracted for what a resumed run has already done, and nothing added for what is repeated after a fault.
+    Nothing is subtracted for what a resumed run has already done, and nothing added for what is repeated after a fault,
+    nor for what a teacher reads beyond the student's tokens.
     """
     o = plan.options
     size = _episode(plan, at_most=at_most)
@@ -98,9 +99,12 @@ def usage(plan: Plan, *, at_most: bool) -> Usage:
         demonstrations = plan.supervised.train
         mean = sum(len(episode.tokens) for episode in demonstrations) / max(1, len(demonstrations))
         found[plan.student, "train"] = round(o.num_steps * o.batch_size * mean)
-    elif o.distils:  # each of `teachers` costs about the same as another one
-        _, teacher = o.named_teachers()[0]
-        found[plan.student if teacher == SELF else teacher, "prefill"] += played * size["train"]
+    elif o.distils:
+        context = TeacherContext.of(o)
+        chosen = [plan.teacher_of(problem) for problem in plan.problems if context.covers(problem)]
+        for (_, teacher), problems in Counter(filter(None, chosen)).items():
+            read = round(played * size["train"] * problems / len(plan.problems))
+            found[plan.student if teacher == SELF else teacher, "prefill"] += read
     return +found
 
 

@@ -24,6 +24,7 @@ from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
+from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.transcripts import read_transcript
 from tests.arbiter import ARBITER
@@ -198,6 +199,40 @@ def test_the_configuration_knows_the_model_of_an_agent(tmp_path: Path) -> None:
     assert len({record.digest for record in found}) == 4  # the two ports of a host are one evaluation
     assert (found[0].sampling["base_url"], found[0].sampling["temperature"]) == ("http://a/v1", 0.0)
     assert recorded("a:8000", 0.0, tmp_path).model_files == files_digest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "changed"),
+    [
+        ("sampling", {"top_p": 0.9}),
+        ("sampling", {"max_context": 1000}),
+        ("sampling", {"max_tokens": 100}),
+        ("sampling", {"tools": False}),
+        ("rules", {"max_tokens": 100}),
+        ("rules", {"max_trajectory_tokens": 100_000}),
+        ("rules", {"max_prompt_tokens": 100_000}),
+        ("rules", {"harness_images": ["VERIF_EDA_IMAGE=my/simulator:24.03"]}),
+        ("rules", {"sandbox": SandboxSpec(pids=64)}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_the_configuration_knows_what_a_model_and_its_episodes_may_do(
+    field: str, changed: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the prompt is the same."""
+    monkeypatch.setattr("rtl_agent_gym.evaluation.config.prompts_digest", lambda *_: "")
+    [problem] = load_problems("bundled", ids=[ARBITER])
+
+    def recorded(**given: dict[str, Any]) -> EvaluationRecord:
+        sampler: Any = None
+        model = TokenSamplerPolicy(sampler, name="vllm:m", options=ModelOptions(**given.get("sampling", {})))
+        config = EvaluationConfig(episode=EpisodeConfig(**given.get("rules", {})))
+        return make_record(config, [problem], model, get_renderer("qwen3"), named=False)
+
+    usual, other = recorded(), recorded(**{field: changed})
+    [difference] = other.differences(usual)
+    assert difference.startswith(f"{field} (")
+    assert other.digest != usual.digest  # in the names of folders below runs/eval/
 
 
 def test_problems_in_another_order_are_the_same_evaluation() -> None:

@@ -96,6 +96,18 @@ async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_
         assert await rewards.values(played, score(1.4)) == pytest.approx([expected, 1.4 - expected])
 
 
+async def test_a_turn_after_a_submission_is_graded_if_it_changes_the_submitted_files(arbiter: Problem) -> None:
+    submitted = Submitted("", 0, submission=Submission(1, 2, score(1.4), fraction=1.0, reward=0.0))
+    for third, last_two in ((0.2, [-1.2, 1.2]), (1.4, [0.0, 0.0])):  # undoes it, and changes nothing
+        grades = Grades()
+        rewards = rewards_of(arbiter, grades)
+        played = [turn(1), Turn(2, Action("command", ("x",)), (submitted,)), turn(3), turn(4)]
+        for earlier, reward in zip(played, (0.2, 1.4, third), strict=False):
+            rewards.after(earlier, files(reward))
+        assert await rewards.values(played, score(1.4)) == pytest.approx([0.2, 1.2, *last_two])
+        assert set(grades.graded) == {0.2}, "the submission's score is known"
+
+
 def test_problems_of_one_name_share_no_gradings(arbiter: Problem) -> None:
     other = arbiter.model_copy(update={"harness": arbiter.harness | {"src/more.py": "pass"}})
     keys = {rewards_of(problem)._key(files(1.0)) for problem in (arbiter, other)}

@@ -18,6 +18,7 @@ from rtl_agent_gym.evaluation.recorded import transcript_files
 from rtl_agent_gym.policies import write_turn
 from rtl_agent_gym.renderers import ModelTurn, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import TOOL
+from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.transcripts import CommandRecord, End, Transcript, TurnRecord, read_transcript
 from tests.renderers.families import chat_of, template_text
 
@@ -191,6 +192,17 @@ def test_a_runs_held_out_evaluations_are_not_exported(tmp_path: Path) -> None:
     assert exported(run) == exported(run, run / "transcripts") == ["trained_on"]
     assert exported(evaluation) == exported(run / "evaluations") == ["held_out"]
     assert {path.parts[-4] for path in transcript_files(run)} >= {"evaluations"}, "they are shown"
+
+
+def test_nor_are_those_of_a_run_without_a_checkpoint(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open({}, "raise")
+    folder.close()
+    trained_on, _ = (
+        record(place / "transcripts", [final_turn(1, "ok")])
+        for place in (folder.path, folder.path / "evaluations" / "000000-test")
+    )
+    assert transcript_files(folder.path, evaluations=False) == [trained_on]
 
 
 def test_an_episode_of_one_answer_has_no_tool(tmp_path: Path) -> None:

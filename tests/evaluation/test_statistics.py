@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections import Counter
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -131,6 +133,36 @@ def test_the_paired_test_is_mcnemars_and_fishers() -> None:
     alone = compare({"a": (1, 8)}, {"a": (7, 8)})
     assert alone is not None
     assert alone.p_value == pytest.approx(0.0101, abs=0.004)  # Fisher's exact test
+
+
+def exact_p(first: list[tuple[int, int]], other: list[tuple[int, int]]) -> float:
+    """The share of all ways to deal each problem's verdicts to the runs that make at least as great a difference."""
+    ways = Counter({Fraction(0): 1})
+    for (passed, total), (others_passed, others_total) in zip(first, other, strict=True):
+        verdicts = [1] * (both := passed + others_passed) + [0] * (total + others_total - both)
+        hands = Counter(sum(hand) for hand in combinations(verdicts, others_total))
+        further = Counter[Fraction]()
+        for so_far, count in ways.items():
+            for hand, times in hands.items():
+                further[so_far + Fraction(hand, others_total) - Fraction(both - hand, total)] += count * times
+        ways = further
+    found = sum(Fraction(*theirs) - Fraction(*mine) for mine, theirs in zip(first, other, strict=True))
+    return sum(count for difference, count in ways.items() if abs(difference) >= abs(found)) / ways.total()
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ([(0, 1)] * 6, [(3, 5)] * 6),
+        ([(3, 5)] * 6, [(0, 1)] * 6),
+        ([(3, 5), (3, 5), (5, 5), (1, 5)], [(2, 5), (4, 5), (5, 5), (5, 5)]),
+    ],
+    ids=("fewer episodes", "more episodes", "ties that rounding would part"),
+)
+def test_the_paired_test_is_that_of_all_deals(first: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
+    found = compare(*({str(number): one for number, one in enumerate(run)} for run in (first, other)))
+    assert found is not None
+    assert found.p_value == pytest.approx(exact_p(first, other), abs=0.01)
 
 
 def test_the_paired_test_is_wrong_as_often_as_it_says() -> None:

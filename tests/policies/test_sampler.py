@@ -53,7 +53,7 @@ async def act(sampler: Scripted) -> None:
 async def test_what_is_sampled_is_returned_unchanged_and_the_tokens_are_the_episodes() -> None:
     odd = "<think>\n\nhm</think>" + write_turn(RENDERER, "é  ", ["ls  -la"]) + "<|im_end|>"
     sampler = scripted(odd, "All done.<|im_end|>")
-    player, tokens = opened(sampler, temperature=0.7, max_tokens=300)
+    player, tokens = opened(sampler, temperature=0.7, top_p=0.9, max_tokens=300)
     first = await player.sample(tokens)
     assert first is not None
     ids = list(first.token_ids or [])
@@ -67,7 +67,8 @@ async def test_what_is_sampled_is_returned_unchanged_and_the_tokens_are_the_epis
     assert sampler.prompts[1] == tokens.tokens
     assert (second.prompt_tokens, second.cut_off) == (len(tokens), False)
     assert [parameters.seed for parameters in sampler.parameters] == [6, 7]
-    assert (sampler.parameters[0].temperature, sampler.parameters[0].stop) == (0.7, RENDERER.stop)
+    parameters = sampler.parameters[0]
+    assert (parameters.temperature, parameters.top_p, parameters.stop) == (0.7, 0.9, RENDERER.stop)
 
 
 async def test_turns_shrink_to_the_context_and_end_where_no_useful_one_fits() -> None:

@@ -70,6 +70,14 @@ def test_running_mean_is_of_earlier_episodes_of_the_same_problem() -> None:
     assert running.means["a"][1] == pytest.approx(0.5)
 
 
+def test_a_running_mean_forgets_what_lies_far_back() -> None:
+    running = RunningMeans()
+    for reward in (0.0, 1.0):
+        for _ in range(50):
+            running.update("p", [reward] * 4)
+    assert running.means["p"][1] > 0.99
+
+
 def test_running_means_survive_a_checkpoint() -> None:
     first, second = RunningMeans(), RunningMeans()
     first.update("p", [1.0, 0.0, 0.0])

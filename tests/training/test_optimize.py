@@ -12,7 +12,7 @@ tinker = pytest.importorskip("tinker")
 
 from rtl_agent_gym.training.datums import with_inputs  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
-from rtl_agent_gym.training.step import optimize  # noqa: E402
+from rtl_agent_gym.training.step import optimize, step_and_save  # noqa: E402
 
 
 @dataclass
@@ -22,6 +22,8 @@ class Trainer:
     steps: list[list[float]] = field(default_factory=list)
     taken: list[dict[str, tuple[int, ...]]] = field(default_factory=list)
     """The shape of each input of the last step's data."""
+    adam: list[Any] = field(default_factory=list)
+    """The parameters of each step's optimizer."""
 
     async def forward_backward(self, data: list[Any], loss_fn: str) -> Any:
         name = "weights" if loss_fn == "cross_entropy" else "advantages"
@@ -31,7 +33,11 @@ class Trainer:
         return tinker.ForwardBackwardOutput(loss_fn_output_type="x", loss_fn_outputs=outputs, metrics={})
 
     async def optim_step(self, params: Any) -> Any:
+        self.adam.append(params)
         return tinker.types.OptimStepResponse()
+
+    async def save_weights_and_get_sampling_client(self) -> Any:
+        return self
 
 
 def datum(sampled: int) -> Any:
@@ -59,6 +65,16 @@ async def test_a_sum_is_left_as_it_is() -> None:
     options = TrainOptions(loss_fn="ppo", num_substeps=2, loss_reduction="sum")
     await optimize(trainer, [datum(2), datum(4)], 1e-3, options)
     assert trainer.steps == [[1.0] * 2, [1.0] * 4]
+
+
+async def test_the_optimizer_has_the_options_and_the_learning_rate_of_the_step() -> None:
+    trainer: Any = Trainer()
+    schedule: Any = {"learning_rate": 1.0, "lr_schedule": "linear", "num_steps": 11, "warmup_steps": 1}
+    options = TrainOptions(**schedule, adam_beta2=0.5, grad_clip_norm=0.3)
+    for step in (0, 10):
+        await step_and_save(trainer, [datum(1)], options, step)
+    assert [adam.learning_rate for adam in trainer.adam] == pytest.approx([0.5, 0.05])
+    assert [(adam.beta2, adam.grad_clip_norm) for adam in trainer.adam] == [(0.5, 0.3)] * 2
 
 
 async def test_several_targets_are_one_cross_entropy_and_the_sampled_tokens_are_compared() -> None:

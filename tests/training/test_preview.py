@@ -19,7 +19,7 @@ from rtl_agent_gym.training.preview import describe_run, read_prices, usage
 from rtl_agent_gym.training.sft.data import EncodedEpisode, SupervisedData
 from tests.loopback import serving
 
-STUDENT, TEACHER = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B"
+STUDENT, TEACHER, OTHER = "Qwen/Qwen3-8B", "Qwen/Qwen3-32B", "Qwen/Qwen3-30B-A3B"
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +92,14 @@ def test_a_student_that_is_its_own_teacher_reads_twice() -> None:
     own = plan(teacher_model="self", teacher_context="reference")
     assert usage(own, at_most=True)[STUDENT, "prefill"] == 30 * 6 * 2000 + 30 * 2000
     assert "teacher: the student's own weights (context reference)" in describe_run(own)
+
+
+def test_each_teacher_reads_the_episodes_of_its_problems() -> None:
+    teachers = {plan().problems[0].id: OTHER}
+    found = usage(plan(teachers=teachers), at_most=True)
+    assert (found[TEACHER, "prefill"], found[OTHER, "prefill"]) == (30 * 2000 * 3 / 4, 30 * 2000 / 4)
+    found = usage(plan(teacher_model="none", teachers=teachers), at_most=True)
+    assert (found[TEACHER, "prefill"], found[OTHER, "prefill"]) == (0, 30 * 2000 / 4)
 
 
 def test_supervised_training_plays_no_episodes() -> None:

@@ -108,6 +108,23 @@ async def test_a_group_that_a_later_attempt_has_played_is_not_dropped(
     assert (metrics["rollouts/faults"], metrics["rollouts/groups_dropped"]) == (2, 0)
 
 
+async def test_an_episodes_seeds_are_those_of_the_run_its_name_and_the_turn(tmp_path: Path) -> None:
+    seeds: list[int | None] = []
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        seeds.append(policy.seed_of(1, None))
+        return episode(5, problem)
+
+    await collected(tmp_path, play, seed=5)
+    assert seeds == [turn_seed(5, rollout_name(0, 0, member), 1) for member in range(2)]
+
+
+def test_the_student_samples_within_the_limits_of_the_run() -> None:
+    options, sampler = TrainOptions(max_tokens=300, max_trajectory_tokens=1000), object()
+    limits = student_policy(sampler, options, temperature=0.7).options  # type: ignore[arg-type]
+    assert (limits.temperature, limits.max_tokens, limits.max_context) == (0.7, 300, 1000)
+
+
 async def test_episodes_that_submit_have_seeds_of_their_own_which_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
 
@@ -133,6 +150,8 @@ def test_the_first_episode_of_a_problem_counts_and_is_read_back_whole(tmp_path: 
     assert (found := store.get(NAME, FIRST.id)) is not None
     assert found.to_json() == episode(5).to_json()
     assert found.streams[0].tokens == episode(5).streams[0].tokens
+    store.drop_before(3)
+    assert store.get(NAME, FIRST.id) is not None
     store.drop_before(4)
     assert store.get(NAME, FIRST.id) is None
 

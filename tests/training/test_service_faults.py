@@ -17,6 +17,7 @@ from tinker.types import RequestErrorCategory
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines import requests
 from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, UsageError
+from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.retries import REQUEST, STEP
 from rtl_agent_gym.sandboxes.admission import Budget, Limits
 from rtl_agent_gym.training import checkpointer, launch
@@ -24,8 +25,10 @@ from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
+from tests.arbiter import ARBITER
 from tests.training.common import differs
 from tests.training.faulty_service import Fault, Faulty, failed, no_connection, status_error
+from tests.training.scripted_run import make_plan
 
 BUSY = status_error(tinker.RateLimitError, 429)
 BROKEN = status_error(tinker.InternalServerError, 500)
@@ -238,6 +241,34 @@ async def test_a_trainer_that_is_not_restored_at_once_is_tried_again(tmp_path: P
         await made.open()
         assert await made.apply(0, work) == "done"
     assert len(opened) == 3
+
+
+async def test_a_run_begins_with_the_weights_it_is_given_and_goes_on_with_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint of the run itself is restored with the optimizer's state."""
+    made: list[tuple[Any, ...]] = []
+
+    class Engine:
+        async def trainer(self, model: str, rank: int, seed: int, state: str | None, *, optimizer: bool) -> None:
+            made.append((model, rank, seed, state, optimizer))
+
+    class Opened:
+        def __init__(self, *given: Any, **_: Any) -> None:
+            self.make_trainer = given[3]
+
+        async def open(self) -> None:
+            await self.make_trainer(None)
+            await self.make_trainer("state/000002")
+            raise ServiceDown("enough")
+
+    monkeypatch.setattr(checkpointer, "Checkpointer", Opened)
+    problems, start = load_problems("bundled", ids=[ARBITER]), "tinker://x/weights/y"
+    plan = make_plan(tmp_path, problems, f"load_checkpoint_path={start}", "lora_rank=8", "seed=5")
+    engine, runtime = Engine(), object()
+    with pytest.raises(ServiceDown, match="enough"):
+        await launch._train(plan, RunFolder(tmp_path), Progress(1), engine, runtime)  # type: ignore[arg-type]
+    assert made == [(plan.student, 8, 5, start, False), (plan.student, 8, 5, "state/000002", True)]
 
 
 def test_what_a_service_says_cannot_control_the_terminal(

@@ -11,7 +11,7 @@ from ...engines.protocol import Sampler
 from ...envs.tinker_config import TinkerEnvConfig, load_renderer, load_tokenizer
 from ...episodes.prompt import PromptTooLong, episode_renderer, open_prompt
 from ...errors import UsageError
-from ...problems import Problem, category_name
+from ...problems import Problem
 from ...renderers import Renderer
 from ..plan import Plan, dialect_for
 from ..teacher_context import SELF, TeacherContext
@@ -30,13 +30,9 @@ async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> 
     o, made, teachers = plan.options, dict[str, Teacher](), dict[str, Teacher]()
     context = TeacherContext.of(o)
     for problem in plan.problems if o.distils else ():
-        if not context.covers(problem):
+        if not context.covers(problem) or (chosen := plan.teacher_of(problem)) is None:
             continue
-        option, model = "teachers", o.teachers.get(problem.id, o.teachers.get(category_name(problem.category)))
-        if model is None:
-            option, model = "teacher_model", plan.teacher
-        if model is None:
-            continue
+        option, model = chosen
         if model not in made:
             sampler = await (_start_weights(plan, engine) if model == SELF else engine.published(option, model))
             made[model] = await asyncio.to_thread(_make_teacher, plan, option, model, sampler, config, context)
