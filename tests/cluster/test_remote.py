@@ -278,6 +278,23 @@ async def test_a_refused_node_is_tried_again_after_longer_and_longer_pauses() ->
     assert cluster._refused["node"].until == float("inf")
 
 
+async def test_a_machine_that_graded_a_canary_wrong_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that was in use nor one at its first canary."""
+    ill = SimpleNamespace(facts=AsyncMock(return_value=FACTS))
+    starting(monkeypatch, ill)
+    reservations(monkeypatch)
+    monkeypatch.setattr(machines, "canary", AsyncMock(return_value="it passes a wrong design"))
+    listing(monkeypatch, lambda: {"0": node_of("0", 2)})
+    cluster = cluster_of(Actor(SimpleNamespace(close=AsyncMock())))
+    machine = cluster.machines["0"]
+    machine.lost, machine.wrong = "it passes a wrong design", True
+    await cluster.refresh()
+    await asyncio.gather(*cluster._retiring)
+    await cluster._admit("1" * 56, node_of("1" * 56, 2), free=2)
+    until = {node: refusal.until for node, refusal in cluster._refused.items()}
+    assert until == {"0": float("inf"), "1" * 56: float("inf")}
+
+
 async def place(cluster: Cluster) -> None:
     async with cluster.grading():
         pass

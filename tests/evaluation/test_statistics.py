@@ -146,8 +146,10 @@ def exact_p(first: list[tuple[int, int]], other: list[tuple[int, int]]) -> float
             for hand, times in hands.items():
                 further[so_far + Fraction(hand, others_total) - Fraction(both - hand, total)] += count * times
         ways = further
-    found = sum(Fraction(*theirs) - Fraction(*mine) for mine, theirs in zip(first, other, strict=True))
-    return sum(count for difference, count in ways.items() if abs(difference) >= abs(found)) / ways.total()
+    found = abs(
+        sum((Fraction(*theirs) - Fraction(*mine) for mine, theirs in zip(first, other, strict=True)), Fraction())
+    )
+    return sum(count for difference, count in ways.items() if abs(difference) >= found) / ways.total()
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from rtl_agent_gym import problems
 from rtl_agent_gym.cli import app
 from rtl_agent_gym.episodes.turns import score_numbers
-from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.integrations.harbor import collect
+from rtl_agent_gym.errors import HarnessError, SandboxError, UsageError
+from rtl_agent_gym.integrations.harbor import collect, grade
 from rtl_agent_gym.integrations.harbor.grade import read_collected
 from rtl_agent_gym.integrations.harbor.tasks import program_files, task_files, write_task
 from rtl_agent_gym.problems import Problem, load_problems
@@ -36,6 +36,7 @@ from tests.integrations.harbor_container import VerifierImages, run
 from tests.parsing import parsed
 from tests.scoring.attacks.test_attacks import ATTACKS, _rows
 from tests.scoring.attacks.thieves import TARGET, Attack, arbiter, module, shell
+from tests.scoring.test_blame import report
 from tests.waiting import until
 
 IMAGE = "example/sim:1"
@@ -271,6 +272,26 @@ class TestProgram:
             read_collected(tmp_path)
         (tmp_path / collect.RECORD).write_text('{"files": 1, "bytes": 3}')
         assert read_collected(tmp_path) == {"rtl/a.sv": b"abc"}
+
+    def test_the_verdict_is_that_of_a_report_without_faults_and_violations(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        task = json.loads(task_files(gray(), IMAGE)["tests/problem.json"])
+        files = {path: text.encode() for path, text in (gray().golden or {}).items()}
+        monkeypatch.setattr(grade, "Problem", lambda **_: gray())
+        monkeypatch.setattr(grade, "_place", lambda *_: None)
+
+        def graded(*violations: str, faults: tuple[str, ...] = ()) -> tuple[float, float, float]:
+            message = {"kind": "simulator", "violations": violations, "refusals": []}
+            service = {"code": 0, "fault": None, "messages": [message]}
+            monkeypatch.setattr(grade, "_run", lambda _: report(service=service, lint=None, faults=faults))
+            numbers, _ = grade.grade(task, files)
+            return numbers["reward"], numbers["tests_share"], numbers["violations"]
+
+        assert graded() == (1.0, 1.0, 0.0)
+        assert graded("it opens a hidden file") == (0.0, 0.0, 1.0)
+        with pytest.raises(HarnessError, match="a guard fell silent"):
+            graded(faults=("a guard fell silent",))
 
     def test_a_process_that_looks_like_a_zombie_is_ended(self) -> None:
         if os.geteuid() != 0:

@@ -252,6 +252,11 @@ def test_weak_limits_are_accepted_by_a_1_only(monkeypatch: pytest.MonkeyPatch) -
         require_enforced(["MemoryLimit"])
 
 
+def test_all_sandboxes_together_reserve_no_more_memory_than_there_is() -> None:
+    permits = Budget(LIMITS).permits
+    assert permits["agent"].capacity + permits["scoring"].capacity + permits["waiting"].capacity == LIMITS.memory
+
+
 async def test_metrics_say_what_happened_since_the_last_look(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Budget(Limits(memory=1 << 30, cpus=1, starts=1))
     monkeypatch.setattr(admission, "_budgets", {"x": made})

@@ -132,6 +132,18 @@ def test_a_container_is_as_the_warden_needs_it_whatever_the_daemons_defaults_are
     assert [config["NanoCpus"] for config in found] == [2_000_000_000, 1_000_000_000]
     assert [config.get("CgroupnsMode") for config in found] == ["private", None]
     assert all("kernel.shmall" in config["Sysctls"] for config in found)
+    limits = {
+        "Memory": SandboxSpec().memory,
+        "MemorySwap": SandboxSpec().memory,  # memory and swap together: so there is no swap
+        "PidsLimit": SandboxSpec().pids,
+        "NetworkMode": "none",
+        "CapDrop": ["ALL"],
+        "SecurityOpt": ["no-new-privileges:true"],
+        "ReadonlyRootfs": True,
+        "AutoRemove": True,
+        "LogConfig": {"Type": "none", "Config": {}},
+    }
+    assert [{name: config.get(name) for name in limits} for config in found] == [limits, limits]
     # Where ids are mapped, runc may not set it on older kernels, and no container would start.
     assert not host_config(api, many, SandboxSpec(), MAPPED_UIDS.start).get("Sysctls")
 
@@ -205,22 +217,42 @@ def test_the_files_of_cgroup_2(tmp_path: Path) -> None:
     assert made.free("agent") == 50 * MIB
 
 
-def test_a_sandboxs_group_is_below_a_limit_also_after_somebody_deleted_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("controllers", "limits"),
+    [
+        ((".",), {"memory.max": str(MIB), "cpu.weight": "10", "cpu.max": "150000 100000", "pids.max": "8"}),
+        (
+            ("memory", "cpu", "cpuacct", "pids"),
+            {
+                "memory.limit_in_bytes": str(MIB),
+                "memory.memsw.limit_in_bytes": str(MIB),
+                "cpu.shares": "256",
+                "cpu.cfs_quota_us": "150000",
+                "cpu.cfs_period_us": "100000",
+                "pids.max": "8",
+            },
+        ),
+    ],
+    ids=["cgroup 2", "cgroup 1"],
+)
+def test_a_sandboxs_group_has_limits_below_another_also_after_somebody_deleted_that(
+    controllers: tuple[str, ...], limits: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    second = ("cgroup.controllers", "cgroup.subtree_control") if controllers == (".",) else ()
     mkdir = Path.mkdir
 
     def as_the_kernel(self: Path, *given: Any, **options: Any) -> None:
         mkdir(self, *given, **options)
-        for name in ("cgroup.controllers", "cgroup.subtree_control", "memory.max", "cpu.weight", "cpu.max", "pids.max"):
+        for name in (*second, *limits):
             (self / name).touch()
 
     monkeypatch.setattr(Path, "mkdir", as_the_kernel)
-    (tmp_path / "root").mkdir()
+    for controller in controllers:
+        (tmp_path / "root" / controller).mkdir(parents=True)
     groups = Groups(tmp_path / "root", "rtl-gym-1-0", {"agent": 100 * MIB, "scoring": 200 * MIB})
-    made = groups.add("agent", "one", memory=MIB, cpus=1.0, pids=8, weight=256)
-    assert (made.folders["memory"] / "memory.max").read_text() == str(MIB)
-    assert (made.folders["memory"].parent / "memory.max").read_text() == str(100 * MIB)
+    made = groups.add("agent", "one", memory=MIB, cpus=1.5, pids=8, weight=256)
+    assert {name: (made.folders[name.partition(".")[0]] / name).read_text() for name in limits} == limits
+    assert (made.folders["memory"].parent / next(iter(limits))).read_text() == str(100 * MIB)
 
 
 SESSION = "user.slice/user-1000.slice/user@1000.service"

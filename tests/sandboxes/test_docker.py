@@ -340,9 +340,9 @@ def test_user_ids_are_drawn_from_what_the_daemon_can_give(monkeypatch: pytest.Mo
         assert uid_range({"SecurityOptions": [option]}) == MAPPED_UIDS
     assert max(MAPPED_UIDS) + 1 < 65_536
     monkeypatch.setattr(client, "_UID_MAP", tmp_path / "uid_map")
-    for lines, ids in (("0 100000 65536\n", MAPPED_UIDS), ("0 1000 1\n1 100000 4294967294\n", UIDS)):
+    for lines, drawn in (("0 100000 65536\n", MAPPED_UIDS), ("0 1000 1\n1 100000 4294967294\n", UIDS)):
         client._UID_MAP.write_text(lines)
-        assert uid_range({}, local=True) == ids
+        assert uid_range({}, local=True) == drawn
         assert uid_range({}) == UIDS
     ids = UserIds(range(2, 8, 2))
     assert {ids.take() for _ in range(3)} == {2, 4, 6}

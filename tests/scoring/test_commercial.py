@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
-from rtl_agent_gym.errors import ImageError, ProblemError, UsageError
+from rtl_agent_gym.errors import ImageError, ProblemError, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
@@ -22,9 +24,11 @@ from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
 from rtl_agent_gym.scoring import Scorer
-from rtl_agent_gym.scoring.compose import read_services
+from rtl_agent_gym.scoring.compose import HarnessImages, read_services
+from rtl_agent_gym.scoring.harness import run_harness
 from rtl_agent_gym.scoring.options import HIDDEN, GradingOptions, HarnessOptions
 from rtl_agent_gym.scoring.scorer import why_unscorable
+from rtl_agent_gym.scoring.submission import sift
 from tests.cli.in_process import call
 from tests.scoring.conftest import COMPOSE, ENV, GOLDEN, TARGET, make_problem
 
@@ -167,6 +171,16 @@ def test_a_dockerfile_that_copies_from_the_callers_image_is_not_graded_from_the_
     files = {"docker-compose.yml": COMPOSE.replace("image: __OSS_SIM_IMAGE__", "build: ."), "Dockerfile": dockerfile}
     (service,) = read_services(make_problem(harness=files), options)
     assert (service.image, service.env["EDA_LICENCE"]) == ("mine", LICENCE)
+
+
+@pytest.mark.parametrize(("own", "network"), [(None, ""), ("mine", "licences")])
+async def test_only_the_callers_images_join_the_network(own: str | None, network: str) -> None:
+    problem = make_problem()
+    services = [replace(service, image=own) for service in read_services(problem)]
+    provider = Mock(create=AsyncMock(side_effect=SandboxError("enough")))
+    with pytest.raises(SandboxError, match="enough"):
+        await run_harness(sift(problem, {}), services, provider, HarnessImages("sha256:0"), network="licences")
+    assert provider.create.call_args.args[0].network == network
 
 
 @pytest.mark.docker

@@ -371,9 +371,10 @@ def test_a_bench_in_python_must_accept_right_designs_and_see_what_it_rejects(
 
 async def test_no_run_begins_once_all_have_taken_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = AsyncMock(return_value=({"output": "", "late": False}, 500.0))
-    asked = [{"runs": {name: {} for name in "abcd"}, "state": {}}, {"found": {}}]
     monkeypatch.setattr(trials, "_run", runs)
-    monkeypatch.setattr(trials, "_ask", AsyncMock(side_effect=asked))
+    monkeypatch.setattr(
+        trials, "_ask", AsyncMock(side_effect=[{"runs": dict.fromkeys("abcd"), "state": {}}, {"found": {}}])
+    )
     problem = load_problems("bundled")[0]
     bench = problem.model_copy(update={"harness": {**problem.harness, trials.PROGRAM: ""}})
     _, late = await trials.with_trials(sift(bench, {}), Mock())
