@@ -110,7 +110,13 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
 
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
 DigestOption = Annotated[
-    str | None, typer.Option("--digest", metavar="SHA256", help="Refuse an image whose content has another digest.")
+    str | None,
+    typer.Option(
+        "--digest",
+        metavar="SHA256",
+        help="Refuse another build or a changed image: one whose content has another digest. An image made to deceive "
+        "can pass, as its own Python computes the digest.",
+    ),
 ]
 RepositoryArgument = Annotated[
     str, typer.Argument(metavar="REPOSITORY", help="In a registry, such as registry.example:5000/rtl; without a tag.")

@@ -5,8 +5,7 @@
     new ──start()──► running ──step()──► running │ over ──close()──► closed
 
 With `EpisodeConfig.workspace` ``"shell"``, the agent works in a sandbox and `step` runs its commands. With
-``"answer"``, the first `step` takes the files from the completion, and the episode is over. In both cases the last
-step grades the files.
+``"answer"``, the only `step` takes the files from the completion. In both cases the last step grades the files.
 
 `Episode` owns its workspace, and with it a sandbox, and its transcript, from `start` to `close`.
 """
@@ -53,8 +52,7 @@ class Episode:
         renderer: The model's dialect.
         provider: Creates the sandbox; not needed for the workspace ``"answer"``.
         config: The rules; None for the defaults.
-        seed: Seed of the shell's ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws
-            a seed.
+        seed: Seed of ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
         on_output: Called with the output of commands while they run, for live display.
         turn_budget: For gradings of turns; see `Runtime.turn_budget`. None is one of this episode alone.
 
@@ -101,8 +99,7 @@ class Episode:
         self._score: Score | None = None
         self._fault: SandboxError | None = None
         self.turns: list[Turn] = []
-        """The turns so far. Only the last has its outputs, as thousands of episodes may be live at once. Keep the
-        conversation yourself, or read the transcript."""
+        """The turns so far. Only the last has its outputs: keep the conversation yourself, or read the transcript."""
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
         self.files: dict[str, str] = {}
@@ -152,7 +149,7 @@ class Episode:
         Raises:
             PromptTooLong: The prompt does not fit its budget. Nothing was started.
             SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
-            UsageError: The episode has been started already.
+            UsageError: The episode has been started already, or is closed meanwhile.
         """
         if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
@@ -166,6 +163,9 @@ class Episode:
             FAULTS.labels("start", type(error).__name__).inc()
             EPISODES.labels("fault").inc()
             raise
+        if self.over:
+            await self._workspace.close()
+            raise UsageError("this episode was closed while it started")
         self._opening = opening
         self._recording.begin(
             opening,

@@ -53,6 +53,7 @@ from ..sandboxes.choice import set_kind
 from ..scoring import Scorer
 from ..scoring.cache import default_cache_dir
 from ..scoring.compose import HarnessImages, read_services
+from ..scoring.harness import scoring_sandbox
 from ..scoring.judging import rate
 from ..scoring.scorer import scorable
 from .config import EvaluationConfig, EvaluationRecord, default_folder, make_record
@@ -387,13 +388,21 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
 
 
 async def require_images(config: EvaluationConfig, problems: Iterable[Problem], provider: SandboxProvider) -> None:
-    """Build the images of harnesses that build on an image of the caller's. Raises `ImageError` if a build fails."""
-    options = config.episode.grading.harness
-    images = HarnessImages(options=options)
-    for problem in problems if options.images else ():
+    """Build what harnesses build on images of the caller's, and start a sandbox in each of these and of the caller's.
+
+    Raises:
+        SandboxError: A sandbox does not start; as an `ImageError` if there is no such image, or its build fails.
+    """
+    options, (weights, _) = config.episode.grading.harness, read_reward(config.reward)
+    images, started = HarnessImages(options=options), set[str]()
+    for problem in problems if options.images and (weights is None or weights.simulate) else ():
         for service in [] if problem.asks_text else read_services(problem, options):
-            if service.image is not None:
-                await images.image(problem, service, provider)
+            if service.image is None or (image := await images.image(problem, service, provider)) in started:
+                continue
+            started.add(image)
+            checkout = bool(problem.checkout)
+            spec = scoring_sandbox(image, checkout=checkout, foreign=True, network=options.network)
+            await (await provider.create(spec)).close()
 
 
 async def make_grader(

@@ -83,7 +83,8 @@ class Limits:
     starts: int
     """Containers that start at the same time."""
     ready: int = 0
-    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once."""
+    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once. At most: while others
+    are in use, half as many as these, and at least one."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any], *, local: bool, given: Mapping[str, float] | None = None) -> Limits:

@@ -15,7 +15,8 @@ from typing import TypeVar
 
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_QUOTED_OR_VARIABLE = re.compile(r"\\.|'[^']*'|\$(?:(\w+)|\{([^}]*)\})", re.DOTALL)
+_ESCAPED_OR_VARIABLE = re.compile(r"\\.|\$(\w+|\{[^}]*\}?)", re.DOTALL)
+_QUOTED_OR_VARIABLE = re.compile(rf"""'[^']*'|"(?:\\.|[^"\\])*"|{_ESCAPED_OR_VARIABLE.pattern}""", re.DOTALL)
 _MARKED = re.compile("\0(\\w+)\0")
 BuiltT = TypeVar("BuiltT")
 
@@ -102,12 +103,14 @@ def split_words(rest: str, values: Mapping[str, str]) -> list[str]:
     """
 
     def mark(found: re.Match[str]) -> str:
-        name = found[1] or found[2]
+        if found[0].startswith('"'):  # shlex keeps the backslash of \$ there, which Docker and a shell do not
+            return _ESCAPED_OR_VARIABLE.sub(lambda part: "$" if part[0] == r"\$" else mark(part), found[0])
+        name = found[1]
         if name is None:
             return found[0]
-        if not re.fullmatch(r"\w+", name):
+        if not re.fullmatch(r"\w+|\{\w+\}", name):
             raise ValueError(f"{found[0]} is not of the form ${{NAME}}")
-        return f"\0{name}\0"
+        return f"\0{name.strip('{}')}\0"
 
     marked = shlex.split(_QUOTED_OR_VARIABLE.sub(mark, rest))
     return [_MARKED.sub(lambda found: values.get(found[1], ""), word) for word in marked]

@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, cast
 
 import docker
 import requests
-from docker.errors import APIError, ImageLoadError, ImageNotFound, NotFound
+from docker.errors import APIError, DockerException, ImageLoadError, ImageNotFound, NotFound
 from docker.utils.socket import frames_iter
 from pydantic import BaseModel, ValidationError
 
@@ -208,7 +208,12 @@ def _known(image: str) -> Path:
 
 
 def _read(client: docker.DockerClient, image: str) -> Content:
-    output = run_once(client, image, ["/usr/bin/python3", "-ISBc", content_program()], user="0:0")
+    try:
+        output = run_once(client, image, ["/usr/bin/python3", "-ISBc", content_program()], user="0:0")
+    except APIError as error:
+        if error.status_code != 400:  # what Docker answers if the program is not in the image
+            raise
+        output = str(error.explanation or error)
     if (content := Content.printed(output)) is None:
         raise ImageError(f"the content of image {image[:19]} cannot be read:\n{tail(output.splitlines())}")
     return content
@@ -281,7 +286,8 @@ def load_image(path: Path, digest: str | None = None) -> str:
 
     Args:
         path: The file.
-        digest: Of the content that it must have, as `save_image` returned it; None for what its build recorded.
+        digest: Of the content that it must have, as `save_image` returned it; None for what its build recorded. It
+            finds another build or a change, not an image made to deceive, whose own Python computes it.
 
     Returns:
         The digest of its content.
@@ -353,6 +359,7 @@ def pull_image(repository: str, digest: str | None = None) -> str:
     Args:
         repository: Of a registry.
         digest: Of the content that it must have, as `push_image` returned it; None for the build that was pushed last.
+            As for `load_image`, no protection from an image made to deceive.
 
     Returns:
         The digest of its content.
@@ -376,15 +383,18 @@ def pull_image(repository: str, digest: str | None = None) -> str:
 def _accept(client: Any, image: str, before: str | None, digest: str | None, source: str) -> str:
     """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
 
-    Returns the digest of its content. A refused image is removed, and the one before gets its name back.
+    Returns the digest of its content. A refused image is removed. The one before gets its name back on any error.
     """
     try:
         found = checked_content(client, image).digest
         if digest not in (None, found):
             raise ImageError(f"its content is {found}, not {digest}")
-    except ImageError as error:
+    except BaseException as error:  # also Ctrl-C, or a daemon that no longer answers
         if before:
-            client.api.tag(before, *_own_name())
+            with contextlib.suppress(DockerException, OSError):  # requests' exceptions are OSErrors
+                client.api.tag(before, *_own_name())
+        if not isinstance(error, ImageError):
+            raise
         if before != image:
             _remove(client, image)
         raise ImageError(f"the image from {source} is refused: {error}") from error

@@ -149,7 +149,8 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
         source: A file of ``image save`` or ``docker save``, or of ``image export``; None for the image of the Docker
             daemon, or what has been unpacked.
         progress: Called with one line per step.
-        digest: Of the content that it must have; None for what its build recorded.
+        digest: Of the content that it must have; None for what its build recorded. As for `image.load_image`, no
+            protection from an image made to deceive.
 
     Raises:
         ImageError: There is no such image, or it was changed after its build.
@@ -170,7 +171,8 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
     root = find_root()
     if source is not None and not unpacked:
         progress(f"comparing {source} with {place}, which has been unpacked before")
-        if root.digest != (found := digest or (_from_file(source, None).get("Labels") or {}).get(CONTENT_LABEL)):
+        label = (_from_file(source, None).get("Labels") or {}).get(CONTENT_LABEL)
+        if root.digest != (found := digest if digest not in (None, root.digest) else label or digest):
             raise UsageError(
                 f"{source} is not unpacked: {place} has the image already, with the content {root.digest}, not "
                 f"{found or 'known to be the same'}; to replace it, remove that folder (chmod -R u+w, then rm -rf) "
@@ -431,6 +433,9 @@ def _from_squashfs(source: Path, tree: _Tree | None) -> dict[str, Any]:
         done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         try:
             known = Root.model_validate_json((there / name / RECORD).read_bytes())
+            folders = () if tree is None else (there / name, there / name / "root")
+            if not all(stat.S_ISDIR(path.lstat().st_mode) for path in folders):  # a link would lead out of the image
+                raise ImageError(f"{source} holds no root of {image_tag()}: a link is in its place")
         except (OSError, ValidationError) as error:
             said = tail((done.stdout + done.stderr).splitlines())
             raise ImageError(f"{source} holds no root of {image_tag()}:\n{said}") from error

@@ -92,6 +92,15 @@ def test_stages_come_before_tests_and_runs_are_counted() -> None:
     assert verdict(found) == "these checks fail:\n- interface\n- compile\n- two (in 1 of 2 runs)\n- three"
 
 
+def test_the_order_of_names_does_not_tell_which_run_fails() -> None:
+    def told(*outcomes: str) -> str:
+        names = [f"t.py::test_x[{width}]/test_x.{test}" for width in (8, 4) for test in ("one", "two")]
+        pairs = zip(names, outcomes, strict=True)
+        return verdict(score(tests=[TestOutcome(name=name, outcome=outcome) for name, outcome in pairs]))
+
+    assert told("failed", "passed", "passed", "failed") == told("passed", "failed", "failed", "passed")
+
+
 def test_an_attack_is_told_as_a_fact_alone() -> None:
     attacked = score(violations=["rtl/x.sv:3: $fopen writes a file"], reason="tried to reach the checker: $fopen")
     told = verdict(attacked)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -19,7 +21,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.sandboxes import DockerSandboxes
+from rtl_agent_gym.sandboxes import CommandResult, DockerSandboxes, SandboxSpec
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.transcripts import read_transcript
 
@@ -138,6 +140,25 @@ async def test_what_an_episode_needs_is_said(arbiter: Problem) -> None:
         assert (await episode.step("x")).terminated
         with pytest.raises(UsageError, match="running episode"):
             await episode.step("y")
+
+
+async def test_an_episode_that_is_closed_while_it_starts_leaves_no_sandbox(arbiter: Problem) -> None:
+    asked, closed = asyncio.Event(), asyncio.Event()
+    sandbox = AsyncMock(run=AsyncMock(return_value=CommandResult("", 0)))
+
+    async def create(spec: SandboxSpec) -> Any:
+        asked.set()
+        await closed.wait()
+        return sandbox
+
+    episode = Episode(arbiter, provider=Mock(create=create), grader=Counting(), renderer=get_renderer("qwen3"))
+    starting = asyncio.ensure_future(episode.start())
+    await asked.wait()
+    await episode.close()
+    closed.set()
+    with pytest.raises(UsageError, match="closed while it started"):
+        await starting
+    sandbox.close.assert_awaited_once()
 
 
 async def test_a_machines_fault_in_the_grading_is_raised(arbiter: Problem, tmp_path: Path) -> None:

@@ -51,10 +51,11 @@ def test_variables_have_their_values_and_keywords_end_at_any_space() -> None:
     values = {"A": "1 2", "B": 'x"'}
     assert variables("C=$A D=\"${A}:$B$Z\" E='$A' F=\\$A", values) == {"C": "1 2", "D": '1 2:x"', "E": "$A", "F": "$A"}
     assert variables("C $A", values) == {"C": "1 2"}
+    assert variables('C="\\$A \\\\$A" D="it\'s $A isn\'t"', values) == {"C": "$A \\1 2", "D": "it's 1 2 isn't"}
     assert str(read_stages("FROM x\nRUN\ttrue")[0].steps[0]) == "RUN true"
 
 
-@pytest.mark.parametrize("step", ['ENV A="b', "COPY 'a b", "WORKDIR ${A:-b}"])
+@pytest.mark.parametrize("step", ['ENV A="b', "COPY 'a b", "WORKDIR ${A:-b}", "ENV A=${B", 'ENV A="${B:-"c"}"'])
 def test_what_cannot_be_read_is_an_error_of_the_image(step: str, tmp_path: Path) -> None:
     [found] = read_stages(f"FROM x\n{step}")[0].steps
     with pytest.raises(ImageError, match=re.escape(step)):

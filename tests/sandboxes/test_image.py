@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import docker
 import pytest
@@ -142,17 +143,27 @@ def derived(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
 
 
 class Api:
-    """A daemon that breaks off, and what it is told to remove."""
+    """A daemon that breaks off, and what it is told to name and to remove."""
 
     def __init__(self) -> None:
-        self.api, self.removed = self, list[str]()
+        self.api, self.named, self.removed = self, list[str](), list[str]()
 
     def get_image(self, name: str) -> Iterator[bytes]:
         yield b"a part"
         raise requests.ConnectionError("the daemon was killed")
 
+    def tag(self, name: str, *_: object) -> None:
+        self.named.append(name)
+
     def remove_image(self, name: str, **_: object) -> None:
         self.removed.append(name)
+
+
+def refused(status: int) -> APIError:
+    """The error of a daemon that answers with a status."""
+    response = requests.Response()
+    response.status_code = status
+    return APIError("it is refused", response=response)
 
 
 def test_a_daemon_that_breaks_off_is_not_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +180,29 @@ def test_a_daemon_that_breaks_off_is_not_an_error_of_the_file(tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_image_stays_until_the_next_one_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*_: object) -> Content:
-        raise DaemonError("it does not answer")
-
+@pytest.mark.parametrize(
+    ("error", "raised", "removed"),
+    [
+        (DaemonError("it does not answer"), DaemonError, []),
+        (KeyboardInterrupt(), KeyboardInterrupt, []),
+        (refused(500), APIError, []),
+        (refused(400), ImageError, ["new"]),  # it has no Python
+    ],
+)
+def test_an_image_stays_until_the_next_one_is_accepted(
+    error: BaseException,
+    raised: type[BaseException],
+    removed: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client = Api()
-    monkeypatch.setattr(image, "checked_content", away)
-    with pytest.raises(DaemonError):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(image, "run_once", Mock(side_effect=error))
+    with pytest.raises(raised, match="refused" if removed else None):
         image._accept(client, "new", "earlier", None, "a file")
-    assert client.removed == []
+    assert (client.named, client.removed) == (["earlier"], removed)
+    client.removed.clear()
     monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
     image._accept(client, "new", "earlier", None, "a file")
     assert client.removed == ["earlier"]
@@ -185,12 +210,9 @@ def test_an_image_stays_until_the_next_one_is_accepted(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("status", [404, 409])
 def test_an_earlier_image_that_is_gone_or_in_use_is_no_error(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    response = requests.Response()
-    response.status_code = status
-
     class Refuses(Api):
         def remove_image(self, name: str, **_: object) -> None:
-            raise APIError("it cannot be removed", response=response)
+            raise refused(status)
 
     monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
     assert image._accept(Refuses(), "new", "earlier", None, "a file") == "sha256:1"
@@ -330,7 +352,7 @@ def test_a_registry_carries_the_image_between_daemons_and_a_changed_one_is_refus
                 assert image.inspect() == here
                 assert "iverilog" in image_build.verify()
 
-                # Whoever can write to the registry replaces the image, and this machine has the right one already.
+                # A changed image takes the first tag in the registry, and this machine has the right one already.
                 _change(daemon.host)
                 with pytest.raises(ImageError, match="was changed after it was built"):
                     push_image(repository)

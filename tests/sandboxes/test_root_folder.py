@@ -26,6 +26,10 @@ Entry = tuple[str, bytes | str | None, int]
 """Path; content, the target of a link, or None for a folder; mode."""
 
 
+class Hard(str):
+    """The target of a hard link."""
+
+
 def layer(*entries: Entry) -> bytes:
     """A tar archive."""
     archive = io.BytesIO()
@@ -36,7 +40,8 @@ def layer(*entries: Entry) -> bytes:
             if content is None:
                 entry.type = tarfile.DIRTYPE
             elif isinstance(content, str):
-                entry.type, entry.linkname = tarfile.SYMTYPE, content
+                entry.type = tarfile.LNKTYPE if isinstance(content, Hard) else tarfile.SYMTYPE
+                entry.linkname = content
             else:
                 entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content if isinstance(content, bytes) else b""))
@@ -98,12 +103,13 @@ def test_layers_replace_and_delete(roots: Path, tmp_path: Path) -> None:
     assert find_root() == made
     assert unpack() == made  # it is there
     assert unpack(tmp_path / "image.tar", digest="sha256:1") == made
-    for file, message in (
-        ("image.tar", "has the image already, with the content sha256:1, not known to be the same; to replace it"),
-        ("nowhere", "cannot read the image"),
+    for file, digest, message in (
+        ("image.tar", None, "has the image already, with the content sha256:1, not known to be the same; to replace"),
+        ("nowhere", None, "cannot read the image"),
+        ("nowhere", "sha256:1", "cannot read the image"),
     ):
         with pytest.raises(UsageError, match=message):
-            unpack(tmp_path / file)
+            unpack(tmp_path / file, digest=digest)
     with pytest.raises(ImageError, match="is refused"):
         unpack(digest="sha256:2")
 
@@ -113,11 +119,39 @@ def test_layers_replace_and_delete(roots: Path, tmp_path: Path) -> None:
     [
         ([("../x", b"", 0o644)], "outside of its root"),
         ([("etc", "/etc", 0o777), ("etc/x", b"", 0o644)], "below a link"),
+        ([("x", Hard("../secret"), 0o644)], "outside of its root"),
+        ([("folder", "/nowhere", 0o777), ("x", Hard("folder/secret"), 0o644)], "below a link"),
+        ([("link", "/nowhere", 0o777), ("x", Hard("link"), 0o644)], "has a hard link to link"),
     ],
 )
 def test_nothing_is_written_elsewhere(roots: Path, tmp_path: Path, entries: list[Entry], message: str) -> None:
     with pytest.raises(ImageError, match=message):
         unpack(saved(tmp_path / "image.tar", layer(*entries)))
+    assert os.listdir(roots) == [".lock"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'ln -s "{outside}" "$4/$6"',
+        'mkdir "$4/$6"; cp "{outside}/image.json" "$4/$6"; ln -s "{outside}/root" "$4/$6/root"',
+    ],
+    ids=["version", "root"],
+)
+def test_a_squashfs_whose_root_is_a_link_changes_nothing_elsewhere(
+    script: str, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside, program = tmp_path / "outside", tmp_path / "unsquashfs"
+    (outside / "root").mkdir(parents=True, mode=0o700)
+    known = Root(digest="sha256:1", packages={}, tag=image.image_tag(), environment={}, modes={})
+    (outside / RECORD).write_text(known.model_dump_json())
+    program.write_text(f'#!/bin/sh\nmkdir "$4"; {script.format(outside=outside)}\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(root_folder, "find_program", lambda _: str(program))
+    (tmp_path / "image.sqsh").write_bytes(b"hsqs")
+    with pytest.raises(ImageError, match="holds no root"):
+        unpack(tmp_path / "image.sqsh")
+    assert stat.filemode((outside / "root").stat().st_mode) == "drwx------"
     assert os.listdir(roots) == [".lock"]
 
 

@@ -18,6 +18,7 @@ import pytest
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import ImageError, ProblemError, SandboxError, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
+from rtl_agent_gym.evaluation.evaluate import require_images
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
@@ -254,6 +255,22 @@ async def test_an_image_that_cannot_be_built_is_noticed_before_anything_is_playe
         await evaluate(config)
     assert (tmp_path / "run" / "results.jsonl").read_text() == ""
     assert not list((tmp_path / "run").glob("transcripts/*"))
+
+
+async def test_an_image_that_does_not_start_is_noticed_before_anything_is_played(tmp_path: Path) -> None:
+    problems, sandbox = [commercial(), commercial(id="cvdp_agentic_closed_0002")], Mock(close=AsyncMock())
+    provider = Mock(image=AsyncMock(return_value="sha256:0"), create=AsyncMock(return_value=sandbox))
+    episode = EpisodeConfig(workspace="answer", harness_images=("VERIF_EDA_IMAGE=mine",), harness_network="licences")
+    config = EvaluationConfig(problems=problems, policy="golden", folder=tmp_path / "run", episode=episode)
+    await require_images(config, problems, provider)
+    assert [(made.args[0].image, made.args[0].network) for made in provider.create.call_args_list] == [
+        ("mine", "licences")
+    ]
+    sandbox.close.assert_awaited_once()
+    provider.create.side_effect = ImageError("it is not there")
+    with pytest.raises(ImageError, match="it is not there"):
+        await evaluate(config, provider=provider)
+    assert (tmp_path / "run" / "results.jsonl").read_text() == ""
 
 
 @pytest.mark.docker
