@@ -3,9 +3,9 @@
 
     .venv/bin/python benchmarks/suites.py verilog-eval:FOLDER rtllm:FOLDER [--write]
 
-A note says whether the reference passes here, and what the tests demand that the task does not say. It belongs to a
-problem's id and testbench, so it holds for every copy of the benchmark that has these. ``--write`` puts what was
-found in place of the notes of the same problems of the same release.
+A note says whether the reference passes here, what the tests demand that the task does not say, and whether a design
+passes whose outputs never change. It belongs to a problem's id and testbench, so it holds for every copy of the
+benchmark that has these. ``--write`` puts what was found in place of the same problems' notes in the same release.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
+
+from thieves import ports_of, thief
 
 from rtl_agent_gym.errors import RTLGymError, UsageError
 from rtl_agent_gym.problems import Problem, load_problems
@@ -28,6 +30,10 @@ from rtl_agent_gym.problems.notes import (
 )
 from rtl_agent_gym.scoring import Score, Scorer
 
+CONSTANTS = ("0", "1", "x")
+"""The outputs' bits in designs that compute nothing."""
+CONSTANT = {"Prob001_zero": "0", "Prob002_m2014_q4i": "0", "Prob003_step_one": "1"}
+"""Problems whose task asks for a constant: its bit."""
 DEMANDS = {"sequence_detector": ("rst_n", "reset_n")}
 """Problems whose testbench connects a port by another name than the task's: both names."""
 
@@ -40,7 +46,7 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
     """
     score = await scorer.score(problem, problem.golden or {})
     right, how = verdict(score)
-    statements = []
+    statements = await unseen(problem, scorer) if score.passed else []
     if problem.id in DEMANDS:
         wanted, told = DEMANDS[problem.id]
         files = {path: text.replace(wanted, told) for path, text in (problem.golden or {}).items()}
@@ -66,6 +72,40 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
         how=how,
         statements=tuple(statements),
     )
+
+
+async def unseen(problem: Problem, scorer: Scorer) -> list[Statement]:
+    """That designs pass whose outputs never change, if that is not what the task asks for.
+
+    Whether they do is not known where such a design does not compile with the testbench; stderr says so.
+
+    Raises:
+        SandboxError: The machine failed.
+    """
+    target, found = problem.targets[0], ports_of(problem)
+    passed, unknown = [], "" if found else "the reference has no plain ports"
+    for bit in CONSTANTS if found else ():
+        if bit == CONSTANT.get(problem.id):
+            continue
+        score = await scorer.score(problem, {target: thief(problem, found, "nothing", output=f"'{bit}")})
+        if score.passed:
+            passed.append(bit.upper())
+        elif score.compile < 1:
+            unknown = score.reason
+    if unknown:
+        print(f"{problem.id}: constant outputs were not measured: {unknown}", file=sys.stderr)
+    if not passed:
+        return []
+    return [
+        Statement(
+            name="constant",
+            kind="unseen",
+            about="everything",
+            text=f"outputs of which all bits are always {' or always '.join(passed)}",
+            shown="run",
+            core=True,
+        )
+    ]
 
 
 def verdict(score: Score) -> tuple[Right, str]:

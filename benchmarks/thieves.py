@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 from rtl_agent_gym import Problem, Score, Scorer, load_problems
 from rtl_agent_gym.errors import RTLGymError, UsageError
+from rtl_agent_gym.problems.notes import TESTBENCH
 from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.scoring.harness import Defences
-from rtl_agent_gym.sources.suites.common import DesignPort, ports
+from rtl_agent_gym.sources.suites.common import DesignPort, plain, ports
 
 KINDS = {
     "nothing": ("input {range} {name}", ""),
@@ -40,9 +41,11 @@ right, or the testbench does not notice it, that design passes honestly, and no 
 CLOCK = re.compile(r"clk|clock", re.IGNORECASE)
 
 
-def thief(module: str, of: Sequence[DesignPort], kind: str, *, output: str) -> str:
+def thief(problem: Problem, of: Sequence[DesignPort], kind: str, *, output: str) -> str:
     """A design that takes its inputs from the testbench and computes nothing."""
     declared, action = KINDS[kind]
+    module = module_of(problem.targets[0])
+    parameters = ", ".join(f"{name} = 0" for name in parameters_of(problem))
     inputs = [port for port in of if port.direction == "input"]
     own = [port for port in inputs if not CLOCK.search(port.name)]
     heads, body = [], []
@@ -60,8 +63,8 @@ def thief(module: str, of: Sequence[DesignPort], kind: str, *, output: str) -> s
         f"module below_{width}(input var logic [{width - 1}:0] x);\nalways @(x) x = 'x;\ninitial x = 'x;\nendmodule"
         for width in widths
     ]
-    head = ", ".join(heads)
-    lines = [f"`timescale 1ps/1ps\nmodule {module}({head});", *tasks, *body, "endmodule", *below]
+    head = f"#(parameter {parameters}) ({', '.join(heads)})" if parameters else f"({', '.join(heads)})"
+    lines = [f"`timescale 1ps/1ps\nmodule {module} {head};", *tasks, *body, "endmodule", *below]
     return "\n".join(lines) + "\n"
 
 
@@ -119,6 +122,13 @@ def ports_of(problem: Problem) -> tuple[DesignPort, ...]:
     return ports((problem.golden or {}).get(target, "")).get(module_of(target), ())
 
 
+def parameters_of(problem: Problem) -> list[str]:
+    """The parameters of the design that the testbench sets by name; without them a design does not compile with it."""
+    instance = rf"\b{re.escape(module_of(problem.targets[0]))}\s*#\s*\((.*?)\)\s*\w+\s*\("
+    found = re.search(instance, plain(problem.harness.get(TESTBENCH, "")), re.DOTALL)
+    return re.findall(r"\.\s*(\w+)\s*\(", found[1]) if found else []
+
+
 def module_of(target: str) -> str:
     """The name of the module in a file."""
     return target.rsplit("/", 1)[-1].partition(".")[0]
@@ -128,7 +138,7 @@ async def score(scorer: Scorer, problem: Problem, found: Sequence[DesignPort], k
     """The score of one kind of thief on a problem; of two constants as its outputs, the one that earns more."""
     target = problem.targets[0]
     constants = ("0", "'x") if kind == "nothing" else ("0",)
-    texts = [thief(module_of(target), found, kind, output=constant) for constant in constants]
+    texts = [thief(problem, found, kind, output=constant) for constant in constants]
     scores = [await scorer.score(problem, {target: text}) for text in texts]
     return max(scores, key=lambda result: result.reward)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import runpy
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import load_problems
-from rtl_agent_gym.problems.notes import Note, read_notes, write_notes
 from rtl_agent_gym.training.teachers import Judgement, Sampled
 from tests.arbiter import ARBITER as PROBLEM
 from tests.conftest import ROOT
@@ -299,56 +297,3 @@ def test_thieves_leave_out_a_reference_without_plain_ports() -> None:
     [problem] = load_problems("bundled", ids=[PROBLEM])
     assert {port.direction for port in thieves["ports_of"](problem)} == {"input", "output"}
     assert thieves["ports_of"](problem.model_copy(update={"targets": ()})) == ()
-
-
-@pytest.mark.parametrize(
-    ("passing", "options", "code"),
-    [({"force"}, [], 1), ({"nothing", "force"}, [], 0), ({"force"}, ["--undefended"], 0), (set(), [], 0)],
-)
-def test_a_stolen_score_is_a_failure(
-    passing: set[str], options: list[str], code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not one that an honest constant earns too, nor one without the defence."""
-    main = runpy.run_path(str(ROOT / "benchmarks/thieves.py"))["main"]
-
-    async def score(scorer: object, problem: object, found: object, kind: str) -> SimpleNamespace:
-        return SimpleNamespace(passed=kind in passing, reason="wrong")
-
-    without = {"make_provider": contextlib.nullcontext, "Scorer": lambda *_, **__: contextlib.nullcontext()}
-    problems = load_problems("bundled", ids=[PROBLEM])
-    for name, value in {**without, "score": score, "load_problems": lambda _: problems}.items():
-        monkeypatch.setitem(main.__globals__, name, value)
-    monkeypatch.setattr(sys, "argv", ["thieves.py", "verilog-eval:some", "--kinds", "force", *options])
-    assert main() == code
-
-
-@pytest.mark.parametrize("name", ["thieves", "suites"])
-def test_nothing_that_can_be_graded_is_an_error(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main = runpy.run_path(str(ROOT / f"benchmarks/{name}.py"))["main"]
-    problems = [problem.model_copy(update={"golden": None}) for problem in load_problems("bundled", ids=[PROBLEM])]
-    monkeypatch.setitem(main.__globals__, "load_problems", lambda _: problems)
-    monkeypatch.setitem(main.__globals__, "Scorer", lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(sys, "argv", [f"{name}.py", "verilog-eval:some"])
-    assert main() == 2
-    assert capsys.readouterr().err.startswith("error: verilog-eval:some: no problem has a reference")
-
-
-def test_notes_of_problems_that_were_not_run_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    main = runpy.run_path(str(ROOT / "benchmarks/suites.py"))["main"]
-    notes = [
-        Note(id=id_, digest=id_, release=release, right="unknown", how="nothing was run")
-        for id_, release in (("a", "rtllm"), ("a", "verilog-eval"), ("b", "rtllm"))
-    ]
-    now = notes[0].model_copy(update={"right": "passes", "how": "the reference passes"})
-
-    async def run(sources: list[str]) -> list[Note]:
-        return [now]
-
-    monkeypatch.setitem(main.__globals__, "run", run)
-    monkeypatch.setitem(main.__globals__, "SUITE_NOTES", tmp_path / "notes.json")
-    write_notes(tmp_path / "notes.json", notes)
-    monkeypatch.setattr(sys, "argv", ["suites.py", "rtllm:some", "--write"])
-    assert main() == 0
-    assert read_notes(tmp_path / "notes.json") == [now, *notes[1:]]

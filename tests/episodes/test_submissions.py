@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import gymnasium as gym
 import pytest
@@ -344,6 +345,16 @@ async def test_the_clock_tells_little_of_what_the_tests_did(arbiter: Problem, mo
     begun = clock.monotonic()
     assert (await made.submit(read)).exit_code == 2
     assert clock.monotonic() == begun  # nothing was graded, so there is nothing to hide
+
+
+async def test_going_back_to_what_was_reached_earns_nothing(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(submissions, "time", clock)
+    monkeypatch.setattr(submissions, "asyncio", clock)
+    grader = Mock(score=AsyncMock(side_effect=[score(credit=credit) for credit in (0.5, 0.0, 0.5)]))
+    made = Submissions(arbiter, grader, EpisodeConfig(harness_feedback=3, progress_coef=1.0))
+    found = [(await made.submit(read)).submission for _ in range(3)]
+    assert [submission.reward for submission in found if submission] == [0.5, 0.0, 0.0]
 
 
 async def test_an_answer_comes_no_earlier(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,15 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.retries import Retries
-from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring import scorer as scorer_module
 from rtl_agent_gym.scoring.cache import HeldCache, ScoreCache
-from rtl_agent_gym.scoring.compose import HarnessImages
 from rtl_agent_gym.scoring.grading import Grading
 from rtl_agent_gym.scoring.harness import Defences
 from rtl_agent_gym.scoring.submission import sift
@@ -60,26 +59,27 @@ def test_every_part_of_the_key_counts() -> None:
     assert len(keys) == 5
 
 
-async def test_what_may_end_a_grading_otherwise_is_in_its_name(
-    adder: Problem, provider: DockerSandboxes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    missing: tuple[str, ...] = ()
+async def test_what_may_end_a_grading_otherwise_is_in_its_name(adder: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing, image = tuple[str, ...](), "sha256:0"
 
     class Weak(ProviderAround):
+        async def image_digest(self) -> str:
+            return image
+
         async def missing_limits(self) -> tuple[str, ...]:
             return missing
 
     async def key(
         problem: Problem = adder, text: str = "", timeout: float = 600, seed: int | None = None, **options: Any
     ) -> str:
-        async with Scorer(Weak(provider), waiting=1, **options) as scorer:
-            scorer._images = HarnessImages("sha256:0")
+        async with Scorer(Weak(Mock()), waiting=1, **options) as scorer:
             return await scorer._key(sift(problem, {TARGET: text}), timeout, seed, Retries())
 
     plain, missing = await key(), ("MemoryLimit",)
-    weak, missing = await key(), ()
+    weak, missing, image = await key(), (), "sha256:1"
+    rebuilt, image = await key(), "sha256:0"
     other = adder.model_copy(update={"harness": {**adder.harness, "src/more.py": ""}})
-    keys = [plain, weak, await key(other), await key(text="x"), await key(defences=Defences(witness=False))]
+    keys = [plain, weak, rebuilt, await key(other), await key(text="x"), await key(defences=Defences(witness=False))]
     keys += [await key(timeout=5), await key(seed=1)]
     for name, value in (("scoring_limits", {"memory": 1 << 30}), ("frontend_version", "0.0")):
         with monkeypatch.context() as patch:

@@ -15,15 +15,17 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from rtl_agent_gym.episodes import runtime
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
-from rtl_agent_gym.errors import ImageError, ProblemError, SandboxError, UsageError
+from rtl_agent_gym.errors import ImageError, ProblemError, SandboxError, SandboxLost, ServiceDown, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.evaluation.evaluate import require_images
 from rtl_agent_gym.policies import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.problems.compose import SIM_IMAGES, base_images, named_images
 from rtl_agent_gym.renderers import ToolCall, get_renderer
-from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
+from rtl_agent_gym.retries import START
+from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import HarnessImages, read_services
 from rtl_agent_gym.scoring.harness import run_harness
@@ -184,6 +186,17 @@ async def test_only_the_callers_images_join_the_network(own: str | None, network
     assert provider.create.call_args.args[0].network == network
 
 
+@pytest.mark.parametrize(("count", "seconds"), [(1, 40.0), (3, 80.0)])
+async def test_each_service_of_a_sandbox_has_its_own_time(count: int, seconds: float) -> None:
+    problem = make_problem()
+    box = AsyncMock()
+    box.standby.communicate.side_effect = SandboxError("enough")
+    services, provider = count * list(read_services(problem)), Mock(create=AsyncMock(return_value=box))
+    with pytest.raises(SandboxError, match="enough"):
+        await run_harness(sift(problem, {}), services, provider, HarnessImages("sha256:0"), timeout=10.0)
+    assert box.standby.communicate.call_args.kwargs["timeout"] == seconds
+
+
 @pytest.mark.docker
 @pytest.mark.daemon  # an image of the caller's, which has less than the simulation image, needs Docker
 async def test_a_design_is_graded_in_the_callers_image(image: str, provider: DockerSandboxes, tmp_path: Path) -> None:
@@ -271,6 +284,36 @@ async def test_an_image_that_does_not_start_is_noticed_before_anything_is_played
     with pytest.raises(ImageError, match="it is not there"):
         await evaluate(config, provider=provider)
     assert (tmp_path / "run" / "results.jsonl").read_text() == ""
+
+
+async def test_a_start_that_fails_once_ends_no_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(require_images.__globals__, "START", START._replace(first=0.0))
+    sandbox = Mock(close=AsyncMock())
+    provider = Mock(
+        image=AsyncMock(return_value="sha256:0"), create=AsyncMock(side_effect=[SandboxLost("it is gone"), sandbox])
+    )
+    config = EvaluationConfig(episode=EpisodeConfig(harness_images=("VERIF_EDA_IMAGE=mine",)))
+    await require_images(config, [commercial()], provider)
+    sandbox.close.assert_awaited_once()
+
+
+async def test_no_sandbox_of_a_tried_image_is_kept_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sandboxes: list[Mock] = []
+
+    async def create(spec: SandboxSpec) -> Mock:
+        sandboxes.append(Mock(close=AsyncMock(), ping=AsyncMock()))
+        return sandboxes[-1]
+
+    image = AsyncMock(return_value="sha256:0")
+    provider = Mock(image=image, create=create, create_ahead=create, close=AsyncMock())
+    monkeypatch.setattr(runtime, "make_provider", lambda **_: provider)
+    monkeypatch.setattr(runtime, "given_limits", lambda: {"ready": 2})
+    episode = EpisodeConfig(workspace="answer", harness_images=("VERIF_EDA_IMAGE=mine",))
+    config = EvaluationConfig(problems=[commercial()], policy="golden", folder=tmp_path / "run", episode=episode)
+    grader = Mock(score=AsyncMock(side_effect=ServiceDown("enough")))
+    with runtime.using(runtime.LocalRuntime), pytest.raises(ServiceDown, match="enough"):
+        await evaluate(config, grader=grader)
+    assert [sandbox.close.await_count for sandbox in sandboxes] == [1]
 
 
 @pytest.mark.docker

@@ -9,8 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from rtl_agent_gym.scoring.grader import verilated
+from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
+from rtl_agent_gym.scoring.grader.sources import Reach
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
 from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge, reached_signals
 
@@ -93,6 +94,52 @@ def test_a_design_uses_no_variable_and_no_routine_of_the_testbench(tree: str, re
     )
     faults = reached_signals(Elaborated("\n".join((*declared, tree)).encode(), FILES, []))
     assert [fault.startswith("rtl/a.sv:7: ") and "hidden" in fault for fault in faults] == [True] * reached
+
+
+READS_HIDDEN = '{"type":"VAR","name":"bad","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}\n'
+READS_HIDDEN += use("VARREF", '"access":"RD",', "e")
+WRITES_INPUT = '    {"type":"VAR","name":"req","addr":"(T)","loc":"e,3:1,3:2","direction":"INPUT"}\n'
+WRITES_INPUT += use("VARREF", '"access":"WR",', "e")
+
+
+@pytest.mark.parametrize(
+    ("tree", "mixed", "violation", "refusal"),
+    [
+        (node("READMEM", text("/src/x.py")), False, "$readmemh reads '/src/x.py'", ""),
+        (node("FOPENMCD", text("x.txt")), False, "", "opens 'x.txt' for writing"),
+        (READS_HIDDEN, True, "", "'bad' is the hidden testbench's"),
+        (WRITES_INPUT, True, "", "the input 'req' is written"),
+        (READS_HIDDEN, False, "", ""),
+        (WRITES_INPUT, False, "", ""),
+    ],
+)
+def test_what_only_the_elaborated_design_shows_is_not_built(
+    tree: str, mixed: bool, violation: str, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = Mock(returncode=0, stdout=b"module m; endmodule\n", stderr=b"")
+    monkeypatch.setattr(subprocess, "run", Mock(return_value=printed))
+    monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(tree.encode(), FILES, []))))
+    monkeypatch.setattr(verilated, "_beyond_ports", Mock(return_value=Reach([], [], mixed)))
+    failed, _, violations, refusals = judge(["a.sv"], str(tmp_path), True)
+    assert failed is None
+    assert [violation in each for each in violations] == [True] * bool(violation)
+    assert [refusal in each for each in refusals] == [True] * bool(refusal)
+
+
+@pytest.mark.parametrize(
+    ("read", "reach"),
+    [(["/src/tb.sv", "/code/rtl/a.sv"], Reach([], [sources.APART], True)), (["/code/rtl/a.sv"], Reach([], [], False))],
+)
+def test_a_file_of_options_must_not_name_a_testbench_and_a_design(read: list[str], reach: Reach) -> None:
+    listing = [f"M {path}" for path in read]
+    assert sources.icarus_beyond_ports(listing, ["-g2012", "-o", "t.vvp", "-c", "/src/files.f"]) == reach
+    assert verilated._beyond_ports(["-f", "/src/files.f"], read) == reach
+
+
+def test_a_testbench_must_not_include_a_design_that_nothing_else_names() -> None:
+    arguments = ["-g2012", "-o", "t.vvp", "/src/tb.sv"]
+    included = ["M /src/tb.sv", "I /src/defines.svh", "I /code/rtl/a.sv"]
+    assert sources.icarus_beyond_ports(included, arguments) == sources.Reach([], [sources.APART], True)
 
 
 PART = """\
@@ -246,6 +293,13 @@ def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
         ('`uselib "\\\n; initial disable judge; //"', True),
         ("`uselib /*\n; initial disable judge; //*/", True),
         ("`uselib disable judge", True),
+        ("initial $finish;", True),
+        ("initial #0.0e0$finish;", True),
+        ("initial force grant = 0;", True),
+        ("tran (grant, grant);", True),
+        ("model mine(.x(grant));", True),
+        ("model #(8) mine(.x(grant));", True),
+        ("bind model : a mine t();", True),
         ("endmodule module model(input x);", True),
         ("endmodule module automatic tb;", True),
         ("endmodule primitive model(q, x);", True),

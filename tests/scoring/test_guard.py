@@ -13,9 +13,10 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
-from rtl_agent_gym.scoring.grader import sources
+from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
-from rtl_agent_gym.scoring.grader.guard import compiled_design, run_iverilog, run_verilator
+from rtl_agent_gym.scoring.grader.connections import benches_files, benches_with_files
+from rtl_agent_gym.scoring.grader.guard import REFUSED, compiled_design, run_iverilog, run_verilator
 from rtl_agent_gym.scoring.harness import Defences
 from tests.counters import counted
 
@@ -49,6 +50,21 @@ def test_every_call_is_found_with_its_place(tmp_path: Path) -> None:
     )
     assert violations == ["rtl/a.sv:5: $popen reaches out of the simulation"]
     assert refusals == ["rtl/a.sv:6: $unknown is no task or function of this simulator"]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "benches"),
+    [
+        ("$fopen $fgets $fgetc $fread $fscanf $fseek $readmemh", ""),
+        ("$fwrite $fdisplay $fflush $dumpfile $writememh", "read"),
+        ("$display $finish $fatal $floor", "all"),
+    ],
+)
+def test_a_testbench_uses_no_files_in_the_way_that_a_design_does(tasks: str, benches: str, tmp_path: Path) -> None:
+    compiled = str(tmp_path / "t.vvp")
+    for task in tasks.split():
+        check(tmp_path, f'    %vpi_call 2 5 "{task}", v0 {{0 0 0}};')
+        assert benches_files(compiled, benches_with_files([compiled], lambda _: True)) == benches, task
 
 
 @pytest.mark.parametrize("blank", [" ", "", "\t", "\n", "\r\n"], ids=ascii)
@@ -415,6 +431,19 @@ def test_where_verilator_builds_nothing_nothing_is_judged(option: str, monkeypat
     monkeypatch.setattr("os.execv", Mock(side_effect=SystemExit("started")))
     with pytest.raises(SystemExit, match="started"):
         run_verilator(Mock(), [option, "a.sv"])
+
+
+@pytest.mark.parametrize(("violations", "refusals"), [(["bad"], []), ([], ["unclear"])])
+def test_what_is_found_in_a_text_for_verilator_is_reported_and_nothing_is_built(
+    violations: list[str], refusals: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Mock(settings={"simulation": True, "testbench": True, "limits": True})
+    monkeypatch.setattr(verilated, "judge", Mock(return_value=(None, b"", violations, refusals)))
+    monkeypatch.setattr(sources, "run", Mock(side_effect=AssertionError("built")))
+    with pytest.raises(SystemExit, match=str(REFUSED)):
+        run_verilator(line, ["a.sv"])
+    (message,) = line.send.call_args.args
+    assert (message["violations"], message["refusals"], message["code"]) == (violations, refusals, None)
 
 
 @pytest.mark.docker

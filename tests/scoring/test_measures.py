@@ -100,6 +100,17 @@ def test_time_for_which_services_waited_is_added_up_to_as_much_again(waited: flo
     assert Supervisor.left(here, service) == pytest.approx(left, abs=0.1)
 
 
+def test_a_service_begins_with_all_of_its_time_and_without_what_another_named() -> None:
+    service: Any = {"name": "b", "argv": [], "env": {}, "cwd": "/", "seed": 7}
+    process = SimpleNamespace(waited=0.0, report=dict)
+    here: Any = SimpleNamespace(request={"services": [service]}, seconds=100.0, deadline=0.0, most_added=0.0)
+    here.start, here.wait = lambda *_, **__: process, lambda _: None
+    here.named, here.messages = {"/src/a.hex": None}, []
+    Supervisor.run_service(here, service)
+    assert here.deadline - time.monotonic() == pytest.approx(100.0, abs=1.0)
+    assert (here.seed, here.named) == (7, {})
+
+
 def test_a_standstill_is_reported() -> None:
     here: Any = SimpleNamespace(request={"services": [], "lint": None}, faults=[], waits=SimpleNamespace(lost=7.0))
     assert Supervisor.run(here)["lost"] == 7.0

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -87,6 +90,30 @@ def test_in_a_grading_it_waits_for_its_supervisor(address: str, monkeypatch: pyt
 def test_outside_of_a_grading_it_says_nothing(address: str) -> None:
     witness_module.send(judged(0))
     assert witness_module._witness.line is None
+
+
+def test_every_outcome_of_a_test_is_said_and_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = {
+        "test_passed": "passed",
+        "test_failed": "failed",
+        "test_init_failed": "error",
+        "test_skipped": "skipped",
+    }
+    recorded = Mock()
+    methods = {f"_record_{name}": getattr(recorded, name) for name in outcomes}
+    module: Any = ModuleType("cocotb.regression")
+    module.RegressionManager = type("Manager", (), {"_execute": recorded, "_test": Mock(fullname="x.one"), **methods})
+    for name in ("cocotb", "cocotb.result"):
+        monkeypatch.setitem(sys.modules, name, Mock())
+    monkeypatch.setattr(witness_module, "atexit", Mock())
+    said = list[Any]()
+    monkeypatch.setattr(witness_module, "send", said.append)
+    manager = module.RegressionManager()
+    witness_module.complete(module)
+    for name in methods:
+        getattr(manager, name)()
+    assert [message["outcome"] for message in said] == list(outcomes.values())
+    assert [call[0] for call in recorded.method_calls] == list(outcomes)
 
 
 @pytest.mark.parametrize(

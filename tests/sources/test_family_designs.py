@@ -63,15 +63,18 @@ async def test_references_pass_and_habits_fail(family: str, count: int, shared_s
 
 @in_one_sandbox
 @pytest.mark.sampled(2)
-@counts(8, 60)
+@counts(9, 60)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_no_design_finds_out_by_itself_which_level_is_active(
     family: str, count: int, shared_sandbox: Sandbox
 ) -> None:
     """It takes the first one, and is right for one of the two levels by chance."""
     tried = await verdicts(shared_sandbox, members(family, count), learned)
+    levels = {(role, member.fields[f"{role}_level"]) for member, role, _ in tried}
     passed = {(role, member.fields[f"{role}_level"]) for member, role, passes in tried if passes}
-    assert sorted(role for role, _ in passed) == sorted({role for _, role, _ in tried})
+    roles = sorted({role for role, _ in levels})
+    assert sorted(levels) == [(role, level) for role in roles for level in (0, 1)]
+    assert sorted(role for role, _ in passed) == roles
 
 
 def unsaid(member: Parameters) -> dict[str, dict[str, str]]:

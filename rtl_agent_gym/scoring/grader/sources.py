@@ -163,14 +163,14 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
     if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
         return Reach([], [APART], True)  # an options file names sources
-    hidden = [word for word in named if not below(os.path.realpath(word), READABLE)]
+    hidden, read = [word for word in named if not below(os.path.realpath(word), READABLE)], lines
     if 0 < len(hidden) < len(named):
         with OwnFolder() as folder:
             preprocess = [f"{TOOLS}/iverilog", f"-Mprefix={folder}/files", "-E", "-o", "/dev/null", *others, *hidden]
             run(preprocess, {1: "/dev/null", 2: "/dev/null"})
             read = read_lines(f"{folder}/files")
-        if not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read):
-            return Reach([], [APART], True)  # the testbench includes a file of the design
+    if hidden and (not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read)):
+        return Reach([], [APART], True)  # the testbench includes a file of the design
     return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others], named, tops, given)
 
 
