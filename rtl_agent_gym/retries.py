@@ -5,7 +5,8 @@ level                   row                     repeated by
 ======================  ======================  ==============================================================
 request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
 request to a service    `CHAT`                  `policies.chat`
-start of a sandbox      `START`                 `episodes.workspaces`
+start of a sandbox      `START`                 `episodes.workspaces`; before the first episode,
+                                                `evaluation.evaluate`
 grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, elsewhere
 episode                 `EPISODE`               `evaluation.evaluate`, and verl's adapter; in training
                                                 ``rollout_retries``, for SkyRL the adapter: both at once

@@ -22,6 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tenacity import stop_after_attempt
+
 from ..engines.catalogue import renderer_for
 from ..episodes.episode import Episode, EpisodeConfig, Grader
 from ..episodes.prompt import episode_renderer, open_prompt
@@ -29,6 +31,7 @@ from ..episodes.rules import FunctionGrader, read_reward
 from ..episodes.runtime import WAITING, Runtime, acquire
 from ..errors import (
     DaemonError,
+    ImageError,
     LimitReached,
     ModelError,
     RequestRefused,
@@ -39,14 +42,14 @@ from ..errors import (
     near_matches,
 )
 from ..logs import LOGS, logging_as, logging_to
-from ..policies import Closable, Inhabitant, Policy, make_policy
+from ..policies import Closable, Inhabitant, ModelOptions, Policy, make_policy
 from ..policies.judge import ChatJudge, NamedJudges
 from ..problems import Problem, load_problems
 from ..problems.compose import TEMPLATES
 from ..problems.model import JUDGED
 from ..problems.notes import Note, note_of
 from ..renderers import Renderer, renderer_named
-from ..retries import EPISODE
+from ..retries import EPISODE, START
 from ..sandboxes import SandboxProvider
 from ..sandboxes.admission import queueing_as, set_limits
 from ..sandboxes.choice import set_kind
@@ -136,8 +139,7 @@ async def evaluate(
     async with AsyncExitStack() as owned:
         player = policy
         if player is None:
-            single_turn = config.episode.workspace == "answer"
-            player = make_policy(config.policy, config.model.with_options(tools=False) if single_turn else config.model)
+            player = make_policy(config.policy, _within(config.model, config.episode))
             if isinstance(player, Closable):
                 owned.push_async_callback(player.close)
         renderer = config.renderer
@@ -179,12 +181,22 @@ async def evaluate(
             raise UsageError(f"{player.name} works inside the sandbox, which the sandboxes of a cluster do not support")
         if grader is None:
             grader = await make_grader(config, provider, runtime, len(problems), owned)
-        run = _Run(config, rules, problems, player, renderer, provider, grader, observer, file)
+        unpooled = provider if runtime is None else runtime.provider
+        run = _Run(config, rules, problems, player, renderer, provider, unpooled, grader, observer, file)
         spent = read_spending(file.folder, prices) if file else Spent()
         run.ledger = Ledger(config.max_cost, config.max_tokens_total, spent)
         with queueing_as(f"evaluation {id(run)}"):
             await run.play()
         return _conclude(run, record)
+
+
+def _within(model: ModelOptions, rules: EpisodeConfig) -> ModelOptions:
+    """The options of a policy that is made for episodes with these rules."""
+    return model.with_options(
+        tools=model.tools and rules.workspace != "answer",
+        max_tokens=min(model.max_tokens, rules.max_tokens or model.max_tokens),
+        max_context=min(model.max_context, rules.max_trajectory_tokens or model.max_context),
+    )
 
 
 def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
@@ -210,6 +222,8 @@ class _Run:
     policy: Policy
     renderer: Renderer
     provider: SandboxProvider
+    unpooled: SandboxProvider
+    """Makes the same sandboxes, and keeps none ready."""
     grader: Grader
     observer: Observer
     file: ResultsFile | None
@@ -237,7 +251,7 @@ class _Run:
         done = {result.key for result in kept}
         todo = [(problem, sample) for problem, sample in wanted if (problem.id, sample) not in done]
         await require_judge(self.config, (problem for problem, _ in todo))
-        await require_images(self.config, {problem.id: problem for problem, _ in todo}.values(), self.provider)
+        await require_images(self.config, {problem.id: problem for problem, _ in todo}.values(), self.unpooled)
         queue = iter(todo)
         workers = [asyncio.ensure_future(self._work(queue)) for _ in range(self.config.concurrency)]
         try:
@@ -391,8 +405,13 @@ async def require_images(config: EvaluationConfig, problems: Iterable[Problem], 
     """Build what harnesses build on images of the caller's, and start a sandbox in each of these and of the caller's.
 
     Raises:
-        SandboxError: A sandbox does not start; as an `ImageError` if there is no such image, or its build fails.
+        SandboxError: A sandbox does not start, after `EpisodeConfig.start_attempts`; as an `ImageError`, at once, if
+            there is no such image, or its build fails.
     """
+    starting = START.retrying(
+        lambda error: isinstance(error, SandboxError) and not isinstance(error, ImageError),
+        stop=stop_after_attempt(config.episode.start_attempts),
+    )
     options, (weights, _) = config.episode.grading.harness, read_reward(config.reward)
     images, started = HarnessImages(options=options), set[str]()
     for problem in problems if options.images and (weights is None or weights.simulate) else ():
@@ -402,7 +421,9 @@ async def require_images(config: EvaluationConfig, problems: Iterable[Problem], 
             started.add(image)
             checkout = bool(problem.checkout)
             spec = scoring_sandbox(image, checkout=checkout, foreign=True, network=options.network)
-            await (await provider.create(spec)).close()
+            async for attempt in starting:
+                with attempt:
+                    await (await provider.create(spec)).close()
 
 
 async def make_grader(

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..errors import SandboxError
-from .namespaces import NamespaceHost, NamespaceSandboxes, allow_open_files
+from .namespaces import NamespaceHost, NamespaceSandboxes, raise_limits
 from .root_folder import Root, find_root
 from .root_run import apptainer, apptainer_exec
 from .zygote import Launch
@@ -41,7 +41,7 @@ class ApptainerHost(NamespaceHost):
         with self._lock:
             if self._root is None:
                 apptainer()
-                allow_open_files()
+                raise_limits()
                 self._root = find_root()
 
     @property

@@ -56,7 +56,7 @@ MAX_FILES = 1024
 KiB of its memory, and a container's files there are this times its processes."""
 _PAGE = 4096
 _UID_MAP, _PID_NAMESPACE = Path("/proc/self/uid_map"), Path("/proc/self/ns/pid")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
 _KEPT = {"uid", "gid", "mode", "nr_inodes"}
 """Options of a tmpfs that belong to the volume; the others belong to its place in the container."""
 PROCESSES = 16_384
@@ -238,18 +238,20 @@ def owner_label(pid: int | None = None) -> str:
 
 def _owner_host() -> str:
     """Where process ids mean what they mean to this process: the host's name, and a digest of what tells apart PID
-    namespaces and copies of a virtual machine with the same name.
+    namespaces and machines with the same name. Outside of containers it is the same after the machine's next start.
     """
     try:
-        where = f"{_BOOT_ID.read_text(encoding='ascii')} {_PID_NAMESPACE.stat().st_ino}"
+        where = str(_PID_NAMESPACE.stat().st_ino).encode()
     except OSError:  # not Linux
         return socket.gethostname()
-    return f"{socket.gethostname()}-{hashlib.sha256(where.encode()).hexdigest()[:8]}"
+    with contextlib.suppress(OSError):  # a container may have no such file
+        where += _MACHINE_ID.read_bytes()
+    return f"{socket.gethostname()}-{hashlib.sha256(where).hexdigest()[:8]}"
 
 
 def owner_lives(label: str) -> bool:
-    """Whether the process that a label names is alive; assumed for another host's, and so for labels from before this
-    host's last start, or of versions that named the host alone. Once started, their containers end by themselves.
+    """Whether the process that a label names is alive; assumed for another host's, and so for labels of versions that
+    named the host alone. Once started, their containers end by themselves.
     """
     host, _, pid = label.rpartition(":")
     if host != _owner_host() or not pid.isdigit():

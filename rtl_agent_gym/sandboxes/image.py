@@ -383,16 +383,19 @@ def pull_image(repository: str, digest: str | None = None) -> str:
 def _accept(client: Any, image: str, before: str | None, digest: str | None, source: str) -> str:
     """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
 
-    Returns the digest of its content. A refused image is removed. The one before gets its name back on any error.
+    Returns the digest of its content. A refused image is removed. On any error the one before gets its name back, and
+    without one nothing has it.
     """
     try:
         found = checked_content(client, image).digest
         if digest not in (None, found):
             raise ImageError(f"its content is {found}, not {digest}")
     except BaseException as error:  # also Ctrl-C, or a daemon that no longer answers
-        if before:
-            with contextlib.suppress(DockerException, OSError):  # requests' exceptions are OSErrors
+        with contextlib.suppress(DockerException, OSError):  # requests' exceptions are OSErrors
+            if before:
                 client.api.tag(before, *_own_name())
+            else:  # only the name, also if a container has the image
+                client.api.remove_image(image_tag(), force=True, noprune=True)
         if not isinstance(error, ImageError):
             raise
         if before != image:

@@ -50,10 +50,13 @@ HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """Calls that take memory which the warden cannot count: refused where no control group limits the memory."""
-_OPEN_FILES = 1 << 16
-"""Open files that this process may have, as far as it may choose. A sandbox takes three, and 1024 is a usual limit."""
-_DECISIVE = {"data": "d", "fsize": "f"}
+_RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
+"""Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
+have this process's limit of the stack; in a container it is usually the kernel's default."""
+_DECISIVE = {"data": "d", "as": "v", "fsize": "f", "cpu": "t"}
 """Limits that can change a verdict, with their letters for ``ulimit``."""
+_CPU_SECONDS = 1800
+"""Processor time that a process needs to be able to use, as in a grading of ten minutes on two processors."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
 
@@ -245,7 +248,7 @@ class NamespaceHost:
         with self._lock:
             if self._root is None:
                 bubblewrap()
-                allow_open_files()
+                raise_limits()
                 root = find_root()
                 self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
                 self.uids = UserIds(self._users.uids)
@@ -319,35 +322,42 @@ class NamespaceHost:
         self.abandon()
 
 
-def allow_open_files() -> None:
-    """Raise this process's limit of open files, as far as it may, so that many sandboxes fit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+def raise_limits() -> None:
+    """Raise this process's limits of open files and of the stack, as far as it may."""
+    for kind, most in _RAISED.items():
+        soft, hard = resource.getrlimit(kind)
+        wanted = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(kind, (wanted, hard))
 
 
 def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
     """The limits of each process of a sandbox, at most this process's own hard ones, which no sandbox can raise.
+
+    Where a sandbox has no limit of its own, as of processor time, it has this process's hard one, not the soft one.
 
     Args:
         spec: What the sandbox may use.
         guarded: Whether no control group limits its memory.
 
     Raises:
-        SandboxError: This process's hard limit of memory or of the size of a file is lower than the sandbox's.
+        SandboxError: This process's hard limit of memory, the size of a file or processor time is lower than a sandbox
+            needs.
     """
-    limits = process_limits(spec) | {"nproc": spec.pids} | ({"data": spec.memory} if guarded else {})
+    inherited = {"as": spec.memory, "cpu": _CPU_SECONDS} | ({} if guarded else {"data": spec.memory})
+    limits = process_limits(spec) | {"nproc": spec.pids, "data": spec.memory} | inherited
     for name, limit in limits.items():
         hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
-        if hard == resource.RLIM_INFINITY or hard >= limit:
-            continue
-        if letter := _DECISIVE.get(name):
+        lower = hard != resource.RLIM_INFINITY and hard < limit
+        if lower and (letter := _DECISIVE.get(name)):
+            number, unit = (1, "s") if name == "cpu" else (1024, "KiB")
             raise SandboxError(
-                f"`ulimit -H{letter}` is {hard >> 10} KiB here, and a sandbox without Docker needs {limit >> 10}; "
+                f"`ulimit -H{letter}` is {hard // number} {unit} here, and a sandbox without Docker needs "
+                f"{limit // number}; "
                 "raise this limit, as in /etc/security/limits.conf"
             )
-        limits[name] = hard
+        if lower or name in inherited:
+            limits[name] = hard
     return limits
 
 

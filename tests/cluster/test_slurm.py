@@ -234,13 +234,27 @@ def test_rays_files_are_this_users_on_every_node(job: Path, monkeypatch: pytest.
     assert job.stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize(("number", "code", "queued"), [(signal.SIGUSR1, 0, "requeue 7\n"), (signal.SIGTERM, 143, "")])
+@pytest.mark.parametrize(
+    ("numbers", "code", "queued"),
+    [
+        ([signal.SIGUSR1], 0, "requeue 7\n"),
+        ([signal.SIGTERM], 143, ""),
+        ([signal.SIGUSR1, signal.SIGTERM], 0, "requeue 7\n"),  # the time limit comes before the evaluation has ended
+    ],
+)
 def test_the_script_queues_its_job_again_only_before_the_time_limit(
-    number: signal.Signals, code: int, queued: str, tmp_path: Path
+    numbers: Sequence[signal.Signals], code: int, queued: str, tmp_path: Path
 ) -> None:
-    """Not after `scancel`, which sends SIGTERM. Each signal ends the evaluation."""
-    began, calls, bin_ = tmp_path / "began", tmp_path / "calls", tmp_path / "bin"
-    evaluation = f'[ "$1" = eval ] || exit 0; echo $$ > {began}.new; mv {began}.new {began}; exec sleep 60'
+    """Not after `scancel`, which sends SIGTERM. Each signal ends the evaluation, which waits for `gate` first."""
+    began, ending, gate, calls, bin_ = (tmp_path / name for name in ("began", "ending", "gate", "calls", "bin"))
+    evaluation = f"""
+        [ "$1" = eval ] || exit 0
+        sleep 60 &
+        trap 'trap "" TERM; kill $!; wait; : > {ending}; read word < {gate}; exit 0' TERM
+        echo $$ > {began}.new; mv {began}.new {began}
+        wait
+    """
+    os.mkfifo(gate)
     calls.touch()
     bin_.mkdir()
     for name, does in {"ray": "", "scontrol": f'echo "$@" >> {calls}', "rtl-agent-gym": evaluation}.items():
@@ -251,7 +265,10 @@ def test_the_script_queues_its_job_again_only_before_the_time_limit(
     script = subprocess.Popen(["bash", str(ROOT / "examples/slurm/eval.sbatch")], env={**os.environ, **values})
     try:
         assert until(began.exists)
-        script.send_signal(number)
+        for number in numbers:
+            script.send_signal(number)
+            assert until(ending.exists)
+        gate.write_text("end\n")
         assert script.wait(30) == code
     finally:
         script.kill()

@@ -174,7 +174,7 @@ async def test_an_outage_between_results_counts_against_no_episode(
 def test_an_outage_is_measured_from_its_beginning_and_not_from_the_last_result() -> None:
     """Results of long episodes may be further apart than an outage may last."""
     nothing: Any = None
-    run, now = _Run(EvaluationConfig(longest_outage=600.0), *[nothing] * 8), time.monotonic()
+    run, now = _Run(EvaluationConfig(longest_outage=600.0), *[nothing] * 9), time.monotonic()
     run.last_result = now - 2400.0
     assert not run._is_outage(RequestRefused("no"), now)
     assert run._is_outage(DaemonError("away"), now)

@@ -180,6 +180,7 @@ def test_a_daemon_that_breaks_off_is_not_an_error_of_the_file(tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("before", ["earlier", None])
 @pytest.mark.parametrize(
     ("error", "raised", "removed"),
     [
@@ -193,19 +194,38 @@ def test_an_image_stays_until_the_next_one_is_accepted(
     error: BaseException,
     raised: type[BaseException],
     removed: list[str],
+    before: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Without an earlier one, an image that was not accepted loses its name."""
     client = Api()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(image, "run_once", Mock(side_effect=error))
     with pytest.raises(raised, match="refused" if removed else None):
-        image._accept(client, "new", "earlier", None, "a file")
-    assert (client.named, client.removed) == (["earlier"], removed)
+        image._accept(client, "new", before, None, "a file")
+    assert client.named == ([before] if before else [])
+    assert client.removed == ([] if before else [image.image_tag()]) + removed
     client.removed.clear()
     monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
     image._accept(client, "new", "earlier", None, "a file")
     assert client.removed == ["earlier"]
+
+
+def test_a_refused_image_loses_its_name_also_if_it_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    class InUse(Api):
+        def remove_image(self, name: str, **options: object) -> None:
+            if name == "new" or not options.get(
+                "force"
+            ):  # Docker keeps the only name of such an image, too, unless it is forced
+                raise refused(409)
+            super().remove_image(name)
+
+    client = InUse()
+    monkeypatch.setattr(image, "checked_content", lambda *_: Content(digest="sha256:1", packages={}))
+    with pytest.raises(ImageError, match="not sha256:2"):
+        image._accept(client, "new", None, "sha256:2", "a file")
+    assert client.removed == [image.image_tag()]
 
 
 @pytest.mark.parametrize("status", [404, 409])

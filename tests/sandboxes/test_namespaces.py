@@ -486,11 +486,15 @@ def lower(name, most):
     return str(most)
 
 async def main():
-    found = {"wanted": ["a", lower("NOFILE", 1000), lower("NPROC", 1 << 16)]}
+    found = {"wanted": ["a", lower("NOFILE", 1000), lower("NPROC", 1 << 16), "unlimited", "unlimited", "8192"]}
+    for name, soft in (("AS", 16 << 30), ("CPU", 3000), ("STACK", 1 << 20)):
+        kind = getattr(resource, "RLIMIT_" + name)
+        resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
     async with NamespaceSandboxes() as provider:
         provider._host.grouped = False
         sandbox = await provider.create(SandboxSpec(pids=1 << 20))
-        found["inside"] = (await sandbox.run("echo a; ulimit -Hn; ulimit -Hu")).output.split()
+        shown = await sandbox.run("echo a; ulimit -Hn; ulimit -Hu; ulimit -v; ulimit -t; ulimit -s")
+        found["inside"] = shown.output.split()
         for name, most in (("DATA", 1 << 30), ("FSIZE", 1 << 20)):
             lower(name, most)
             try:
@@ -515,6 +519,33 @@ def test_a_users_lower_limits_hold_unless_a_verdict_could_depend_on_them() -> No
     assert found["DATA"].startswith("`ulimit -Hd` is 1048576 KiB here")
     assert found["FSIZE"].startswith("`ulimit -Hf` is 1024 KiB here")
     assert found["check"] == found["FSIZE"]
+
+
+WITH_GROUPS = """
+import os, resource
+from rtl_agent_gym.errors import SandboxError
+from rtl_agent_gym.sandboxes import SandboxSpec
+from rtl_agent_gym.sandboxes.namespaces import _own_limits
+
+for name, most in (("DATA", 1 << 30), ("AS", 1 << 30), ("CPU", 1000)):
+    if not os.fork():
+        resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
+        try:
+            print(_own_limits(SandboxSpec(), guarded=False), flush=True)
+        except SandboxError as error:
+            print(str(error).partition(" here")[0], flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_a_verdict_depends_on_no_limit_of_the_user_where_control_groups_limit_the_memory_either() -> None:
+    done = subprocess.run([sys.executable, "-c", WITH_GROUPS], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "`ulimit -Hd` is 1048576 KiB",
+        "`ulimit -Hv` is 1048576 KiB",
+        "`ulimit -Ht` is 1000 s",
+    ], done.stderr
 
 
 async def test_a_python_that_was_built_for_old_systems_serves(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ logging.getLogger("another").warning("of another package")
 LIVES, GONE = owner_label(1), owner_label(4194999)
 
 
-@pytest.mark.parametrize("differs", ["_BOOT_ID", "_PID_NAMESPACE"])
+@pytest.mark.parametrize("differs", ["_MACHINE_ID", "_PID_NAMESPACE"])
 def test_owners_of_another_pid_namespace_or_machine_of_the_same_name_count_as_alive(
     differs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -217,6 +217,17 @@ def test_owners_of_another_pid_namespace_or_machine_of_the_same_name_count_as_al
     (tmp_path / "other").write_text("another")
     monkeypatch.setattr(client, differs, tmp_path / "other")
     assert owner_lives(GONE)
+
+
+def test_where_a_machine_has_no_id_the_pid_namespace_tells_owners_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(client, "_MACHINE_ID", tmp_path / "missing")
+    gone = owner_label(4194999)
+    assert (owner_lives(owner_label()), owner_lives(gone)) == (True, False)
+    (tmp_path / "other").touch()
+    monkeypatch.setattr(client, "_PID_NAMESPACE", tmp_path / "other")
+    assert owner_lives(gone)
 
 
 @pytest.fixture
