@@ -181,7 +181,8 @@ class EpisodeOptions(Options):
     command_timeout: float = Field(default=30.0, gt=0, le=LONGEST_TIMEOUT)
     """Seconds that one shell command may run."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Tokens that one turn may sample; None leaves the limit to the policy."""
+    """Tokens that one turn may sample; None leaves the limit to the policy. A policy object of yours, and a framework
+    that samples (except tinker-cookbook and verl), has a limit of its own."""
     max_trajectory_tokens: int | None = Field(default=None, gt=0)
     """Tokens of the whole episode: prompt, sampled tokens and command outputs. When too few are left for a turn, the
     episode ends, and is graded. Counted for policies that sample tokens; None for no limit."""

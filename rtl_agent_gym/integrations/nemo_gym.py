@@ -17,9 +17,10 @@ refused (403) without it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
-import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -91,9 +92,20 @@ class RTLVerifyResponse(BaseVerifyResponse):
 @dataclass
 class _Running:
     session: ToolSession
-    used: float = math.inf
-    """When its last call ended; never while one is answered, which may wait for memory or a processor."""
+    calls: int = 0
+    """Calls that have no answer yet: they may wait for memory or a processor."""
+    used: float = 0.0
+    """When the last answered call ended."""
     fault: SandboxError | None = None
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """A call is being answered."""
+        self.calls += 1
+        try:
+            yield
+        finally:
+            self.calls, self.used = self.calls - 1, time.monotonic()
 
 
 class RTLResourcesServer(SimpleResourcesServer):
@@ -128,38 +140,34 @@ class RTLResourcesServer(SimpleResourcesServer):
         rules = counted_by_caller(self._rules, problem)
         session = ToolSession(problem, rules, reward=self.config.reward, cache=cache)
         before = self._running.get(name)
-        if before is not None and before.used == math.inf:
+        if before is not None and before.calls:
             raise HTTPException(409, "a call of this session's episode has no answer yet: wait for it, then seed again")
         self._running[name] = running = _Running(session)
         if self._ending is None or self._ending.done():
             self._ending = asyncio.create_task(self._end_idle())
-        try:
-            if before is not None:
-                await before.session.close()
-            await session.start()
-        except SandboxError as fault:
-            running.fault = fault
-        finally:
-            running.used = time.monotonic()
+        with running.answering():
+            try:
+                if before is not None:
+                    await before.session.close()
+                await session.start()
+            except SandboxError as fault:
+                running.fault = fault
         return BaseSeedSessionResponse()
 
     async def execute_bash(self, request: Request) -> PlainTextResponse:
         """Play a turn of one call with the arguments that the model wrote. Answers what the model reads."""
         running = self._of(request)
-        running.used = time.monotonic()
-        if running.fault is not None:
-            return PlainTextResponse(FAULT)
-        if running.session.over:
-            return PlainTextResponse(OVER)
-        call = ToolCall(TOOL_NAME, (await request.body()).decode("utf-8", "replace"))
-        running.used = math.inf
-        try:
-            said = await running.session.call(call)
-        except SandboxError as fault:
-            running.fault = fault
-            return PlainTextResponse(FAULT)
-        finally:
-            running.used = time.monotonic()
+        with running.answering():
+            if running.fault is not None:
+                return PlainTextResponse(FAULT)
+            if running.session.over:
+                return PlainTextResponse(OVER)
+            call = ToolCall(TOOL_NAME, (await request.body()).decode("utf-8", "replace"))
+            try:
+                said = await running.session.call(call)
+            except SandboxError as fault:
+                running.fault = fault
+                return PlainTextResponse(FAULT)
         # the fault may be of the call that this one waited for
         return PlainTextResponse(said if running.fault is None else FAULT)
 
@@ -170,7 +178,7 @@ class RTLResourcesServer(SimpleResourcesServer):
         last = body.response.output[-1] if body.response.output else None
         answered = getattr(last, "type", None) == "message"
         given = body.model_dump()
-        running.used = math.inf
+        running.calls += 1  # until its end
         try:
             if running.fault is not None:
                 raise running.fault
@@ -202,14 +210,15 @@ class RTLResourcesServer(SimpleResourcesServer):
         while self._running:
             await asyncio.sleep(min(POLL_SECONDS, self.config.idle_seconds))
             oldest = time.monotonic() - self.config.idle_seconds
-            idle = [name for name, running in self._running.items() if running.used < oldest]
+            idle = [name for name, running in self._running.items() if not running.calls and running.used < oldest]
             for running in [self._running.pop(name) for name in idle]:
                 await running.session.close()
 
 
 def _check_digest(given: str, right: str) -> None:
     if not given or not hmac.compare_digest(given.encode(errors="replace"), right.encode(errors="replace")):
-        raise HTTPException(403, "this is no row of the session, or its problem has changed: make the rows with `rows`")
+        advice = "make the rows with `rows`, and restart the server"
+        raise HTTPException(403, f"this is no row of the session, or its problem has changed: {advice}")
 
 
 def rows(

@@ -115,7 +115,9 @@ class ServedEnvironment(Environment):
         return RTLObservation(messages=opening.messages, tools=opening.tools, metadata=_facts(problem))
 
     async def step_async(self, action: RTLAction, timeout_s: float | None = None, **_: Any) -> RTLObservation:
-        """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``."""
+        """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``; and with
+        the rule ``turn_rewards`` also what each turn earned.
+        """
         try:
             return await _with_kind(self._step(action))
         except RuntimeError:
@@ -143,7 +145,8 @@ class ServedEnvironment(Environment):
             replies = turn.replies(len(calls)) if calls or not session.over else []
         if session.over:
             result = await session.finish()
-            info |= {"stop_reason": result.stop_reason, "numbers": result.numbers}
+            turns = {"turn_rewards": list(result.turn_rewards)} if result.turn_rewards else {}
+            info |= {"stop_reason": result.stop_reason, "numbers": result.numbers} | turns
             await self._end()
         return RTLObservation(replies=replies, reward=reward, done=self._session is None, metadata=info)
 

@@ -137,7 +137,7 @@ class RTLAgentLoop(AgentLoopBase):
                             self._rules.turn_grading_time, self._weights, self._function
                         ),
                     )
-                    engine = _Engine(self, self._rules.max_tokens, sampling_params, int(row.get("priority", 0)))
+                    engine = _Engine(self, self._rules, sampling_params, int(row.get("priority", 0)))
                     await play(episode, engine)
                     return await self._output(episode, engine)
         finally:
@@ -183,18 +183,16 @@ class _Engine:
 
     Args:
         loop: Has the engine and its limits.
-        max_tokens: Tokens of a turn; None for no limit.
+        rules: Those of the episode.
         parameters: verl's sampling parameters.
         priority: Of the requests.
     """
 
     name = "verl"
 
-    def __init__(
-        self, loop: RTLAgentLoop, max_tokens: int | None, parameters: Mapping[str, Any], priority: int
-    ) -> None:
+    def __init__(self, loop: RTLAgentLoop, rules: EpisodeConfig, parameters: Mapping[str, Any], priority: int) -> None:
         self._manager, self._rollout = loop.server_manager, loop.rollout_config
-        self._max_tokens, self._parameters, self._priority = max_tokens, parameters, priority
+        self._rules, self._parameters, self._priority = rules, parameters, priority
         determined = self._rollout.get("full_determinism", False)
         self._request = f"det-{priority}" if determined else uuid4().hex  # sticky: one server has the prefix cached
         self._renderer: Renderer
@@ -212,13 +210,15 @@ class _Engine:
         return self
 
     async def sample(self, tokens: TokenTranscript) -> Completion | None:
-        """The next turn; None if ``response_length`` or the model's context leaves no room for one."""
+        """The next turn; None if the rules, ``response_length`` or the model's context leave no room for one."""
         room = int(self._rollout.response_length) + len(tokens.prompt) - len(tokens)
         if context := self._rollout.get("max_model_len"):
             room = min(room, int(context) - len(tokens))
-        if room < smallest_turn(self._max_tokens):
+        if most := self._rules.max_trajectory_tokens:
+            room = min(room, most - len(tokens))
+        if room < smallest_turn(self._rules.max_tokens):
             return None
-        limit = min(room, self._max_tokens or room)
+        limit = min(room, self._rules.max_tokens or room)
         stop = list(self._renderer.stop)
         begun = time.monotonic()
         output = await self._manager.generate(

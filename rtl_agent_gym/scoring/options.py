@@ -100,7 +100,7 @@ def _variables(path: str | os.PathLike[str] | None) -> tuple[tuple[str, str], ..
     if path is None:
         return ()
     try:
-        text = expand_home(path).read_text(encoding="utf-8")
+        text = expand_home(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"--harness-env {path}: cannot be read ({getattr(error, 'strerror', None) or error})"

@@ -93,7 +93,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     """Local engine: a torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     local_dtype: str = "auto"
     """Local engine: precision, such as ``float32`` or ``bfloat16``; ``auto`` is bfloat16 on a GPU that
-    computes in it, otherwise float32. In half precision the optimizer updates float32 copies."""
+    computes in it, otherwise float32; smollm2 measures it on a CPU. In half precision the optimizer updates float32
+    copies."""
     local_batch: int = Field(default=16, ge=1)
     """Local engine: maximum number of sequences sampled at once. More is faster and needs more memory."""
     local_batch_tokens: int = Field(default=16_384, ge=1)

@@ -42,9 +42,10 @@ CONFIG, METRICS, CHECKPOINTS, DIFF = "config.json", "metrics.jsonl", "checkpoint
 
 CHANGEABLE = {
     "behavior_if_log_dir_exists", "log_path", "save_every", "resume_every", "eval_every", "eval_episodes",
-    "wandb_project", "wandb_name", "max_concurrent", "sandbox", "sandbox_limits", "ray_address", "metrics_port",
-    "rollout_retries", "base_url", "service_wait_seconds", "ray_slots", "canary_seconds", "local_device",
-    "local_batch", "local_batch_tokens", "local_gradient_checkpointing", "annotate_transcripts", "prices",
+    "eval_temperature", "wandb_project", "wandb_name", "max_concurrent", "sandbox", "sandbox_limits", "ray_address",
+    "metrics_port", "rollout_retries", "base_url", "service_wait_seconds", "ray_slots", "canary_seconds",
+    "local_device", "local_batch", "local_batch_tokens", "local_gradient_checkpointing", "annotate_transcripts",
+    "prices",
 }  # fmt: skip
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
 

@@ -316,6 +316,10 @@ async def test_a_state_of_another_model_is_refused_by_the_name_that_the_sdk_give
     assert await engine.trainer("Qwen/Qwen3.5-9B", 32, 0, "tinker://a/weights/b", optimizer=False)
 
 
+def test_messages_name_a_service_without_its_password() -> None:
+    assert connect.Probe("http://alice:secret@gpu:8000").name == "http://gpu:8000"
+
+
 async def test_a_credential_command_is_not_run_by_each_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TINKER_API_KEY", raising=False)
     monkeypatch.setenv("TINKER_CREDENTIAL_CMD", f"echo run >> {tmp_path / 'runs'}; echo tml-made")

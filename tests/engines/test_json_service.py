@@ -208,6 +208,8 @@ async def test_a_server_that_is_down_is_no_result() -> None:
             answer = await client.post(f"{proxy.url}/api/v1/{path}", json={"request_id": "7"})
             assert answer.status_code == 503
             assert answer.json()["detail"].startswith(f"http://127.0.0.1:{port}: ")
+        answer = await client.post(f"{proxy.url}/api/v1/asample", json={"topk_sample_logprobs": 4})
+        assert f"has no effect at http://127.0.0.1:{port}; " in answer.json()["detail"]
 
 
 def test_a_value_that_is_not_finite_is_kept() -> None:

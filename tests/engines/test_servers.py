@@ -85,8 +85,11 @@ async def test_nothing_is_left_to_the_defaults_of_a_models_generation_config(ser
     await one(connected(service), seed=7)
     [body] = service.requests
     sampling = body.get("sampling_params", body)
-    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "stop"):
-        assert sampling[name] is not None, name
+    unchanged = {
+        "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "stop": [],
+        "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
+    }  # fmt: skip
+    assert {name: sampling[name] for name in unchanged} == unchanged
     assert sampling.get("seed", sampling.get("sampling_seed")) == 7
 
 

@@ -204,6 +204,15 @@ async def test_a_group_starts_together_and_shares_one_provider(arbiter: Problem,
         await envs[0].step(encode(call("true")))
 
 
+def test_with_submissions_each_environment_draws_its_own_seed(arbiter: Problem, quick: TinkerEnvConfig) -> None:
+    def seeds(config: TinkerEnvConfig) -> list[int]:
+        parts: Any = {"renderer": get_renderer("qwen3"), "provider": object(), "grader": None}
+        return [CVDPEnv(arbiter, config, seed=3, **parts).episode.seed for _ in range(2)]
+
+    assert seeds(quick) == [3, 3]
+    assert len({3, *seeds(with_rules(quick, harness_feedback=1))}) == 3
+
+
 @pytest.mark.docker
 async def test_a_pickled_builder_works_as_the_one_it_came_from(arbiter: Problem, quick: TinkerEnvConfig) -> None:
     builder = CVDPEnvGroupBuilder(arbiter, quick, group_size=2, seed=3)

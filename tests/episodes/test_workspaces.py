@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 from unittest.mock import AsyncMock, Mock
 
@@ -14,16 +16,17 @@ from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import episode_renderer
 from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import SandboxError, UsageError
-from rtl_agent_gym.evaluation import play
+from rtl_agent_gym.evaluation import Observer, play
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
-from rtl_agent_gym.sandboxes import CommandResult, DockerSandboxes, SandboxSpec
+from rtl_agent_gym.sandboxes import CommandResult, DockerSandboxes, FoundFiles, SandboxSpec
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.transcripts import read_transcript
+from tests.counters import counted
 
 TARGET = "rtl/fixed_priority_arbiter.sv"
 ANSWER = EpisodeConfig(workspace="answer")
@@ -116,12 +119,37 @@ async def test_what_a_chat_service_calls_a_tool_is_no_answer(arbiter: Problem) -
         assert (turn.stop_reason, turn.terminated, turn.truncated) == (stop, True, False)
 
 
+async def test_all_turns_of_the_policy_count_as_acting(arbiter: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, texts = 0.0, ["<tool_call>", "Done."]
+
+    async def act(_: object) -> Completion:
+        nonlocal now
+        now += 1
+        return Completion(texts.pop(0))
+
+    def stepped(_: object) -> None:
+        nonlocal now
+        now += 10
+
+    # By its name: `rtl_agent_gym.evaluation.play` is the function.
+    module = import_module("rtl_agent_gym.evaluation.play")
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    sandbox = AsyncMock(run=AsyncMock(return_value=CommandResult("", 0)))
+    sandbox.read_files.return_value, sandbox.oom_kills.return_value = FoundFiles({}), 0
+    provider = Mock(create=AsyncMock(return_value=sandbox))
+    episode = Episode(arbiter, provider=provider, grader=Counting(), renderer=get_renderer("qwen3"))
+    policy: Any = Mock(player=lambda *_: SimpleNamespace(act=act))
+    played = await play(episode, policy, Observer(turn=stepped))
+    assert (played.turns, played.malformed, played.acting_seconds, played.seconds) == (2, 1, 2.0, 22.0)
+
+
 async def test_an_answer_that_never_comes_is_graded_as_nothing(arbiter: Problem) -> None:
-    grader = Counting()
+    grader, before = Counting(), counted("episodes", outcome="failed")
     async with Episode(arbiter, grader=grader, renderer=get_renderer("qwen3"), config=ANSWER) as episode:
         await episode.start()
         assert (await episode.finish("max_tokens")).reward == 0.0
     assert grader.files == [{}]
+    assert counted("episodes", outcome="failed") == before + 1
 
 
 async def test_what_an_episode_needs_is_said(arbiter: Problem) -> None:

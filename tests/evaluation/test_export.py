@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,11 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
     assert left == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1, "no score": 1}
     kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
     assert len(list(export_rows("sft", episodes, kept))) == 3
+    assert len(list(export_rows("sft", episodes, replace(kept, min_reward=1.4)))) == 2, "those with exactly as much"
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
+    left.clear()
+    assert list(export_rows("dpo", episodes, left_out=left)) == []
+    assert (left["malformed turns"], left["all of its problem failed"]) == (1, 1)
 
 
 def test_a_runs_held_out_evaluations_are_not_exported(tmp_path: Path) -> None:
@@ -235,16 +240,17 @@ def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
     good = [episode(tmp_path, word=f"good{n}") for n in range(2)]
     bad = [episode(tmp_path, passed=False, word=f"bad{n}") for n in range(3)]
     other = episode(tmp_path, passed=False, word="other", user="Another task.")
+    changed = episode(tmp_path, passed=False, word="changed", problem_digest="of other tests")
     lonely = episode(tmp_path, problem="lonely")
     left = LeftOut()
-    rows = list(export_rows("dpo", [*good, *bad, bad[0], other, lonely], ExportConfig(pairs=9), left))
+    rows = list(export_rows("dpo", [*good, *bad, bad[0], other, changed, lonely], ExportConfig(pairs=9), left))
     assert len(rows) == 6
     pairs = [(row["chosen"][-1]["content"], row["rejected"][-1]["content"]) for row in rows]
     assert len(set(pairs)) == 6
     assert pairs[:2] == [("Done good0.", "Done bad0."), ("Done good1.", "Done bad1.")]
     assert all(row["prompt"] == rows[0]["prompt"] for row in rows)
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
-    assert left == {"all of its problem passed": 1, "all of its problem failed": 1}
+    assert left == {"all of its problem passed": 1, "all of its problem failed": 2}
     assert len(list(export_rows("dpo", [*good, *bad], ExportConfig(pairs=2)))) == 2
 
 

@@ -131,6 +131,8 @@ def test_the_time_of_an_evaluation_by_part(tmp_path: Path) -> None:
     assert found["grading"] == pytest.approx(6)
     assert found["shell and sandbox"] == pytest.approx(6)
     assert found["tokens written"] == 200
+    cached = read_run(evaluation(tmp_path / "cached", {"a": 1}, seconds=3.0, cached=True))
+    assert {part.name: part.value for part in parts(cached)}["grading"] == 0, "its seconds passed in another episode"
 
 
 def test_unknown_tokens_of_an_evaluation_are_not_counted_as_none(tmp_path: Path) -> None:
@@ -139,15 +141,17 @@ def test_unknown_tokens_of_an_evaluation_are_not_counted_as_none(tmp_path: Path)
 
     def tokens(*lines: dict[str, Any]) -> dict[str, float]:
         (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return {part.name: part.value for part in parts(read_run(folder)) if part.name.startswith("tokens")}
+        found = parts(read_run(folder))
+        return {part.name: part.value for part in found if part.name.startswith(("tokens", "cost"))}
 
     assert tokens(first, second | {"output_tokens": None}) == {}
-    spent = Spent(answers=1, prompt_tokens=50, cached_tokens=40, output_tokens=10).model_dump()
+    spent = Spent(answers=1, prompt_tokens=50, cached_tokens=40, output_tokens=10, cost=0.5).model_dump()
     lost = {"score": None, "fault": "SandboxLost: gone", "spent": spent}
     assert tokens(first | lost, first | {"spent": spent}, second | {"spent": spent}) == {
         "tokens written, lost attempts included": 30,
         "tokens read, lost attempts included": 150,
         "tokens from a cache, of all read": 120,
+        "cost in US dollars, lost attempts included": 1.5,
     }
 
 
@@ -177,6 +181,16 @@ def test_the_interval_of_a_single_k_can_be_seen(tmp_path: Path, monkeypatch: pyt
     [segment] = bar.get_segments()
     assert [height for _, height in segment] == [run.summary.pass_at[1].low, run.summary.pass_at[1].high]
     assert all(width > 0 for width in np.atleast_1d(bar.get_linewidth()))
+
+
+def test_the_intervals_of_a_runs_evaluations_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(page_module, "_svg", drawn.append)
+    training_curves([read_run(training_run(tmp_path / "run"))])
+    found = [one for axis in drawn[0].axes for one in axis.collections]
+    bars = [one for one in found if isinstance(one, LineCollection)]
+    ends = [tuple(height for _, height in segment) for bar in bars for segment in bar.get_segments()]
+    assert ends == [pytest.approx(interval) for interval in ((0.1, 0.4), (0.6, 0.85), (0.6, 0.85))]
 
 
 @pytest.fixture
@@ -414,6 +428,7 @@ def test_a_run_without_a_verdict(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text(result.model_dump_json() + "\n")
     page = write_report([tmp_path])
     assert "SandboxLost: gone" in page.read_text()
+    assert dict(side_by_side([read_run(tmp_path)]))["machine faults"] == ["1"]
 
 
 def test_scores_of_transcripts_are_scores(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ WHOLE = {"format": 1.0, "syntax": 1.0, "interface": 1.0, "compile": 1.0}
 
 
 def result(problem: str = "a", sample: int = 0, passed: bool = True, **values: Any) -> EpisodeResult:
-    stages = {name: values.pop(name) for name in list(values) if name in {*WHOLE, "reason", "violations"}}
-    stages["seconds"] = values.pop("graded_in", 0.0)
+    stages = {name: values.pop(name) for name in list(values) if name in {*WHOLE, "reward", "reason", "violations"}}
+    stages |= {"seconds": values.pop("graded_in", 0.0), "retries": values.pop("graded_again", 0)}
     total = values.pop("tests_total", 3)
     score = Score(passed=passed, tests_passed=total if passed else total // 3, tests_total=total, **{**WHOLE, **stages})
     plain = {"category": 3, "difficulty": "easy", "seed": 1, "turns": 4, "stop_reason": "completed", "score": score}
@@ -295,25 +295,29 @@ def test_the_cause_is_the_first_that_is_true(cause: str | None, values: dict[str
 
 def test_a_summary_counts_faults_apart() -> None:
     results = [
-        result("a", 0, output_tokens=100, retries=1),
-        result("a", 1, passed=False, interface=0.5, turns=6, output_tokens=200),
-        result("b", 0, passed=False, category=16, difficulty="hard", format=0.0, malformed=2),
-        result("b", 1, category=16, difficulty="hard", score=None, fault="gone", retries=2),
+        result("a", 0, output_tokens=100, retries=1, reward=1.4, seconds=12.0, acting_seconds=2.0),
+        result("a", 1, passed=False, interface=0.5, turns=6, output_tokens=200, graded_again=2, reward=0.4),
+        result("b", 0, passed=False, category=16, difficulty="hard", format=0.0, malformed=2, tests_total=0),
+        result("b", 1, category=16, difficulty="hard", score=None, fault="gone", retries=2, seconds=60.0, turns=1),
     ]
     summary = summarise(results, episodes=4)
-    assert (summary.episodes, summary.finished, summary.passed, summary.faults, summary.retries) == (4, 3, 1, 1, 3)
+    assert (summary.episodes, summary.finished, summary.passed, summary.faults, summary.retries) == (4, 3, 1, 1, 5)
     assert summary.pass_at[1].value == pytest.approx((1 / 2 + 0) / 2)
     assert (summary.pass_at[2].value, summary.pass_at[2].problems) == (1.0, 1)
     assert summary.overall is not None
     assert (summary.overall.passed, summary.overall.format, summary.overall.interface) == pytest.approx(
         (1 / 3, 2 / 3, 2 / 3)
     )
+    assert (summary.overall.tests, summary.overall.reward) == pytest.approx(((1 + 1 / 3) / 3, 0.6))
     assert list(summary.by_category) == ["cid003", "cid016"]
     assert list(summary.by_difficulty) == ["easy", "hard"]
     assert summary.by_difficulty["hard"].episodes == 1
     assert summary.causes == {"interface": 1, "missing": 1, "machine": 1}
     assert summary.cost is not None
-    assert (summary.cost.output_tokens, summary.cost.tokens_per_turn) == (150, 30)
+    cost = summary.cost
+    assert (cost.output_tokens, cost.tokens_per_turn) == (150, 30)
+    assert (cost.turns, cost.malformed) == pytest.approx((14 / 3, 2 / 3))
+    assert (cost.seconds, cost.acting_seconds, cost.total_seconds) == pytest.approx((4, 2 / 3, 12))
     json.dumps(summary.as_json())
 
 

@@ -255,11 +255,18 @@ def test_score_takes_answers_as_files_or_texts(rows: Path, tmp_path: Path) -> No
     ]
     candidates.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     with ChatServer(judging) as server:
-        done = in_process.call(
-            "score", "--problems", str(rows), "--candidates", str(candidates), "--json", "--no-cache",
-            "--judge", f"chat:org/judge@{server.url}",
+        done, shown = (
+            in_process.call(
+                "score", "--problems", str(rows), "--candidates", str(candidates), "--no-cache",
+                "--judge", f"chat:org/judge@{server.url}", *more,
+            )
+            for more in (("--json",), ())
         )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, shown.returncode) == (0, 0), done.stderr + shown.stderr
+    assert [line.split("\t")[:2] for line in shown.stdout.splitlines()] == [
+        ["cvdp_copilot_counter_0001", "passed"],
+        ["cvdp_copilot_counter_0003", "failed"],
+    ]
     first, second = (json.loads(line)["score"] for line in done.stdout.splitlines())
     assert (first["passed"], second["passed"], second["rating"]) == (True, False, 0.1)
     assert all(score[stage] == 1.0 for score in (first, second) for stage in ("syntax", "interface", "compile"))

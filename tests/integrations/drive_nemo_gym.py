@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -143,7 +142,7 @@ def forged() -> list[int]:
 
 
 def replaced() -> list[int]:
-    """The statuses of a seed in a session whose episode is being graded, and of that grading."""
+    """The statuses of a seed in a session whose episode is being graded, after another call, and of that grading."""
     finish, asked_again = ToolSession.finish, asyncio.Event()
 
     async def late(session: ToolSession, *reason: Any) -> Any:
@@ -156,8 +155,9 @@ def replaced() -> list[int]:
             verify = client.post("/verify", json=row | {"response": conversation("Done.")})
             grading = asyncio.ensure_future(verify)
             async with asyncio.timeout(60):
-                while running.used != math.inf:
+                while not running.calls:
                     await asyncio.sleep(0.01)
+            await client.post("/execute_bash", json={"command": "ls"})
             again = await client.post("/seed_session", json=row)
             asked_again.set()
             return [again.status_code, (await grading).status_code]

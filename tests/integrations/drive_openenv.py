@@ -77,6 +77,22 @@ class OpenEnvPlayer:
             return read_played(await call("openenv", "play", script, url, server.pid))
 
 
+def divided(script: Script) -> list[float]:
+    """What each turn of a script earned."""
+    from rtl_agent_gym.integrations.openenv import RTLAction, ServedEnvironment
+
+    async def played() -> list[float]:
+        rules = script.config.with_options(turn_rewards="files", turn_grading_time=None)
+        served = ServedEnvironment([gray()], rules)
+        await served.reset_async()
+        for given in script.turns:
+            action = {"answer": given} if isinstance(given, str) else {"calls": [asdict(call) for call in given]}
+            observation = await served.step_async(RTLAction(**action))
+        return list(observation.metadata["turn_rewards"])
+
+    return asyncio.run(played())
+
+
 def play(script: Script, url: str, server: int) -> Played:
     """Play it with our client in this process."""
     return asyncio.run(_play(script, url, server))

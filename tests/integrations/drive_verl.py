@@ -232,16 +232,17 @@ def divided(script: Script, folder: Path) -> dict[str, Any]:
     return {"turns": made.non_tensor_batch["turn_scores"][0], "reward": reward}
 
 
-def limited(script: Script, folder: Path, response_length: int) -> dict[str, Any]:
-    """A script whose episode may have so many tokens behind its prompt."""
-    engine = ScriptedEngine(script)
-    made = generated(script, folder, 1, engine, f"data.max_response_length={response_length}")
+def limited(script: Script, folder: Path, response_length: int, most: int | None = None) -> dict[str, Any]:
+    """A script whose episode may have so many tokens behind its prompt, and `most` in all."""
+    engine, length = ScriptedEngine(script), f"data.max_response_length={response_length}"
+    made = generated(script, folder, 1, engine, length, max_trajectory_tokens=most)
     check_tokens(made, engine)
     row = made.non_tensor_batch
     return {
         "numbers": row["numbers"][0],
         "width": made.batch["responses"].shape[1],
         "asked": [one["max_tokens"] for one in engine.parameters],
+        "read": [len(prompt) for prompt in engine.last.prompts],
         "appended": [len(after) - len(before) for before, after in pairwise(engine.last.prompts)],
         "stop": [one["stop_token_ids"] for one in engine.parameters],
     }

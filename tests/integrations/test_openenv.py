@@ -14,8 +14,8 @@ import pytest
 
 from tests.integrations.conformance import EXPECTED, gray
 from tests.integrations.drive_openenv import OpenEnvPlayer, containers, serving
-from tests.integrations.ecosystem import ROOT, clean, environment
-from tests.integrations.players import compare
+from tests.integrations.ecosystem import ROOT, call, clean, environment
+from tests.integrations.players import BY_NAME, compare
 from tests.waiting import soon
 
 pytestmark = [pytest.mark.ecosystem, pytest.mark.timeout(1800)]
@@ -61,6 +61,12 @@ async def told(work):
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_scripts_get_the_verdicts_of_a_session(name: str, tmp_path: Path) -> None:
     await compare("OpenEnv", OpenEnvPlayer(), name, tmp_path)
+
+
+@pytest.mark.docker
+async def test_what_each_turn_earned_is_handed_over() -> None:
+    made = await call("openenv", "divided", BY_NAME["solved"])
+    assert made == pytest.approx([0.0, 1.4, 0.0])  # the solution is in the second one
 
 
 async def status(url: str, **headers: str) -> int:

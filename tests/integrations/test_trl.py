@@ -26,12 +26,13 @@ from rtl_agent_gym.episodes.runtime import background_loop, run_sync
 from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.integrations import session as shared
 from rtl_agent_gym.integrations import trl as adapter
-from rtl_agent_gym.integrations.session import FAULT, OVER, ToolSession
+from rtl_agent_gym.integrations.session import FAULT, OVER, Result, ToolSession
 from rtl_agent_gym.integrations.trl import RTLEnvironment, hidden_tests, make_dataset
 from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sandboxes import admission
 from rtl_agent_gym.sandboxes.choice import make_provider
+from rtl_agent_gym.scoring import Score
 from tests.integrations.conformance import EXPECTED, RULES, Script, gray, scripts, solution
 from tests.integrations.ecosystem import ROOT, importable
 from tests.integrations.players import SessionPlayer, check_equal
@@ -119,6 +120,21 @@ class TestTool:
     def test_it_travels_to_a_worker_and_opens_nothing(self) -> None:
         made = pickle.loads(pickle.dumps(partial(RTLEnvironment, [gray()], config=RULES)))()
         assert made.execute_bash(command="ls") == OVER
+
+
+async def test_the_reward_of_each_episode_is_given_and_means_are_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def graded(self: RTLEnvironment, completion: Result | None) -> Result | None:
+        return completion
+
+    monkeypatch.setattr(RTLEnvironment, "_grade", graded)
+    score, numbers = Score(passed=False), dict[str, float]()
+    results = [
+        Result(score, "completed", {"reward": 0.4, "tests_passed": 0.0}),
+        Result(score, "completed", {"reward": 1.4, "tests_passed": 1.0}),
+        None,
+    ]
+    assert await grade([RTLEnvironment([gray()])] * 3, results, log_metric=numbers.__setitem__) == [0.4, 1.4, None]
+    assert numbers == pytest.approx({"rtl/reward": 0.9, "rtl/tests_passed": 0.5, "rtl/faults": 1 / 3})
 
 
 @pytest.mark.docker

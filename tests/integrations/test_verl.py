@@ -46,6 +46,12 @@ async def test_an_episode_that_fills_the_response_is_graded(tmp_path: Path) -> N
 
 
 @pytest.mark.docker
+async def test_a_turn_is_given_only_what_is_left_of_the_episodes_tokens(tmp_path: Path) -> None:
+    played = await call("verl", "limited", SOLVED, tmp_path, 8192, 4000)
+    assert [asked + read for asked, read in zip(played["asked"], played["read"], strict=True)] == [4000] * 3
+
+
+@pytest.mark.docker
 async def test_what_each_turn_earned_is_handed_over(tmp_path: Path) -> None:
     made = await call("verl", "divided", SOLVED, tmp_path)
     assert made == {"turns": pytest.approx([0.0, 1.4, 0.0]), "reward": 1.4}  # the solution is in the second one

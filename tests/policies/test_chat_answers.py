@@ -244,7 +244,10 @@ def test_prices_of_litellms_list() -> None:
     listed = policy._library.model_cost["gpt-4o"]
     wanted = 1000 * listed["input_cost_per_token"] + 50 * listed["output_cost_per_token"]
     assert policy.prices.cost(Usage(1000, 50)) == pytest.approx(wanted)
-    assert wanted > 0
+    reported = policy._library.Usage(1000, 50, prompt_tokens_details={"cached_tokens": 900})
+    saved = 900 * (listed["input_cost_per_token"] - listed["cache_read_input_token_cost"])
+    assert policy.prices.cost(Usage(1000, 50, 900, reported)) == pytest.approx(wanted - saved)
+    assert wanted > saved > 0
 
 
 def test_a_model_that_the_list_has_by_a_longer_name_has_a_price() -> None:

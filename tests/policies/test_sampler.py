@@ -13,7 +13,9 @@ from tinker.lib.public_interfaces.api_future import AwaitableConcurrentFuture
 
 from rtl_agent_gym.demo.shipped import shipped
 from rtl_agent_gym.engines.catalogue import renderer_for
+from rtl_agent_gym.episodes.rules import EpisodeConfig
 from rtl_agent_gym.errors import ModelError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig, evaluate
 from rtl_agent_gym.policies import ModelOptions, write_turn
 from rtl_agent_gym.policies.protocol import MIN_TURN_TOKENS
 from rtl_agent_gym.policies.sampler import (
@@ -27,6 +29,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.transcript import TokenTranscript
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
+from rtl_agent_gym.scoring import Score
 
 from .test_streams import Scripted
 
@@ -83,6 +86,33 @@ async def test_turns_shrink_to_the_context_and_end_where_no_useful_one_fits() ->
     tokens.add_action([], [])
     tokens.append([1])
     assert await player.sample(tokens) is None
+
+
+class Zero:
+    """A grader that runs nothing."""
+
+    async def score(self, *_: Any, **__: Any) -> Score:
+        return Score(passed=False, reward=0.0)
+
+
+async def test_the_rules_of_an_evaluation_limit_the_policy_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampler: Any = scripted(*["word " * 2000] * 4)
+
+    def made(_: str, options: ModelOptions) -> TokenSamplerPolicy:
+        return TokenSamplerPolicy(sampler, name="local:x", options=options)
+
+    async def asked(policy: TokenSamplerPolicy | None = None, **rules: Any) -> int:
+        """The most tokens that the model was asked for."""
+        episode = EpisodeConfig(workspace="answer", **rules)
+        config = EvaluationConfig(policy="local:x", problems=load_problems("bundled")[:1], episode=episode, keep=False)
+        await evaluate(config, policy, grader=Zero())
+        return int(sampler.parameters[-1].max_tokens)
+
+    monkeypatch.setattr("rtl_agent_gym.policies.sampler.local_policy", made)
+    assert await asked(max_tokens=8) == 8
+    assert await asked(max_trajectory_tokens=3000) + len(sampler.prompts[-1]) == 3000
+    assert await asked() == 4096
+    assert await asked(made("x", ModelOptions()), max_tokens=8) == 4096
 
 
 async def test_a_renderer_without_vocabulary_is_refused() -> None:

@@ -126,6 +126,11 @@ def test_bad_options(images: Sequence[str], text: str | None, network: str, word
     assert "secret" not in str(caught.value)
 
 
+def test_the_file_of_an_editor_that_marks_utf_8_is_read(tmp_path: Path) -> None:
+    (tmp_path / "env").write_text("LICENCE=1234@here", encoding="utf-8-sig")
+    assert HarnessOptions.read(["a=b"], tmp_path / "env").env == (("LICENCE", "1234@here"),)
+
+
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(UsageError, match="--harness-env /nowhere: cannot be read"):
         HarnessOptions.read(["a=b"], "/nowhere")
