@@ -15,7 +15,7 @@ import pytest
 from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import episode_renderer
 from rtl_agent_gym.episodes.rules import EpisodeConfig
-from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError
 from rtl_agent_gym.evaluation import Observer, play
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
@@ -186,6 +186,15 @@ async def test_an_episode_that_is_closed_while_it_starts_leaves_no_sandbox(arbit
     closed.set()
     with pytest.raises(UsageError, match="closed while it started"):
         await starting
+    sandbox.close.assert_awaited_once()
+
+
+async def test_a_sandbox_whose_shell_does_not_work_is_closed(arbiter: Problem) -> None:
+    sandbox = AsyncMock(run=AsyncMock(return_value=CommandResult("no bash", 1)))
+    provider, config = Mock(create=AsyncMock(return_value=sandbox)), EpisodeConfig(start_attempts=1)
+    episode = Episode(arbiter, provider=provider, grader=Counting(), renderer=get_renderer("qwen3"), config=config)
+    with pytest.raises(SandboxLost, match="has no working shell: no bash"):
+        await episode.start()
     sandbox.close.assert_awaited_once()
 
 

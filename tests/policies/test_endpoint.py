@@ -7,7 +7,7 @@ import gzip
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,8 +25,9 @@ from rtl_agent_gym.policies.apis.responses import OpenAIResponses  # noqa: E402
 from rtl_agent_gym.policies.chat import _litellm  # noqa: E402
 from rtl_agent_gym.policies.endpoint import Line, ModelEndpoint  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
-from rtl_agent_gym.policies.streams import ContextFull  # noqa: E402
+from rtl_agent_gym.policies.streams import Answer, ContextFull  # noqa: E402
 from rtl_agent_gym.renderers.chat import ChatDialect  # noqa: E402
+from tests.waiting import soon  # noqa: E402
 
 from .test_streams import BASH, SYSTEM, TASK, Scripted, in_json, result, streams, vocabulary  # noqa: E402
 
@@ -254,6 +255,29 @@ async def test_episodes_do_not_share_tokens() -> None:
             await second.chat.completions.create(model="any", messages=[TASK])
         assert [len(one.streams.transcripts()) for one in (line, other)] == [1, 1]
         assert other.streams.numbers()["tokens/breaks"] == 0
+
+
+async def test_a_gate_decides_about_one_request_at_a_time() -> None:
+    now = most = 0
+
+    class Counting:
+        @asynccontextmanager
+        async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await soon(lambda: now > 1, 0.2)
+            yield lambda answer: None
+            now -= 1
+
+        def failed(self) -> None:
+            raise AssertionError("the model answers")
+
+    async with served(["One.<|im_end|>", "Two.<|im_end|>"]) as (_, _, endpoint), httpx.AsyncClient() as http:
+        url = f"{endpoint.open(gate=Counting()).url}/chat/completions"
+        replies = await asyncio.gather(*(http.post(url, json={"messages": [TASK]}) for _ in range(2)))
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert most == 1
 
 
 async def test_a_client_that_has_not_waited_leaves_no_error(caplog: pytest.LogCaptureFixture) -> None:

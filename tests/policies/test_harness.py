@@ -14,15 +14,17 @@ import pytest
 pytest.importorskip("minisweagent", reason="mini-swe-agent is not installed: pip install 'rtl-agent-gym[agents]'")
 
 from rtl_agent_gym import evaluate
+from rtl_agent_gym.episodes.workspaces import describe
 from rtl_agent_gym.errors import RequestRefused, UsageError
 from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.endpoint import ModelEndpoint
-from rtl_agent_gym.policies.harness import HarnessPolicy, _run_mini, _Wire
+from rtl_agent_gym.policies.harness import HarnessPolicy, _run_mini, _SandboxEnvironment, _Wire
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
+from rtl_agent_gym.sandboxes import CommandResult
 from rtl_agent_gym.transcripts import read_transcript
 from tests.waiting import soon
 
@@ -56,6 +58,21 @@ async def test_it_solves_a_problem_in_a_sandbox_without_a_network(
     assert problem.prompt[:200] in seen
     assert '"returncode": 1' in seen  # what mini-swe-agent makes of the first output
     note("mini-swe-agent", f"solved with {sandbox.replace('docker', 'Docker')}", result, player)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (CommandResult("", 0), 0),
+        (CommandResult("no\n", 3, restarted="it exited with status 3"), 3),
+        (CommandResult("", 137, restarted="signal 9 ended it"), 137),
+        (CommandResult("begun\n", None, timed_out=True), 124),
+        (CommandResult("", None, timed_out=True, restarted="it did not come back"), 124),
+    ],
+)
+def test_the_agent_reads_each_status(result: CommandResult, status: int) -> None:
+    environment = _SandboxEnvironment(lambda _: describe(result, 30))
+    assert environment.execute({"command": "any"})["returncode"] == status
 
 
 async def test_a_malformed_answer_is_a_stream_of_its_own(problem: Problem, tmp_path: Path) -> None:

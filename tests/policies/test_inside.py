@@ -264,7 +264,7 @@ async def test_a_bug_in_watching_it_ends_the_episode(
 
 
 async def test_a_program_that_does_not_start_is_no_grade(problem: Problem, tmp_path: Path) -> None:
-    wrong = policy([], {"argv": ["sh", "-c", "echo no such luck; exit 3"], "name": "wrong"})
+    wrong = policy([], {"argv": ["sh", "-c", "seq 1000; echo no such luck; exit 3"], "name": "wrong"})
     result, _, _ = await play(problem, wrong, tmp_path)
     assert result.score is None
     assert str(result.fault).startswith("SandboxError: wrong never asked its model")
@@ -455,6 +455,24 @@ async def test_the_time_of_a_refused_request_is_the_programs_own(answered: bool)
     left = player._left
     player.end()
     assert (left < 3599.96) == (not answered)
+
+
+async def test_refused_requests_do_not_postpone_the_end_of_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+    agent = policy([])
+    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player._seconds = player._left = 10.0
+    player._wanted.set()
+    player._run_clock()
+    for _ in range(3):
+        now += 3.0
+        with contextlib.suppress(ContextFull):
+            async with player.turn([]):
+                raise ContextFull("too long")
+        assert player._alarm is not None
+        assert player._alarm.when() == 10.0
+    player.end()
 
 
 @pytest.mark.parametrize("answered", [False, True])

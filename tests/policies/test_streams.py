@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import Sequence
@@ -271,6 +272,21 @@ async def test_a_request_that_is_sent_again_is_counted() -> None:
     assert episode.breaks == {"repeated": 1}
 
 
+async def test_a_request_beside_one_that_is_being_answered_is_counted() -> None:
+    episode, sampler = streams("qwen3", ["One.<|im_end|>", "Two.<|im_end|>"])
+    answer = sampler._answer
+
+    async def later(prompt: tinker.ModelInput, most: int) -> Any:
+        await asyncio.sleep(0)
+        return await answer(prompt, most)
+
+    sampler._answer = later  # type: ignore[method-assign]
+    more = {"role": "user", "content": "Are you there?"}
+    await asyncio.gather(episode.answer([SYSTEM, TASK]), episode.answer([SYSTEM, TASK, more]))
+    assert episode.breaks == {"parallel": 1}
+    assert_exact(episode, sampler)
+
+
 async def test_a_request_that_failed_is_sent_again_in_the_same_stream() -> None:
     episode, sampler = streams("qwen3", [in_json("ls"), ModelError("busy"), "Done.<|im_end|>"])
     answer = await episode.answer([SYSTEM, TASK], [BASH])
@@ -305,6 +321,13 @@ async def test_a_turn_that_the_limit_cut_off_is_continued() -> None:
     await episode.answer([SYSTEM, TASK, answer.message, {"role": "user", "content": "Shorter, please."}], [BASH])
     assert episode.numbers()["tokens/breaks"] == 0
     assert sampler.prompts[1][: len(sampler.prompts[0]) + 40] == sampler.prompts[0] + sampler.sampled[0]
+
+
+async def test_no_more_is_asked_for_than_the_context_has_room_for() -> None:
+    episode, sampler = streams("qwen3", ["Done.<|im_end|>"], max_context=600, max_tokens=400)
+    await episode.answer([{"role": "user", "content": "x " * 300}], most=500)
+    assert len(sampler.prompts[-1]) > 300
+    assert sampler.parameters[-1].max_tokens == 600 - len(sampler.prompts[-1])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest,
 from rtl_agent_gym.sandboxes.channel import Channel, Request
 from rtl_agent_gym.sandboxes.warden import files, program
 from rtl_agent_gym.sandboxes.warden.frames import pack
+from rtl_agent_gym.sandboxes.warden.output import Output
 from rtl_agent_gym.transcripts import read_transcript
 
 IN_SANDBOX = """
@@ -147,6 +148,24 @@ def test_long_paths_take_little_memory(
     assert any(why.startswith(reason) for _, why in found["left_out"])
     assert all(len(path) <= 200 for path, _ in found["left_out"])
     assert most < 16 << 20
+
+
+def test_the_files_together_have_a_limit(tmp_path: Path) -> None:
+    for name in ("a.sv", "b.sv", "c.sv"):
+        (tmp_path / name).write_text("0123456789")
+    request = {"root": str(tmp_path), "paths": ["."], "first": [], "max_file": 100, "max_total": 25}
+    found = files.read_files(request, lambda data: None)
+    assert found["files"] == [("a.sv", 10), ("b.sv", 10)]
+    assert found["left_out"] == [("c.sv", "10 bytes; at most 25 are read in all")]
+
+
+def test_output_that_is_dropped_takes_no_memory() -> None:
+    head = bytearray()
+    output = Output(100, head.extend)
+    for number in range(1000):
+        output.feed(f"{number:100}".encode())
+    assert len(output.tail) <= 200
+    assert (bytes(head), output.rest()) == (b" " * 50, f"{999:50}".encode())
 
 
 def test_files_in_many_folders_are_read_in_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

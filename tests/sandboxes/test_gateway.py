@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import pytest_asyncio
 
 from rtl_agent_gym.errors import SandboxBroken
 from rtl_agent_gym.sandboxes import Sandbox
-from rtl_agent_gym.sandboxes.gateway import CONNECTIONS, PORT, Gateway
-from rtl_agent_gym.sandboxes.gateway_inside import HEADER
+from rtl_agent_gym.sandboxes.gateway import CONNECTIONS, OPENING, PORT, RATE, Gateway
+from rtl_agent_gym.sandboxes.gateway_inside import HEADER, PIECE
 from tests.sandboxes.providers import on_both_providers
 from tests.waiting import soon
 
@@ -206,6 +208,19 @@ async def test_frames_that_no_program_of_ours_sends(server: tuple[Upper, str, in
         await soon(lambda: (4_000_000_000, hello.upper()) in process.sent, 4)
     answered = [number for number, data in process.sent if data]
     assert answered in ([4_000_000_000], [9, 4_000_000_000])  # the end of 9 may come before its answer
+
+
+async def test_each_frame_and_each_connection_takes_time(
+    server: tuple[Upper, str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, host, port = server
+    slept: list[float] = []
+    patched = SimpleNamespace(**vars(asyncio) | {"sleep": AsyncMock(side_effect=slept.append)})
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.gateway.asyncio", patched)
+    box: Any = _Box(_Frames((9, b"x" * PIECE), (3, b"x" * PIECE)))  # 3 is not open
+    async with gateway_of(box, host, port):
+        pass
+    assert sum(slept) == pytest.approx(2 * PIECE / RATE + OPENING)
 
 
 async def test_an_answer_to_a_broken_sandbox_is_dropped(server: tuple[Upper, str, int]) -> None:

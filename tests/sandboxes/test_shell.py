@@ -88,6 +88,15 @@ async def test_a_background_process_outlives_its_parent_and_then_a_timeout(sandb
     assert (await sandbox.run("kill -0 $(cat /tmp/pid) && echo running")).output == "running\n"
 
 
+async def test_a_process_beside_the_shell_outlives_a_commands_timeout(sandbox: Sandbox) -> None:
+    await sandbox.run("true")
+    process = await sandbox.spawn(["cat"])
+    assert (await timed(sandbox, "sleep 60")).timed_out
+    await process.write(b"still here")
+    assert await process.output.readexactly(10) == b"still here"
+    await process.kill()
+
+
 async def test_stdout_and_stderr_keep_their_order(sandbox: Sandbox) -> None:
     result = await sandbox.run("for i in 1 2 3; do echo out$i; echo err$i >&2; done")
     assert result.output == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
@@ -107,19 +116,19 @@ async def test_commands_cannot_read_the_protocol(sandbox: Sandbox) -> None:
 
 
 async def test_ending_the_shell_starts_another(sandbox: Sandbox) -> None:
-    for command, reason in (
-        ("exit 3", "it exited with status 3"),
-        ("exec ls /", "it exited with status 0"),
-        ("exit -1", "it exited with status 255"),
-        ("kill -9 $$", "signal 9 ended it"),
-        ("set -e; cd /tmp; false; echo not reached", "it exited with status 1"),
-        ("set -u; echo ${missing:?is not set}", None),
-        ("exec /no/such/program", None),
+    for command, code, reason in (
+        ("exit 3", 3, "it exited with status 3"),
+        ("exec ls /", 0, "it exited with status 0"),
+        ("exit -1", 255, "it exited with status 255"),
+        ("kill -9 $$", 137, "signal 9 ended it"),
+        ("set -e; cd /tmp; false; echo not reached", 1, "it exited with status 1"),
+        ("set -u; echo ${missing:?is not set}", 1, None),
+        ("exec /no/such/program", 127, None),
     ):
         result = await timed(sandbox, f"cd /tmp; echo before; {command}", 5.0)
         assert "before" in result.output, command
         assert "not reached" not in result.output, command
-        assert result.restarted == reason, command
+        assert (result.exit_code, result.restarted) == (code, reason), command
         await still_works(sandbox)
         assert (await sandbox.run("pwd")).output == "/tmp\n", command
         await renew_shell(sandbox)
