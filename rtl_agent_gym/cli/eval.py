@@ -248,8 +248,9 @@ def eval_command(
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
-    stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode has a verdict, whatever it
-    is, 1 when --max-cost or --max-tokens-total stopped it, and otherwise 3: machine faults left some without one.
+    stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode up to -n has a verdict,
+    whatever it is, 1 when --max-cost or --max-tokens-total stopped it, and otherwise 3: machine faults left some
+    without one.
     """
     ray = cluster.ray_address
     if ray:
@@ -294,4 +295,5 @@ def eval_command(
         place = {"folder": str(evaluation.folder), "policy": record.policy, "problems": record.problems}
         place["stopped"] = evaluation.stopped
         print(json.dumps(place | evaluation.as_json()))
-    raise typer.Exit(FAILED if evaluation.stopped else MACHINE_FAILED if summary.faults else 0)
+    faulted = any(result.score is None and result.sample < config.samples for result in evaluation.results)
+    raise typer.Exit(FAILED if evaluation.stopped else MACHINE_FAILED if faulted else 0)

@@ -89,7 +89,6 @@ FairOnlyOption = Annotated[
 ]
 WeightsOption = Annotated[str, option(EvaluationOptions, "reward")]
 CacheOption = Annotated[bool, option(EvaluationOptions, "cache")]
-JudgeOption = Annotated[str | None, option(EpisodeRules, "judge")]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="End with one line of JSON on stdout; everything else goes to stderr.")
 ]

@@ -14,16 +14,19 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ..episodes.rules import EpisodeConfig
 from ..episodes.runtime import acquire
 from ..errors import UsageError
 from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
+from ..options import EpisodeRules
 from ..problems import Problem, load_problems
 from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
 from ..scoring.options import GradingOptions
+from ..scoring.scorer import require_scorable
 from ..transcripts import Transcript, read_transcript
 from ..visible import plural
-from .options import JsonOption, JudgeOption, ProblemsOption
+from .options import GRADING, JsonOption, ProblemsOption, options_as, parameters_of
 from .shell import attach_terminal, require_terminal
 from .show import print_diff, print_line
 
@@ -38,14 +41,15 @@ unset _name
 """Bash code that saves the shell's state for a new shell: variables, functions, aliases, working folder."""
 
 
+@options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *GRADING))
 def replay_command(
+    rules: EpisodeConfig,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A transcript, as run, eval and train write them.")],
     problems: ProblemsOption = "bundled",
     to_turn: Annotated[
         int | None, typer.Option("--to-turn", min=1, metavar="K", help="Stop before turn K; with --shell.")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Open the episode's shell there, in this terminal.")] = False,
-    judge: JudgeOption = None,
     json_: JsonOption = False,
 ) -> None:
     """Run a recorded episode's commands again in a fresh container and compare the output turn by turn.
@@ -55,7 +59,8 @@ def replay_command(
     """
     if (to_turn is not None) != shell:
         raise UsageError("--to-turn K and --shell need each other: they replay up to turn K and open the shell there")
-    if shell and (judge is not None or json_):
+    grading = rules.grading
+    if shell and (grading.judge is not None or json_):
         raise UsageError("--shell compares nothing after its turn; leave out --judge and --json")
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
@@ -66,13 +71,15 @@ def replay_command(
             f"{file} is an episode of {name}, which is not among the {len(known)} problems of {problems}; "
             "choose another source with --problems"
         )
+    if transcript.score is not None and not known[name].asks_text:  # texts are graded by the recorded rating
+        require_scorable(known[name], grading)
     console = Console(stderr=json_)
     if to_turn is not None:
         require_terminal("--shell")
-        asyncio.run(_open_shell(transcript, known[name], to_turn, console))
+        asyncio.run(_open_shell(transcript, known[name], grading, to_turn, console))
         return
     with console.status(f"replaying {plural(len(transcript.turns), 'turn')}"):
-        report = asyncio.run(_replay(transcript, known[name], judge))
+        report = asyncio.run(_replay(transcript, known[name], grading))
     _print_differences(report, console)
     if report.identical:
         score = " and the score" if report.score_compared else ", no score compared"
@@ -82,11 +89,11 @@ def replay_command(
     raise typer.Exit(0 if report.identical else 1)
 
 
-async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -> Replay:
-    rater = recorded_judge(transcript) if judge is None else judge
+async def _replay(transcript: Transcript, problem: Problem, grading: GradingOptions) -> Replay:
+    rater = recorded_judge(transcript) if grading.judge is None else grading.judge
     lease = acquire()
     try:
-        options = GradingOptions(rater)
+        options = GradingOptions(rater, grading.harness)
         scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
         report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
     finally:
@@ -96,10 +103,12 @@ async def _replay(transcript: Transcript, problem: Problem, judge: str | None) -
     return report
 
 
-async def _open_shell(transcript: Transcript, problem: Problem, turn: int, console: Console) -> None:
+async def _open_shell(
+    transcript: Transcript, problem: Problem, grading: GradingOptions, turn: int, console: Console
+) -> None:
     async with (
         make_provider() as provider,
-        Scorer(provider, weights=recorded_weights(transcript)) as scorer,
+        Scorer(provider, weights=recorded_weights(transcript), harness=grading.harness) as scorer,
         replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
     ):
         _print_differences(report, console)

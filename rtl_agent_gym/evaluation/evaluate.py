@@ -236,7 +236,9 @@ class _Run:
     last_result: float | None = None
     """When an episode last got a result, by the monotonic clock."""
     away_since: float | None = None
-    """When the daemon or the model was first found away since then; None if it was not."""
+    """When the daemon or the model was first found away since then, in its latest outage; None if it was not."""
+    outages: int = 0
+    """How many outages began since then."""
 
     def __post_init__(self) -> None:
         if self.file is not None:
@@ -326,7 +328,7 @@ class _Run:
                 if counted < self.config.attempts:
                     await asyncio.sleep(EPISODE._replace(longest=self.config.longest_pause).pause(faults))
             else:
-                self.faults_in_a_row, self.last_result, self.away_since = 0, time.monotonic(), None
+                self.faults_in_a_row, self.last_result, self.away_since, self.outages = 0, time.monotonic(), None, 0
                 path = result.transcript
                 if path is not None and self.file is not None:
                     path = str(Path(path).relative_to(self.file.folder))
@@ -338,14 +340,18 @@ class _Run:
     def _is_outage(self, error: SandboxError, begun: float) -> bool:
         """Whether an attempt that began at `begun` failed because of an outage, so that it does not count against its
         episode: the daemon or the model is away, and no episode has got a result since.
+
+        What ends an attempt that was longer than an outage may last is a new outage. Their number has a bound, as a
+        model may fail late in every attempt.
         """
         if not isinstance(error, (DaemonError, ModelError)) or isinstance(error, RequestRefused):
             return False
-        now = time.monotonic()
-        self.away_since = now if self.away_since is None else self.away_since
-        return self.last_result is not None and (
-            self.last_result < begun and now - self.away_since < self.config.longest_outage
-        )
+        now, longest = time.monotonic(), self.config.longest_outage
+        if self.away_since is None or (
+            min(now - begun, now - self.away_since) > longest and self.outages < self.config.attempts
+        ):
+            self.away_since, self.outages = now, self.outages + 1
+        return self.last_result is not None and self.last_result < begun and now - self.away_since < longest
 
     def _count_fault(self, error: SandboxError) -> None:
         self.faults_in_a_row += 1

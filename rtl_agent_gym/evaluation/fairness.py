@@ -66,14 +66,15 @@ def bare_name(test: str) -> str:
 
 
 def _submitted(result: EpisodeResult, folder: Path | None) -> dict[str, str] | None:
-    """The graded design files that are not the problem's own; None if they were not recorded."""
+    """The graded design files that are not the problem's own; None if not all files were recorded."""
     if result.transcript is None:
         return None
     path = Path(result.transcript)
     try:
-        record = read_transcript(path if folder is None else folder / path).score
+        transcript = read_transcript(path if folder is None else folder / path)
     except TranscriptError:
         return None
-    if record is None or not record.files:
+    record = transcript.score
+    if record is None or not record.files or any(turn.left_out for turn in transcript.turns):
         return None
     return {name: text for name, text in record.files.items() if _DESIGN.fullmatch(name)}

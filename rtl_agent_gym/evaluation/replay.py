@@ -426,6 +426,11 @@ VOLATILE: tuple[Volatile, ...] = (
         "uid=1349435664(agent) gid=1349435664(agent) groups=1349435664(agent)",
     ),
     Volatile("device", r"(?P<keep>^Device: )\S+(?= +Inode: )", "Device: 0,662  Inode: 2           Links: 2"),
+    Volatile(
+        "steps",
+        r"(?P<keep>\bproved equal to the given design in the first )\d+(?= steps only)",
+        "in time, it was proved equal to the given design in the first 12 steps only",
+    ),
     Volatile("sandbox", r"\brtl-gym-agent-\d+-[0-9a-f]{8}\b", "nothing was left to grade: rtl-gym-agent-812-1f0a9c3e"),
 )
 """All kinds, in the order in which they are replaced."""

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from rich.console import Console
@@ -19,6 +20,7 @@ from rtl_agent_gym.episodes.prompt import open_prompt
 from rtl_agent_gym.errors import DaemonError, UsageError
 from rtl_agent_gym.evaluation import EpisodeResult, EvaluationConfig, read_config, read_results, rules_for
 from rtl_agent_gym.evaluation.config import EvaluationRecord, make_record, prompts_digest, sampling
+from rtl_agent_gym.evaluation.results import ResultsFile
 from rtl_agent_gym.policies import GoldenPolicy, ModelOptions
 from rtl_agent_gym.policies.harness import HarnessPolicy
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy, files_digest
@@ -95,6 +97,25 @@ def test_another_evaluation_in_the_folder_is_wrong_usage(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "not the configuration of an evaluation" in done.stderr
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(("samples", "code"), [("1", 0), ("2", 3)])
+def test_a_fault_counts_only_in_an_episode_that_is_wanted(
+    samples: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder holds a verdict of sample 0 and a fault of sample 1, which is played again where it is wanted."""
+    played = AsyncMock(side_effect=DaemonError("away"))
+    monkeypatch.setattr("rtl_agent_gym.episodes.episode.Episode.start", played)
+    monkeypatch.setattr("rtl_agent_gym.retries.Retry.pause", lambda *_: 0.0)
+    monkeypatch.setenv("RTL_GYM_SANDBOX", "namespaces")  # none is started
+    [problem] = load_problems("bundled", ids=[ARBITER])
+    config = EvaluationConfig(samples=2, policy="golden")
+    record = make_record(config, [problem], GoldenPolicy(), get_renderer("qwen3"), named=True)
+    with ResultsFile(tmp_path / "run", record) as file:
+        file.append(EpisodeResult.of(problem, 1, sample=0, score=Score(passed=True)))
+        file.append(EpisodeResult.of(problem, 2, sample=1, fault="DaemonError: away"))
+    done = run(tmp_path, "--problem", ARBITER, "--policy", "golden", "-n", samples)
+    assert (done.returncode, played.await_count > 0) == (code, samples == "2"), done.stdout + done.stderr
 
 
 @pytest.mark.docker

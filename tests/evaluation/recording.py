@@ -69,6 +69,7 @@ def record(
     problem: str = "cvdp_agentic_rtlgym_counter_0001",
     graded: Score | None = None,
     files: dict[str, str] | None = None,
+    submitted: dict[str, str] | None = None,
     end: End | None = None,
     name: str | None = None,
     **header: Any,
@@ -80,7 +81,7 @@ def record(
     for turn in turns:
         writer.write(turn)
     if graded is not None:
-        writer.write(ScoreRecord(score=graded.model_dump(mode="json")))
+        writer.write(ScoreRecord(score=graded.model_dump(mode="json"), files=submitted or {}))
         end = end or End(stop_reason="completed", turns=len(turns), seconds=2.5)
     if end is not None:
         writer.write(end)

@@ -183,6 +183,21 @@ def test_an_outage_is_measured_from_its_beginning_and_not_from_the_last_result()
     assert not run._is_outage(DaemonError("away"), now)
 
 
+def test_what_ends_an_attempt_longer_than_an_outage_begins_another_one_a_few_times() -> None:
+    nothing: Any = None
+    run, now = _Run(EvaluationConfig(longest_outage=600.0, attempts=3), *[nothing] * 9), time.monotonic()
+    run.last_result = now - 2400.0
+    found = []
+    for begun in (now, *[now - 1950.0] * 4):
+        run.away_since = now - 2000.0
+        found.append(run._is_outage(DaemonError("away"), begun))
+    assert found == [False, True, True, True, False]
+    run.away_since = now - 2000.0
+    run.outages = 0
+    assert run._is_outage(DaemonError("away"), now - 1950.0)
+    assert run._is_outage(DaemonError("away"), now), "the same outage"
+
+
 class FailsLater(GoldenPolicy):
     """Solves the first episode; another policy plays the others."""
 

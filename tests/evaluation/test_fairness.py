@@ -20,6 +20,8 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.problems.notes import Note, Statement
 from rtl_agent_gym.scoring.score import Score, TestOutcome
 
+from .recording import command_turn, final_turn, record, score
+
 ROWS = "cvdp_v1.0.2_agentic_code_generation_no_commercial.jsonl"
 DESIGNS = Path(__file__).parents[1] / "scoring" / "designs"
 MONTE_CARLO = "monte_carlo_0006"
@@ -127,6 +129,18 @@ def test_what_fails_for_another_cause_is_not_listed() -> None:
 def test_an_episode_that_did_not_end_by_itself_is_graded_and_listed(end: str) -> None:
     """Its files would have passed, had the task stated the demand."""
     assert find_unstated([result("r", ("a",), stop_reason=end)], {"r": note("r", wants("a"))}) != []
+
+
+@pytest.mark.parametrize(
+    ("left_out", "listed"), [([], True), (["rtl/big.sv: larger than the limit", "and 1 more"], False)]
+)
+def test_a_submission_lacks_nothing_where_a_file_was_not_recorded(
+    left_out: list[str], listed: bool, tmp_path: Path
+) -> None:
+    turns = [command_turn(1, "make", "", left_out=left_out), final_turn(2, "done")]
+    path = record(tmp_path, turns, graded=score(False), submitted={"rtl/top.sv": "module top; endmodule"})
+    played = result("r", ("a",)).model_copy(update={"transcript": path.name})
+    assert bool(find_unstated([played], {"r": note("r", wants("a", lacks="`timescale"))}, tmp_path)) is listed
 
 
 @pytest.mark.docker

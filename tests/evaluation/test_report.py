@@ -233,6 +233,19 @@ def test_problems_of_other_content_are_not_compared(tmp_path: Path) -> None:
         assert "Left out: 1 shared problem, whose texts" in path.read_text()
 
 
+@pytest.mark.parametrize(
+    ("first", "other", "changed"), [("1", "1", False), ("1", "2", True), ("12", "2", True)], ids=str
+)
+def test_transcripts_of_other_content_are_not_compared(tmp_path: Path, first: str, other: str, changed: bool) -> None:
+    """Without a configuration their headers have the digests; each character here is that of one episode."""
+    for name, digests in (("first", first), ("other", other)):
+        for digest in digests:
+            record(tmp_path / name, [final_turn(1, "done")], graded=score(True), problem_digest=digest)
+    found = compare_runs(read_run(tmp_path / "first"), read_run(tmp_path / "other"))
+    assert bool(found["left_out"]) is changed
+    assert (found["paired"] is None) is changed
+
+
 @pytest.mark.usefixtures("without_matplotlib")
 def test_only_evaluations_are_compared(tmp_path: Path) -> None:
     """The episodes of a training run are of a policy that changed."""

@@ -45,6 +45,10 @@ def test_each_kind_finds_its_example(kind: Volatile) -> None:
             "Device: 0,662  Inode: 2\nAccess: (0755/drwxr-xr-x)  Uid: (1134476964/   agent)",
             "Device: 0,78  Inode: 2\nAccess: (0755/drwxr-xr-x)  Uid: (1246325496/   agent)",
         ),
+        (
+            "it was proved equal to the given design in the first 12 steps only",
+            "it was proved equal to the given design in the first 9 steps only",
+        ),
         ("of sandbox rtl-gym-agent-7-00000000 ended it", "of sandbox rtl-gym-agent-1234-deadbeef ended it"),
     ],
 )
@@ -57,6 +61,7 @@ def test_two_runs_are_equal_when_masked(one: str, other: str) -> None:
     ("one", "other"),
     [
         ("count = 12", "count = 13"),
+        ("the first 12 steps only", "the first 13 steps only"),
         ("q = 0x1f", "q = 0x2f"),
         ("data 0xdeadbeef00", "data 0xdeadbeef01"),
         ("$finish called at 1650000000 (1ps)", "$finish called at 1650000001 (1ps)"),

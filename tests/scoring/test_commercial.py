@@ -33,6 +33,7 @@ from rtl_agent_gym.scoring.options import HIDDEN, GradingOptions, HarnessOptions
 from rtl_agent_gym.scoring.scorer import why_unscorable
 from rtl_agent_gym.scoring.submission import sift
 from tests.cli.in_process import call
+from tests.evaluation.recording import final_turn, record, score
 from tests.scoring.conftest import COMPOSE, ENV, GOLDEN, TARGET, make_problem
 
 LICENCE = "5280@licence.example.org"
@@ -102,6 +103,19 @@ def test_an_image_that_no_row_names_is_an_error(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no selected problem names this image (did you mean __VERIF_EDA_IMAGE__?)" in " ".join(done.stderr.split())
     assert not (tmp_path / "run").exists()
+
+
+def test_a_replay_is_graded_in_the_image_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, lease = commercial(), Mock(release=AsyncMock())
+    lease.runtime.scorer.side_effect = SandboxError("as far as this")
+    monkeypatch.setattr("rtl_agent_gym.cli.replay.load_problems", lambda _: [problem])
+    monkeypatch.setattr("rtl_agent_gym.cli.replay.acquire", lambda: lease)
+    path = str(record(tmp_path, [final_turn(1, "done")], problem=problem.id, graded=score(True)))
+    refused = call("replay", path)
+    assert (refused.returncode, lease.runtime.scorer.called) == (2, False)
+    assert "--harness-image VERIF_EDA_IMAGE=IMAGE" in " ".join(refused.stderr.split())
+    assert call("replay", path, "--harness-image", "VERIF_EDA_IMAGE=mine").returncode == 3
+    assert lease.runtime.scorer.call_args.kwargs["options"].harness.image("__VERIF_EDA_IMAGE__") == "mine"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,8 @@ class Run:
     unreadable: list[str] = field(default_factory=list)
     best: dict[str, Any] | None = None
     """The checkpoint of a training run with the highest pass rate on held-out problems."""
+    digests: dict[str, set[str]] = field(default_factory=dict)
+    """The recorded digests of its problems, by id; several where a problem changed between its episodes."""
 
     @property
     def kind(self) -> Literal["training", "evaluation"]:
@@ -103,7 +105,8 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
         raise UsageError(
             f"{folder}: not a run, but a folder of {plural(len(below), 'run')}; name those to report: {names}"
         )
-    results = _results(folder, unreadable) if episodes else []
+    digests: dict[str, set[str]] = {}
+    results = _results(folder, unreadable, digests) if episodes else []
     if not metrics and not results:
         why = f"; {unreadable_note(unreadable)}" if unreadable else ""
         raise UsageError(
@@ -111,11 +114,12 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
             f"so there is no run{why}"
         )
     (config,) = _json_objects([_text(folder / "config.json")]) or [{}]
+    digests |= {name: {digest} for name, digest in config.get("digests", {}).items()}
     checkpoints = _json_objects(_text(folder / "checkpoints.jsonl").split("\n"))
     best = next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.get("best")), None)
     spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
     summary = summarise(results, spent=spent, same_policy=not metrics)
-    return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best)
+    return Run(folder, folder.resolve().name, config, metrics, results, summary, unreadable, best, digests)
 
 
 def _runs_below(folder: Path) -> list[Path]:
@@ -146,8 +150,8 @@ def _json_objects(texts: Iterable[str]) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)]
 
 
-def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
-    """The results of an evaluation; for other runs, those in their transcripts."""
+def _results(folder: Path, unreadable: list[str], digests: dict[str, set[str]]) -> list[EpisodeResult]:
+    """The results of an evaluation; for other runs, those in their transcripts, whose problems' digests are added."""
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
@@ -158,7 +162,9 @@ def _results(folder: Path, unreadable: list[str]) -> list[EpisodeResult]:
     for transcript in each_readable(files, unreadable):  # one at a time: a long run has gigabytes
         if transcript.complete:  # otherwise the episode is still running, or was cut off
             path = str(transcript.path.relative_to(folder))
-            timed.append((transcript.header.time, EpisodeResult.of_transcript(transcript, transcript=path)))
+            header = transcript.header
+            timed.append((header.time, EpisodeResult.of_transcript(transcript, transcript=path)))
+            digests.setdefault(header.problem_id, set()).add(header.problem_digest)
     seen: Counter[str] = Counter()
     found = []
     for _, result in sorted(timed, key=itemgetter(0)):
@@ -362,9 +368,8 @@ def _shared(first: Run, other: Run) -> tuple[Counts, Counts, int]:
         {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
         for run in (first, other)
     )
-    known = other.config.get("digests", {})
-    changed = {name for name, digest in first.config.get("digests", {}).items() if known.get(name, digest) != digest}
-    changed &= mine.keys() & others.keys()
+    shared = mine.keys() & others.keys()
+    changed = {name for name in shared if len(first.digests.get(name, set()) | other.digests.get(name, set())) > 1}
     for problem in changed:
         del mine[problem], others[problem]
     return mine, others, len(changed)
