@@ -332,7 +332,7 @@ class EvaluationOptions(Options):
     """Stop when the model has read and written this many tokens, earlier runs included."""
     longest_outage: float = Field(default=1800.0, ge=0)
     """Once an episode has got a result: seconds for which no attempt is counted while the Docker daemon or the model
-    does not answer and no episode gets a result. The end of a longer attempt begins a new outage, up to `attempts`
-    times."""
+    does not answer and no episode gets a result. The end of a longer attempt begins a new one, up to `attempts` in
+    all."""
     cache: bool = True
     """Cache gradings on disk and reuse them for equal files."""

@@ -71,7 +71,7 @@ def replay_command(
             f"{file} is an episode of {name}, which is not among the {len(known)} problems of {problems}; "
             "choose another source with --problems"
         )
-    if transcript.score is not None and not known[name].asks_text:  # texts are graded by the recorded rating
+    if not shell and transcript.score is not None and not known[name].asks_text:  # texts have the recorded rating
         require_scorable(known[name], grading)
     console = Console(stderr=json_)
     if to_turn is not None:

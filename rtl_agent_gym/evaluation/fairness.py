@@ -66,7 +66,7 @@ def bare_name(test: str) -> str:
 
 
 def _submitted(result: EpisodeResult, folder: Path | None) -> dict[str, str] | None:
-    """The graded design files that are not the problem's own; None if not all files were recorded."""
+    """The graded design files that are not the problem's own; None if not all were recorded."""
     if result.transcript is None:
         return None
     path = Path(result.transcript)
@@ -75,6 +75,7 @@ def _submitted(result: EpisodeResult, folder: Path | None) -> dict[str, str] | N
     except TranscriptError:
         return None
     record = transcript.score
-    if record is None or not record.files or any(turn.left_out for turn in transcript.turns):
+    lines = [line for turn in transcript.turns for line in turn.left_out]
+    if record is None or not record.files or any(_DESIGN.match(line) or line.startswith("and ") for line in lines):
         return None
     return {name: text for name, text in record.files.items() if _DESIGN.fullmatch(name)}

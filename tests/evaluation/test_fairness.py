@@ -132,7 +132,13 @@ def test_an_episode_that_did_not_end_by_itself_is_graded_and_listed(end: str) ->
 
 
 @pytest.mark.parametrize(
-    ("left_out", "listed"), [([], True), (["rtl/big.sv: larger than the limit", "and 1 more"], False)]
+    ("left_out", "listed"),
+    [
+        ([], True),
+        (["verif/wave.vcd: larger than the limit", "rtl/obj_dir/Vtop: larger than the limit"], True),
+        (["rtl/big.sv: larger than the limit"], False),
+        (["verif/wave.vcd: larger than the limit", "and 1 more"], False),
+    ],
 )
 def test_a_submission_lacks_nothing_where_a_file_was_not_recorded(
     left_out: list[str], listed: bool, tmp_path: Path

@@ -114,6 +114,7 @@ def test_a_replay_is_graded_in_the_image_too(tmp_path: Path, monkeypatch: pytest
     refused = call("replay", path)
     assert (refused.returncode, lease.runtime.scorer.called) == (2, False)
     assert "--harness-image VERIF_EDA_IMAGE=IMAGE" in " ".join(refused.stderr.split())
+    assert "needs a terminal" in call("replay", path, "--to-turn", "1", "--shell").stderr
     assert call("replay", path, "--harness-image", "VERIF_EDA_IMAGE=mine").returncode == 3
     assert lease.runtime.scorer.call_args.kwargs["options"].harness.image("__VERIF_EDA_IMAGE__") == "mine"
 

@@ -140,6 +140,10 @@ def test_a_testbench_must_not_include_a_design_that_nothing_else_names() -> None
     arguments = ["-g2012", "-o", "t.vvp", "/src/tb.sv"]
     included = ["M /src/tb.sv", "I /src/defines.svh", "I /code/rtl/a.sv"]
     assert sources.icarus_beyond_ports(included, arguments) == sources.Reach([], [sources.APART], True)
+    dump = "/code/rundir/sim_build/cocotb_iverilog_dump.v"  # of cocotb, beside a hidden reference alone
+    assert sources.icarus_beyond_ports(["M /src/tb.sv", f"M {dump}"], [*arguments, dump]) == sources.Reach(
+        [], [], False
+    )
 
 
 PART = """\

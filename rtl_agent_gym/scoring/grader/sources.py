@@ -153,8 +153,8 @@ def _could_include(path: str) -> bool:
 
 def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     """`beyond_ports` for Icarus, from its list of files."""
-    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ") and not _is_dump(line[2:])]
-    arguments = [word for word in arguments if not _is_dump(word)]
+    arguments, lines = [word for word in arguments if not _is_dump(word)], [x for x in lines if not _is_dump(x[2:])]
+    sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
     others = [word for word in without_output(arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
@@ -177,9 +177,9 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
 def _as_compiled() -> str:
     """An option of Icarus for the text that its compiler reads.
 
-    ``-E`` alone prints none of the lines that the preprocessor puts between files, and after macros of several lines.
-    So a comment at the end of such a file or macro would seem to go on, over words that are compiled. The option is for
-    the folder of the preprocessor, and Icarus makes a command of a shell from it.
+    ``-E`` alone prints no lines that the preprocessor puts between files, and after macros of several lines. So a
+    comment at their end would seem to go on, over words that are compiled. The option names the preprocessor's folder,
+    and Icarus makes a command of a shell from it.
     """
     folder = next(filter(os.path.isdir, map(os.path.dirname, SHIPPED)), "")
     return f"""-BP/bin/sh -c 'exec {folder}/ivlpp -L "$@"' """
