@@ -138,9 +138,10 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
         checkpoint = RunFolder(start).checkpoints()[-1]["state_path"]
         source = f"family:registers?count=400&seed={seed + 1}&split=train"
         options = {"cvdp_jsonl_path": source, "load_checkpoint_path": checkpoint, "log_path": str(folder)}
+        options |= FOLLOWING[name]
         if name == "another-reference":
             options["teacher_context"] = f"hints:{another_reference(source, folder)}"
-        outcome = train(shared | options | FOLLOWING[name] | changed(sizes))
+        outcome = train(shared | options | changed(sizes))
         against = paired(start, folder)
     references = sizes.folder / f"smollm2-references-{seed}.jsonl"
     return (

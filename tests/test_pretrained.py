@@ -107,6 +107,32 @@ def test_nll_of_references_is_that_of_a_softmax_and_refuses_broken_weights(
         pretrained.reference_nll(tmp_path / "broken", source, tmp_path / "references.jsonl")
 
 
+def test_only_the_control_has_a_teacher_that_reads_another_problems_reference(
+    pretrained: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(Exception):
+        """With the options of a run."""
+
+    def train(options: dict[str, Any]) -> None:
+        raise Asked(options)
+
+    monkeypatch.setattr(pretrained, "train", train)
+    monkeypatch.setattr(pretrained, "train_sft", lambda options: None)
+    monkeypatch.setattr(pretrained, "write_transcripts", lambda *_: None)
+    monkeypatch.setattr(pretrained, "RunFolder", lambda _: SimpleNamespace(checkpoints=lambda: [{"state_path": "s"}]))
+    contexts = {}
+    for name in ("another-reference", "self-1e-4"):
+        sizes = SimpleNamespace(held_out=2, folder=tmp_path, transcripts=2, set=[])
+        with pytest.raises(Asked) as asked:
+            pretrained.pretrained(name, 0, sizes)
+        options = asked.value.args[0]
+        contexts[name] = options.pop("teacher_context")
+        assert options.pop("log_path") == str(tmp_path / f"smollm2-{name}-0")
+        assert contexts.setdefault("options", options) == options
+    assert contexts["self-1e-4"] == "reference"
+    assert contexts["another-reference"] == f"hints:{tmp_path / 'smollm2-another-reference-0-hints.json'}"
+
+
 def commands_and_outputs(row: Row) -> Iterator[tuple[str, str]]:
     for asked, answered in zip(row["messages"][1:-1:2], row["messages"][2:-1:2], strict=True):
         (made,) = asked["tool_calls"]
