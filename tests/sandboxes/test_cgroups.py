@@ -65,7 +65,8 @@ async def test_agents_that_fill_their_memory_take_none_from_the_host_or_from_gra
 ) -> None:
     async def fill(sandbox: Sandbox) -> bool:
         try:
-            await sandbox.run(FILL.format(200), timeout=60)
+            for _ in range(5):  # the kernel may kill a command first, and with it what fills the memory
+                await sandbox.run(FILL.format(200), timeout=60)
         except SandboxError:
             return True
         return False
