@@ -353,8 +353,7 @@ def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
             number, unit = (1, "s") if name == "cpu" else (1024, "KiB")
             raise SandboxError(
                 f"`ulimit -H{letter}` is {hard // number} {unit} here, and a sandbox without Docker needs "
-                f"{limit // number}; "
-                "raise this limit, as in /etc/security/limits.conf"
+                f"{limit // number}; raise this limit, as in /etc/security/limits.conf"
             )
         if lower or name in inherited:
             limits[name] = hard
