@@ -23,8 +23,7 @@ from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS, BASES
 from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layout, Parameters
-from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
-from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, LookingFamily
+from rtl_agent_gym.sources.families.looking import PASSED, RESERVED, RUN_SMOKE, UNKNOWN, LookingFamily, draw_identifier
 
 MOST_CHECKS = 3
 """Runs of the smoke test in an episode: two fixes are enough."""

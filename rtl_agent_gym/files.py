@@ -20,8 +20,7 @@ from .errors import UsageError
 def cache_folder(name: str = "") -> Path:
     """``$XDG_CACHE_HOME/rtl-agent-gym/NAME``, or that in ``~/.cache``; it may not exist yet.
 
-    Raises:
-        UsageError: There is no home folder, and no `XDG_CACHE_HOME`.
+    Raises `UsageError` if there is no home folder, and no `XDG_CACHE_HOME`.
     """
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
@@ -73,7 +72,6 @@ def keep_folder(
     one has left.
 
     Args:
-        folder: Where it is kept.
         fill: Fills an empty folder, which is then renamed.
         progress: Called with a line if another process fills it.
     """
@@ -131,7 +129,6 @@ def exclusive(work: str, progress: Callable[[str], None], path: Path | None = No
     The lock ends with the process, and children do not inherit it.
 
     Args:
-        work: What is done.
         progress: Called with a line if another process does it.
         path: The lock's file. It is one of this user on this machine if this is None, or on a disk without locks.
     """

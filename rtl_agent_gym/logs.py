@@ -41,7 +41,6 @@ class EpisodeFilter(logging.Filter):
     """Gives every record an attribute ``episode``: the key of its episode, or ``-``."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let the record pass."""
         record.episode = _episode.get()
         return True
 
@@ -58,7 +57,6 @@ class _LogFile(logging.FileHandler):
         self.addFilter(EpisodeFilter())
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let the lines of this run pass."""
         files = _files.get()
         return (not files or self in files) and bool(super().filter(record))
 
@@ -74,45 +72,40 @@ class _LogFile(logging.FileHandler):
 
 
 class _Forward(logging.Handler):
-    """Shows what would be shown if the package's logger had no file and the level that it had before."""
-
-    quiet = False
-    """Whether Python's last resort, which prints warnings where nothing has been set up, is left out."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Hand the record to the loggers above."""
-        above = PACKAGE.parent
-        if above is not None and (above.hasHandlers() or not self.quiet):
-            above.callHandlers(record)
-
-
-class _Open:
-    """The files that are open now, and how the package's logger was before the first one."""
+    """Shows what would be shown if the package's logger had no files and the level that it had before the first one."""
 
     def __init__(self) -> None:
-        self._lock, self._forward = threading.Lock(), _Forward()
+        super().__init__()
+        self._changing = threading.Lock()
         self._quiet: dict[_LogFile, bool] = {}
+        """By file: whether Python's last resort, which prints warnings where nothing has been set up, is left out."""
+        self._all_quiet = False
         self._before = (logging.NOTSET, True)
 
+    def emit(self, record: logging.LogRecord) -> None:
+        above = PACKAGE.parent
+        if above is not None and (above.hasHandlers() or not self._all_quiet):
+            above.callHandlers(record)
+
     def add(self, file: _LogFile, quiet: bool) -> None:
-        with self._lock:
+        with self._changing:
             if not self._quiet:
                 self._before = (PACKAGE.level, PACKAGE.propagate)
-                self._forward.setLevel(PACKAGE.getEffectiveLevel() if PACKAGE.propagate else logging.CRITICAL + 1)
+                self.setLevel(PACKAGE.getEffectiveLevel() if PACKAGE.propagate else logging.CRITICAL + 1)
                 PACKAGE.setLevel(min(PACKAGE.level or logging.INFO, logging.INFO))
                 PACKAGE.propagate = False
-                PACKAGE.addHandler(self._forward)
+                PACKAGE.addHandler(self)
             self._quiet[file] = quiet
-            self._forward.quiet = all(self._quiet.values())
+            self._all_quiet = all(self._quiet.values())
             PACKAGE.addHandler(file)
 
     def remove(self, file: _LogFile) -> None:
-        with self._lock:
+        with self._changing:
             PACKAGE.removeHandler(file)
             del self._quiet[file]
-            self._forward.quiet = all(self._quiet.values())
+            self._all_quiet = all(self._quiet.values())
             if not self._quiet:
-                PACKAGE.removeHandler(self._forward)
+                PACKAGE.removeHandler(self)
                 PACKAGE.setLevel(self._before[0])
                 PACKAGE.propagate = self._before[1]
 
@@ -129,7 +122,7 @@ def log_to_stderr() -> None:
 
 _files: ContextVar[tuple[_LogFile, ...]] = ContextVar("rtl_gym_log_files", default=())
 """The logs of the run that this context belongs to: more than one where a training run evaluates."""
-_open = _Open()
+_forward = _Forward()
 
 
 @contextlib.contextmanager
@@ -141,14 +134,13 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         others: Loggers of other packages whose lines belong there, too.
         quiet: Whether warnings are no longer shown on the screen, where nothing else has been set up.
 
-    Raises:
-        SandboxError: The disk is full or fails; UsageError if the file cannot be opened for another reason.
+    Raises `SandboxError` if the disk is full or fails, `UsageError` if the file cannot be opened for another reason.
     """
     try:
         file = _LogFile(path)
     except OSError as error:
         raise cannot_write("the log", path, error) from error
-    _open.add(file, quiet)
+    _forward.add(file, quiet)
     for name in others:
         logging.getLogger(name).addHandler(file)
     _files.set((*_files.get(), file))
@@ -158,7 +150,7 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         _files.set(tuple(other for other in _files.get() if other is not file))
         for name in others:
             logging.getLogger(name).removeHandler(file)
-        _open.remove(file)
+        _forward.remove(file)
         with contextlib.suppress(OSError):  # lines that a full disk did not take
             file.close()
 
@@ -169,7 +161,6 @@ class _Shown(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Show the record."""
         self._show(f"{record.levelname.lower()}: {record.getMessage()}")
 
 

@@ -35,11 +35,7 @@ VIOLATIONS = Counter("rtl_gym_violations", "Gradings of files that reach for the
 def serving(port: int) -> Iterator[int]:
     """Serve the metrics at ``http://127.0.0.1:port/metrics`` within the context; returns the port.
 
-    Args:
-        port: 0 for no server; -1 for any free port.
-
-    Raises:
-        UsageError: The port is taken.
+    With 0 there is no server; -1 takes any free port. Raises `UsageError` if the port is taken.
     """
     if port == 0:
         yield 0

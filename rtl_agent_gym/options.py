@@ -43,8 +43,7 @@ WORKSPACES: dict[str, Literal["shell", "answer"]] = {"agentic": "shell", "single
 class Options(BaseModel):
     """Options that are checked once, when they are made, and then never change.
 
-    Raises:
-        UsageError: A value is of another type or out of range; the message names the option.
+    Raises `UsageError` if a value is of another type or out of range; the message names the option.
     """
 
     model_config = ConfigDict(

@@ -97,11 +97,8 @@ class Retries:
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
     """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `Retries.attempts` times.
 
-    Each of these errors is counted in the metrics, also if a later attempt works.
-
-    Args:
-        work: What to do.
-        retries: Bounds and counts the repetitions.
+    Each of these errors is counted in the metrics, also if a later attempt works. `retries` bounds and counts the
+    repetitions.
     """
     retries = retries or Retries()
     try:

@@ -10,11 +10,7 @@ MOST_DEPTH = 100
 
 
 def loads(text: str | bytes) -> Any:
-    """`json.loads`, with one exception type for every fault.
-
-    Raises:
-        ValueError: It is not JSON, not UTF-8, or nested deeper than `MOST_DEPTH`.
-    """
+    """`json.loads`, with `ValueError` for every fault: not JSON, not UTF-8, or nested deeper than `MOST_DEPTH`."""
     try:
         value = json.loads(text)
     except RecursionError:

@@ -9,8 +9,8 @@ The solution is kept as whole files below ``golden/``, or as ``golden.patch``, a
 is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies there as a folder of whole files,
 ``wrong/<mistake>/rtl/…``, is turned into its patch first.
 
-The folders are the source, the file is what is loaded and what the official runner takes. The same folders give the
-same bytes on every machine. What a folder holds is written down in `data/bundled/README.md`.
+The file is what is loaded and what the official runner takes. The same folders give the same bytes on every machine.
+What a folder holds is written down in `data/bundled/README.md`.
 """
 
 from __future__ import annotations
@@ -80,13 +80,8 @@ def read_meta(folder: Path) -> Meta:
 
 
 def read_golden(folder: Path) -> dict[str, str]:
-    """The solution's whole files. Raises `BuildError` for a patch that does not fit and for what is not plain text."""
-    if not (folder / "golden.patch").is_file():
-        return read_tree(folder / "golden")
-    try:
-        return solution(folder)
-    except ProblemError as error:
-        raise BuildError(str(error)) from error
+    """The solution's whole files. Raises `ProblemError` for a patch that does not fit, and as `read_tree`."""
+    return solution(folder) if (folder / "golden.patch").is_file() else read_tree(folder / "golden")
 
 
 def build_row(folder: Path, system_message: str) -> dict[str, Any]:
@@ -149,23 +144,15 @@ def fold_wrong_designs(folder: Path) -> list[Path]:
     return written
 
 
-def check_wrong_designs(folder: Path) -> None:
-    """See that every patch fits. Raises `BuildError` that names the one that does not."""
-    try:
-        wrong_designs(folder.name)
-    except ProblemError as error:
-        raise BuildError(str(error)) from error
-
-
-def problem_folders(bundled: Path = BUNDLED_DIR) -> list[Path]:
+def problem_folders() -> list[Path]:
     """The folders that are problems, by name. A folder becomes one with its `problem.yaml`."""
-    return sorted(path.parent for path in bundled.glob("*/problem.yaml"))
+    return sorted(path.parent for path in BUNDLED_DIR.glob("*/problem.yaml"))
 
 
-def build(bundled: Path = BUNDLED_DIR) -> str:
-    """The text of `problems.jsonl` for the folders below `bundled`."""
-    system_message = (bundled / "system_message.md").read_text(encoding="utf-8").strip()
-    rows = (build_row(folder, system_message) for folder in problem_folders(bundled))
+def build() -> str:
+    """The text of `problems.jsonl`."""
+    system_message = (BUNDLED_DIR / "system_message.md").read_text(encoding="utf-8").strip()
+    rows = (build_row(folder, system_message) for folder in problem_folders())
     return "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows)
 
 
@@ -174,23 +161,22 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Build problems.jsonl from the folders of the bundled problems.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the file is out of date")
     check = parser.parse_args(argv).check
-    target = BUNDLED_PROBLEMS
     try:
         for folder in problem_folders():
             for patch in [] if check else fold_wrong_designs(folder):
                 print(f"{patch}: written")
-            check_wrong_designs(folder)
+            wrong_designs(folder.name)  # each patch fits
         text = build()
-    except BuildError as error:
+    except (BuildError, ProblemError) as error:
         print(f"build_bundled: {error}", file=sys.stderr)
         return 1
     if check:
-        current = target.read_text(encoding="utf-8") if target.is_file() else ""
+        current = BUNDLED_PROBLEMS.read_text(encoding="utf-8") if BUNDLED_PROBLEMS.is_file() else ""
         if current != text:
-            print(f"build_bundled: {target} is out of date; run scripts/build_bundled.py", file=sys.stderr)
+            print(f"build_bundled: {BUNDLED_PROBLEMS} is out of date; run scripts/build_bundled.py", file=sys.stderr)
         return int(current != text)
-    target.write_text(text, encoding="utf-8")
-    print(f"{target}: {len(problem_folders())} problems")
+    BUNDLED_PROBLEMS.write_text(text, encoding="utf-8")
+    print(f"{BUNDLED_PROBLEMS}: {len(problem_folders())} problems")
     return 0
 
 

@@ -15,7 +15,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sources.families import draw_members
 from rtl_agent_gym.sources.families.looking import RUN_SMOKE
 from rtl_agent_gym.training.plan import plan_run
-from rtl_agent_gym.transcripts.record import CommandRecord, Header, Transcript, TurnRecord
+from rtl_agent_gym.transcripts import CommandRecord, Header, Transcript, TurnRecord
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,14 @@ from unidiff.patch import PatchSet
 from rtl_agent_gym.errors import ProblemError, UsageError
 from rtl_agent_gym.problems.rows import apply_patch
 
-__all__ = ["BUNDLED_DIR", "solution", "wrong_designs"]
-
 BUNDLED_DIR = Path(__file__).resolve().parent
 """The folder of the sources of the bundled problems."""
 
 
 def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
-    """The wrong designs of a bundled problem.
+    """The wrong designs of a bundled problem: for each mistake, by name, the whole files of that design by path.
 
-    Args:
-        problem_id: The id of a bundled problem, or its short name such as ``fixed_priority_arbiter``.
-
-    Returns:
-        For each mistake, by name, the files of that design: path relative to the work folder to whole text.
+    `problem_id` may be its short name, such as ``fixed_priority_arbiter``.
 
     Raises:
         UsageError: No bundled problem has that id.

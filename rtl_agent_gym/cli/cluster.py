@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from ..cluster.machine import RunReport
 from ..cluster.node import NodeState, look, prepare, slots_here, start_node, stop_node
 from ..cluster.ray_cluster import SLOTS, connect
 from ..cluster.slurm import become_part, in_job, start_job
@@ -24,10 +23,7 @@ cluster_app = typer.Typer(
 
 HEAD_PORT = 6379
 AddressArgument = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="Of the cluster's head, such as HOST:6379.")]
-
-
-def _print(line: str) -> None:
-    print(line, file=sys.stderr)
+_print = partial(typer.echo, err=True)
 
 
 @cluster_app.command("up")
@@ -78,7 +74,7 @@ def status(address: AddressArgument = "auto", json_: JsonOption = False) -> None
     else:
         for node in found:
             _show(node)
-    if not any(not node.why for node in found):
+    if all(node.why for node in found):
         raise SandboxError(
             "no node of the Ray cluster can be used"
             + ("" if found else f": none reports the resource {SLOTS}; prepare nodes with `rtl-agent-gym cluster up`")
@@ -104,17 +100,13 @@ def _show(node: NodeState) -> None:
     if node.facts:
         print(f"  daemon {node.facts.daemon}, image {node.facts.digest[:19]}, {node.facts.cpus:g} gradings at once")
     for run in node.runs:
-        print(f"  {_summary(run)}")
+        faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
+        ago = "" if run.last_canary is None else f", the last {run.last_canary:.0f} s ago"
+        canaries = f"canaries: {run.canaries.get('right', 0)} right{ago}, {run.canaries.get('wrong', 0)} wrong"
+        work = f"{run.sandboxes} sandboxes, {run.gradings} gradings"
+        print(f"  process {run.process}: {work}, {canaries}, faults: {faults}")
     if not node.runs and not node.why:
         print("  no run uses it; each run begins with canaries")
-
-
-def _summary(run: RunReport) -> str:
-    faults = ", ".join(f"{name} {count}" for name, count in sorted(run.faults.items())) or "none"
-    ago = "" if run.last_canary is None else f", the last {run.last_canary:.0f} s ago"
-    canaries = f"canaries: {run.canaries.get('right', 0)} right{ago}, {run.canaries.get('wrong', 0)} wrong"
-    work = f"{run.sandboxes} sandboxes, {run.gradings} gradings"
-    return f"process {run.process}: {work}, {canaries}, faults: {faults}"
 
 
 @cluster_app.command("down")

@@ -31,11 +31,10 @@ from ..options import WITHOUT_DAEMON
 from ..renderers.vocabularies import HARMONY_COPY, HARMONY_FILE, QWEN3_RANKS, package_file, qwen3_cached
 from ..sandboxes import choice, image, image_build
 from ..sandboxes.admission import WEAK_VARIABLE
-from ..sandboxes.apptainer import check_apptainer
 from ..sandboxes.cgroups import NO_DAEMON, why_none
 from ..sandboxes.client import OWNER_LABEL, owner_lives
 from ..sandboxes.daemon import connect, find_daemon, is_local
-from ..sandboxes.namespaces import check_namespaces
+from ..sandboxes.namespaces import check_apptainer, check_namespaces
 from ..sandboxes.root_folder import RECORD, root_place, roots_folder
 from .options import JsonOption
 
@@ -148,7 +147,7 @@ def _used_kind() -> str:
         return word
     for word in ("docker", "namespaces", "apptainer"):
         try:
-            choice.check(word)
+            choice.CHECKS[word]()
         except ImageError:
             return word
         except SandboxError:
@@ -171,9 +170,8 @@ def _docker(used: str) -> Iterator[Check]:
     name = "Podman " if daemon.podman else ""
     yield _check("Docker daemon", True, f"{name}{daemon.version} (API {daemon.api_version}) at {daemon.host}")
     yield _check("storage driver", True, daemon.storage_driver)
-    limits = "memory, CPU and process limits are enforced"
-    if daemon.missing_limits:
-        limits = f"cannot enforce {', '.join(daemon.missing_limits)}"
+    missing = ", ".join(daemon.missing_limits)
+    limits = f"cannot enforce {missing}" if missing else "memory, CPU and process limits are enforced"
     found = f"version {daemon.cgroup_version}, driver {daemon.cgroup_driver}; {limits}"
     todo = (
         "enable these cgroup controllers (rootless hosts need cgroup v2 with delegation); until then nothing is graded "
@@ -191,7 +189,6 @@ def _docker(used: str) -> Iterator[Check]:
 
 
 def _namespaces(used: str) -> Iterator[Check]:
-    """Sandboxes without a daemon, and what keeps their limits."""
     part = "sandboxes without Docker"
     try:
         found = check_namespaces()
@@ -253,13 +250,6 @@ def _containers() -> Check:
     return _check(part, not leaked, found, f"docker rm -f {' '.join(leaked)}")
 
 
-def _is_there(folder: Path) -> bool:
-    try:
-        return folder.exists()
-    except OSError:  # a folder that only root may enter
-        return False
-
-
 def _machine(used: str) -> Iterator[Check]:
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()), enough=1.0)
     memory = 0
@@ -283,7 +273,7 @@ def _machine(used: str) -> Iterator[Check]:
 def _disk(part: str, folder: Path, *, enough: float, required: bool = True) -> Check:
     """Whether `enough` GB are free in the file system of a folder that may not exist yet."""
     # Docker Desktop reports a folder inside its own virtual machine.
-    nearest = next((place for place in (folder, *folder.parents) if _is_there(place)), Path("/"))
+    nearest = next(filter(os.path.exists, (folder, *folder.parents)), Path("/"))  # also below what only root may enter
     free = shutil.disk_usage(nearest).free / _GB
     todo = f"free at least {enough:.0f} GB there"
     return _check(part, free >= enough, f"{free:.1f} GB free at {nearest}", todo, required=required)
@@ -316,16 +306,11 @@ def _keys() -> Iterator[Check]:
 
 
 def _vocabularies() -> Iterator[Check]:
-    sources = {"Qwen3": (_qwen3_source(), "dashscope"), "Harmony": (_harmony_source(), "litellm")}
-    for name, (source, package) in sources.items():
+    cached = qwen3_cached()
+    qwen3 = str(cached) if cached.is_file() else _package(QWEN3_RANKS)
+    for name, source, package in (("Qwen3", qwen3, "dashscope"), ("Harmony", _harmony_source(), "litellm")):
         found = f"offline, from {source}" if source else "downloaded from its publisher at first use"
         yield _check(f"{name} vocabulary", source, found, f"pip install {package} to use it offline")
-
-
-def _qwen3_source() -> str | None:
-    if (cached := qwen3_cached()).is_file():
-        return str(cached)
-    return _package(QWEN3_RANKS)
 
 
 def _harmony_source() -> str | None:

@@ -83,14 +83,14 @@ _SHARES = ("format", "syntax", "interface", "tests", "passed")
 class EvaluationProgress:
     """A progress line: episodes done and passed, machine faults, episodes per minute, time left.
 
-    Args:
-        console: Where to draw it.
-        shown: Whether to draw it.
+    Where it is not shown, every turn and verdict is printed instead, for a person who plays.
     """
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
-        self.observer = Observer(
-            left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
+        # What a person has just typed is not printed again.
+        printer = Observer() if shown else replace(episode_printer(console), completion=Observer.completion)
+        self.observer = replace(
+            printer, left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
         )
         self._folder: Path | None = None
         self._total = self._kept = self._done = self._passed = self._faults = self._new = 0
@@ -99,12 +99,7 @@ class EvaluationProgress:
         columns = (SpinnerColumn(), BarColumn(bar_width=16), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task("episodes", total=None, state="")
-
-    def __enter__(self) -> EvaluationProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self.stop = self._progress.stop
 
     def state(self) -> str:
         """The text beside the progress bar."""
@@ -144,27 +139,11 @@ class EvaluationProgress:
         self._kept += result.score is not None
         self._passed += result.passed
         self._show()
+        if not self._shown:
+            print_line(self._console, f"{result.problem_id}: {_verdict(result)}")
 
     def _show(self) -> None:
         self._progress.update(self._task, total=self._total, completed=self._done, state=self.state())
-
-
-def episode_observer(console: Console, progress: EvaluationProgress) -> Observer:
-    """An observer that prints every turn, for a person who plays, and counts results in `progress`."""
-    counted = progress.observer
-
-    def finished(result: EpisodeResult) -> None:
-        counted.finished(result)
-        print_line(console, f"{result.problem_id}: {_verdict(result)}")
-
-    return replace(
-        episode_printer(console),
-        completion=Observer.completion,  # the person has just typed it
-        left_out=counted.left_out,
-        started=counted.started,
-        faulted=counted.faulted,
-        finished=finished,
-    )
 
 
 def _verdict(result: EpisodeResult) -> str:
@@ -186,8 +165,7 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
     if summary.causes and simulated:
         causes = ", ".join(f"{cause} {count}" for cause, count in summary.causes.items())
         print_line(console, f"not passed, by cause: {causes}")
-    if summary.cost is not None:
-        cost = summary.cost
+    if (cost := summary.cost) is not None:
         tokens = "" if cost.output_tokens is None else f", {cost.output_tokens:,.0f} tokens written"
         read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
         print_line(
@@ -262,7 +240,6 @@ def eval_command(
         config = config.with_options(concurrency=1)
     console = Console(stderr=json_)
     progress = EvaluationProgress(console, shown=not interactive)
-    observer = episode_observer(console, progress) if interactive else progress.observer
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     host = partial(host_of, config.sandbox)
     if containers and (others := warning_of_others("--sandbox-limits", config.sandbox_limits, host)):
@@ -274,8 +251,8 @@ def eval_command(
                 stack.enter_context(using(runtime_at(ray, config.sandbox_limits, cluster.canary_seconds, slots)))
             if port := stack.enter_context(serving(cluster.metrics_port)):
                 print_line(console, f"metrics: http://127.0.0.1:{port}/metrics", "dim")
-            stack.enter_context(progress)
-            evaluation = asyncio.run(evaluate(config, observer=observer))
+            stack.callback(progress.stop)
+            evaluation = asyncio.run(evaluate(config, observer=progress.observer))
     except KeyboardInterrupt:
         progress.print_how_to_continue()
         raise

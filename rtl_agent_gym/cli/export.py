@@ -16,40 +16,22 @@ from ..errors import UsageError, cannot_write
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
-from .options import at_home
+from .options import at_home, options_as, parameters_of
 from .problems import export_command as problems_export
 from .show import print_left_out, print_line, refuse_source, stderr_console
 
 
+@options_as("config", ExportConfig, parameters_of(ExportConfig))
 def export_command(
     sources: Annotated[list[Path], typer.Argument(metavar="FILE|RUN…", help="Transcripts, folders of them, or runs.")],
+    config: ExportConfig,
     format: Annotated[
         Literal["sft", "tokens", "dpo"],
         typer.Option(
             help="sft: chats; tokens: sampled ids with logprobs; dpo: pairs of a passed and a failed episode."
         ),
     ] = "sft",
-    style: Annotated[
-        Literal["tools", "transformers", "dialect"],
-        typer.Option(
-            help="tools: calls as in OpenAI's chat format; transformers: the same with arguments as objects, for chat "
-            "templates; dialect: the text that the model wrote."
-        ),
-    ] = "tools",
     out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.", callback=at_home)] = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="With sft and tokens: include episodes that did not pass.")
-    ] = False,
-    min_reward: Annotated[
-        float | None, typer.Option(help="With sft and tokens: leave out episodes with a lower reward.")
-    ] = None,
-    keep_malformed: Annotated[
-        bool, typer.Option("--keep-malformed", help="Include episodes with malformed turns.")
-    ] = False,
-    keep_violations: Annotated[
-        bool, typer.Option("--keep-violations", help="Include episodes with attempts on the grader.")
-    ] = False,
-    pairs: Annotated[int, typer.Option(min=1, help="With dpo: upper bound on the pairs of one prompt.")] = 4,
 ) -> None:
     """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions.
 
@@ -59,14 +41,6 @@ def export_command(
         if out is None or len(sources) != 2:
             raise UsageError("expected: rtl-agent-gym export harbor SOURCE --out FOLDER")
         problems_export(source=str(sources[1]), out=out)
-    config = ExportConfig(
-        style=style,
-        passed_only=not all_,
-        min_reward=min_reward,
-        keep_malformed=keep_malformed,
-        keep_violations=keep_violations,
-        pairs=pairs,
-    )
     left_out, unreadable = Counter[str](), list[str]()
     named = [path for source in sources for path in transcript_files(source, evaluations=False)]
     files = list({path.resolve(): path for path in named}.values())

@@ -37,6 +37,9 @@ FLAGS = {
     "reward": ["--weights"],
     "harness_images": ["--harness-image"],
     "cache": ["--cache/--no-cache"],
+    "passed_only": ["--passed-only/--all"],
+    "keep_malformed": ["--keep-malformed"],
+    "keep_violations": ["--keep-violations"],
     "ray_address": ["--ray"],
 }
 """The names on the command line that are not the option's own."""
@@ -149,11 +152,7 @@ _EVALUATION = [
 
 
 def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function of `config`, an `EvaluationConfig`, as a command with the options that set it.
-
-    Args:
-        more: Other options of an evaluation.
-    """
+    """Decorate a function of `config`, an `EvaluationConfig`, as a command with the options that set it, and `more`."""
     from ..episodes.rules import EpisodeConfig
     from ..evaluation import EvaluationConfig
     from ..policies import ModelOptions
@@ -185,11 +184,7 @@ def with_problems(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:
-    """The problem with this id, or without an id the only problem of the source.
-
-    Raises:
-        UsageError: There is no such problem, or no id was given and there are several.
-    """
+    """The problem with this id, or without an id the only one of the source. Raises `UsageError` if there is none."""
     problems = load_problems(source, ids=problem_id)
     if len(problems) == 1:
         return problems[0]
@@ -200,11 +195,7 @@ def one_problem(source: str, problem_id: str | None) -> Problem:
 
 
 def refuse_options_of_nodes(context: typer.Context, sandbox: str = "auto") -> None:
-    """Refuse what a run cannot choose for the nodes of its cluster.
-
-    Raises:
-        UsageError: It was given, as the command's own option `sandbox` or before the command's name.
-    """
+    """Raise `UsageError` if a run chooses sandboxes for the nodes of its cluster, by its option or before its name."""
     before = context.find_root().params
     kind = sandbox if sandbox != "auto" else before.get("sandbox") or "auto"
     given = [f"--sandbox {kind}"] if kind != "auto" else []
@@ -220,11 +211,7 @@ def at_home(path: Path | None) -> Path | None:
 
 
 def writable_folder(folder: Path, option: str) -> None:
-    """Create a folder if it does not exist.
-
-    Raises:
-        UsageError: It cannot be created or written to.
-    """
+    """Create a folder if it does not exist. Raises `UsageError` if it cannot be created or written to."""
     folder = expand_home(folder)  # as the rules read it: a shell leaves the tilde of ``--option=~/x``
     try:
         folder.mkdir(parents=True, exist_ok=True)

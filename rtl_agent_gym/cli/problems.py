@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from ..errors import ProblemError, UsageError
-from ..evaluation.viewer import plain
+from ..evaluation.viewer.text import plain
 from ..problems import (
     CATEGORIES,
     Problem,

@@ -1,6 +1,4 @@
-"""``rtl-agent-gym problems strength``, ``mutate``, ``optimize`` and ``verify``: the bugs that tests
-see, and problems made of right designs.
-"""
+"""``rtl-agent-gym problems strength``, ``mutate``, ``optimize``, ``verify``: bugs that tests see, derived problems."""
 
 from __future__ import annotations
 
@@ -14,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
 
 from ..errors import UsageError, cannot_write
 from ..problems import Problem
@@ -137,14 +134,24 @@ def mutate_command(
     problems = _with_designs(problems, designs)
     check_out(out, source)
     options = MutantOptions(count=count, seed=seed, hint=hint)
-    console = stderr_console()
+    killed = 0
 
     async def make(grader: MutantGrader) -> list[Derived]:
+        from ..sources.making import in_order
+
+        def is_enough(graded: GradedMutant) -> bool:
+            nonlocal killed
+            killed += graded.verdict.outcome == "killed"
+            progress.update(progress.task_ids[0], completed=killed)
+            return killed == count
+
         try:
-            with progress_bar(console, "problems", count) as progress:
-                await _find(source, problems, options, grader, workers, progress)
+            with progress_bar(stderr_console(), "problems", count) as progress:
+                await in_order(enough_candidates(source, problems, options), grader.grade, 2 * workers, is_enough)
         finally:
             print_left_out([*grader.rejected.values()])
+        if killed < count:
+            raise UsageError(too_few(source, count, killed))
         return list(derive(f"{source}+mutants", problems, options, grader.store))
 
     made = asyncio.run(_with_grader(make, workers, cache))
@@ -153,27 +160,7 @@ def mutate_command(
     typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}", err=True)
 
 
-async def _find(
-    source: str, problems: list[Problem], options: MutantOptions, grader: MutantGrader, workers: int, progress: Progress
-) -> None:
-    """Grade mutants in order until as many as wanted are killed. Raises `UsageError` if there are not so many."""
-    from ..sources.making import in_order
-
-    killed = 0
-
-    def is_enough(graded: GradedMutant) -> bool:
-        nonlocal killed
-        killed += graded.verdict.outcome == "killed"
-        progress.update(progress.task_ids[0], completed=killed)
-        return killed == options.count
-
-    await in_order(enough_candidates(source, problems, options), grader.grade, 2 * workers, is_enough)
-    if killed < options.count:
-        raise UsageError(too_few(source, options.count, killed))
-
-
 async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
-    """The result of `work` with a grader, which is closed afterwards."""
     from ..sources.mutants.grading import mutant_grader
 
     with work_is_kept():
@@ -241,11 +228,7 @@ def _cells(count: Count) -> list[str]:
 
 
 def check_out(out: Path, source: str) -> None:
-    """Find out before any work whether a file of problems can be written.
-
-    Raises:
-        UsageError: It cannot, or it would overwrite a file of the source.
-    """
+    """Raise `UsageError`, before any work, if a file cannot be written, or would overwrite a file of the source."""
     path = expand_home(split_whole(source).inner)
     if path.exists():
         refuse_source(out, path.iterdir() if path.is_dir() else [path], "files that the problems are read from")
@@ -356,12 +339,7 @@ def _write_made(
     workers: int,
     cache: bool,
 ) -> None:
-    """Write the problems made of the first designs that they can be made of.
-
-    Raises:
-        UsageError: There are fewer than are wanted, or none.
-        SandboxError: The machine failed.
-    """
+    """Write the problems made of the first designs that can be used. Raises `UsageError` if these are too few."""
     from ..sources.making import in_order
 
     rows: list[dict[str, Any]] = []

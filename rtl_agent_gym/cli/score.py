@@ -21,12 +21,12 @@ from ..problems import Problem, find_problem, load_problems
 from ..problems.paths import ANSWER_FILE, in_graded_folders
 from ..scoring import TIME_LIMIT, RewardWeights, Score
 from ..scoring.cache import default_cache_dir
-from ..scoring.options import GradingOptions
 from ..scoring.scorer import require_scorable
 from ..visible import visible
 from .options import (
     GRADING,
     CacheOption,
+    JsonOption,
     ProblemOption,
     ProblemsOption,
     WeightsOption,
@@ -38,7 +38,6 @@ from .options import (
 from .show import print_score, progress_bar
 
 _MOST = 64 << 20
-
 
 Candidate = tuple[Problem, dict[str, str | bytes]]
 """Files to grade, after their problem."""
@@ -71,9 +70,7 @@ def score_command(
     ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
-    json_: Annotated[
-        bool, typer.Option("--json", help="End with one line of JSON on stdout; with --candidates, one for each.")
-    ] = False,
+    json_: JsonOption = False,
 ) -> None:
     """Grade files with the hidden tests of their problem.
 
@@ -96,7 +93,27 @@ def score_command(
         require_scorable(distinct, options)
     console = Console(stderr=json_ or candidates is not None)
     gradings = default_cache_dir() if cache else None
-    scores = asyncio.run(_grade(batch, wanted, timeout, workers, gradings, options, console))
+
+    async def grade_all() -> list[Score]:
+        turn, lease = asyncio.Semaphore(workers), acquire()
+        waiting = workers if len(batch) > workers else 0
+        try:
+            scorer = lease.runtime.scorer(wanted, gradings, waiting=waiting, options=options)
+            with progress_bar(console, "grading", len(batch)) as progress:
+
+                async def grade(candidate: Candidate) -> Score:
+                    async with turn:
+                        score = await scorer.score(*candidate, timeout)
+                    progress.advance(progress.task_ids[0])
+                    return score
+
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(grade(candidate)) for candidate in batch]
+            return [task.result() for task in tasks]
+        finally:
+            await lease.release()
+
+    scores = asyncio.run(grade_all())
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
         if candidates is None:
             print_score(console, score, wanted, of_text=graded.asks_text)
@@ -109,41 +126,10 @@ def score_command(
     raise typer.Exit(0 if candidates is not None or scores[0].passed else 1)
 
 
-async def _grade(
-    batch: list[Candidate],
-    weights: RewardWeights,
-    timeout: float,
-    workers: int,
-    cache: Path | None,
-    options: GradingOptions,
-    console: Console,
-) -> list[Score]:
-    turn, lease = asyncio.Semaphore(workers), acquire()
-    waiting = workers if len(batch) > workers else 0
-    try:
-        scorer = lease.runtime.scorer(weights, cache, waiting=waiting, options=options)
-        with progress_bar(console, "grading", len(batch)) as progress:
-
-            async def grade(candidate: Candidate) -> Score:
-                async with turn:
-                    score = await scorer.score(*candidate, timeout)
-                progress.advance(progress.task_ids[0])
-                return score
-
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(grade(candidate)) for candidate in batch]
-        return [task.result() for task in tasks]
-    finally:
-        await lease.release()
-
-
 def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
-    """The regular files below a problem's work folder; links are not followed.
+    """The regular files below a problem's work folder, without content if not graded; links are not followed.
 
-    Files that are not graded have no content.
-
-    Raises:
-        UsageError: There is no such folder, or it is too large.
+    Raises `UsageError` if there is no such folder, or it is too large.
     """
     if not folder.is_dir():
         raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")

@@ -18,7 +18,7 @@ from ..episodes.episode import Opening, Turn
 from ..episodes.recording import command_record
 from ..errors import UsageError
 from ..evaluation import Observer
-from ..evaluation.viewer import command_status, first_lines, plain, score_parts
+from ..evaluation.viewer.text import command_status, first_lines, plain, score_parts
 from ..policies import Completion
 from ..scoring import RewardWeights
 from ..scoring.score import Score

@@ -49,44 +49,33 @@ def view_command(
         raise UsageError("--lines, --thinking and --heat are for one transcript with --text")
     if out is not None and port and not serve:
         raise UsageError("--out writes the page to a file; give --serve, too, to serve it at --port")
-    require_readable(transcript_files(source))
+    files, unreadable = transcript_files(source), list[str]()
+    require_readable(files)
     if text:
-        return _print(source, lines, thinking, heat)
+        transcripts = each_readable(files, unreadable)
+        if source.is_file():
+            for transcript in transcripts:
+                print_episode(Console(), transcript, lines=lines, thinking=thinking, heat=heat)
+        else:
+            print_list(Console(), transcripts)
+        print_left_out(unreadable)
+        return
+    console = stderr_console()
     if out is not None:
-        _write(source, out)
+        refuse_source(out, files)
+        shown = track(files, "reading episodes", console=console, transient=True, disable=not console.is_terminal)
+        write_page(shown, out, title=Path(os.path.abspath(source)).name, unreadable=unreadable)
+        print_left_out(unreadable)
+        print_line(console, f"{plural(len(files) - len(unreadable), 'episode')} in {out}")
     if serve or out is None:
-        _serve(source, port, browser)
+        with serving(source, port) as server:
+            print_line(console, f"episodes of {source} at {server.url} (Ctrl-C ends)")
+            if browser:
+                webbrowser.open(server.url)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
     elif browser:
         webbrowser.open(out.resolve().as_uri())
-
-
-def _print(source: Path, lines: int, thinking: bool, heat: bool) -> None:
-    console, unreadable = Console(), list[str]()
-    transcripts = each_readable(transcript_files(source), unreadable)
-    if source.is_file():
-        for transcript in transcripts:
-            print_episode(console, transcript, lines=lines, thinking=thinking, heat=heat)
-    else:
-        print_list(console, transcripts)
-    print_left_out(unreadable)
-
-
-def _write(source: Path, out: Path) -> None:
-    console, files, unreadable = stderr_console(), transcript_files(source), list[str]()
-    refuse_source(out, files)
-    shown = track(files, "reading episodes", console=console, transient=True, disable=not console.is_terminal)
-    write_page(shown, out, title=Path(os.path.abspath(source)).name, unreadable=unreadable)
-    print_left_out(unreadable)
-    print_line(console, f"{plural(len(files) - len(unreadable), 'episode')} in {out}")
-
-
-def _serve(source: Path, port: int, browser: bool) -> None:
-    with serving(source, port) as server:
-        print_line(stderr_console(), f"episodes of {source} at {server.url} (Ctrl-C ends)")
-        if browser:
-            webbrowser.open(server.url)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
 
 
 def report_command(

@@ -46,10 +46,7 @@ async def canary(call: Callable[..., Awaitable[Any]]) -> str:
     """What a machine gets wrong; empty if nothing.
 
     `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading
-    answers.
-
-    Raises:
-        SandboxError: The machine cannot grade, in every try.
+    answers. Raises `SandboxError` if the machine cannot grade, in every try.
     """
     problem, right, wrong = known()
     for expected, files in ((True, right), (False, wrong)):
@@ -65,10 +62,8 @@ async def canary(call: Callable[..., Awaitable[Any]]) -> str:
 class Confirmations:
     """The verdicts of one machine that wait for its next canary.
 
-    Args:
-        machine: The machine.
-        seconds: Time that verdicts wait at most for others, so that one canary confirms many. It is graded at once
-            when the machine grades nothing else.
+    They wait at most so many seconds for others, so that one canary confirms many. It is graded at once when the
+    machine grades nothing else.
     """
 
     def __init__(self, machine: NodeClient, seconds: float) -> None:
@@ -79,8 +74,7 @@ class Confirmations:
     async def confirm(self) -> None:
         """Return when a canary that begins after this call was right.
 
-        Raises:
-            SandboxLost: It was wrong, or the machine could not grade it: the verdict must not be used.
+        Raises `SandboxLost` if it was wrong, or the machine could not grade it: the verdict must not be used.
         """
         if self._machine.lost:
             raise self._refusal()

@@ -32,7 +32,6 @@ class RayExecutor(Executor):
         self._pending: set[Future[Any]] = set()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run ``fn(*args, **kwargs)`` on some node."""
         import ray
 
         task: Any = ray.remote(_call).options(

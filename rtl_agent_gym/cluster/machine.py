@@ -52,8 +52,7 @@ class Origin:
 
     @classmethod
     def here(cls) -> Origin:
-        """The origin of the calling code."""
-        return cls(queue_group(), episode_key())
+        return cls(queue_group.get(), episode_key())
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[None]:
@@ -125,7 +124,6 @@ class Machine:
         return sandbox.id, str(getattr(sandbox, "image_id", ""))
 
     async def on_sandbox(self, name: str, method: str, options: Mapping[str, Any], *arguments: Any) -> Any:
-        """Call a method of a sandbox."""
         with self._counting("command") if method == "run" else contextlib.nullcontext():
             if name not in self._sandboxes:
                 raise SandboxLost(f"{socket.gethostname()} has no sandbox {name}: it has been closed")
@@ -186,7 +184,6 @@ class Machine:
             raise
 
     async def report(self) -> RunReport:
-        """What it has done so far."""
         age = None if self._last_canary is None else time.monotonic() - self._last_canary
         counts = len(self._sandboxes), self._gradings, dict(self._faults)
         return RunReport(os.getpid(), *counts, usage(), dict(self._canaries), age)

@@ -291,8 +291,7 @@ class Cluster:
     async def confirm(self, machine: NodeClient) -> None:
         """Return when a machine has graded a canary right that began after this call; see `canaries`.
 
-        Raises:
-            SandboxLost: It did not: a verdict that it gave must not be used.
+        Raises `SandboxLost` if it did not: a verdict that it gave must not be used.
         """
         if machine not in self._admitted:
             raise SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost}")

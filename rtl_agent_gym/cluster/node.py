@@ -45,9 +45,8 @@ def slots_here() -> int:
 def describe() -> tuple[Facts, Limits]:
     """What this machine is as a node, and what sandboxes may use of it. Starts nothing.
 
-    Raises:
-        SandboxError: There is no image, no daemon, or no kind of sandboxes works here.
-        UsageError: The limits cannot be read.
+    Raises `SandboxError` if there is no image, no daemon, or no kind of sandboxes works here, and `UsageError` if the
+    limits cannot be read.
     """
     given = given_limits()
     maker = choice.made_by()
@@ -64,38 +63,24 @@ def describe() -> tuple[Facts, Limits]:
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379) -> str:
-    """Start Ray on this machine, as the head of a new cluster or as a node of an existing cluster.
+    """Start Ray on this machine, as a node of the cluster with this head; return the head's address.
 
-    Args:
-        head: The address of the head; empty to start one here.
-        slots: Its slots.
-        progress: Called with what Ray prints.
-        port: Of a head that is started here.
-
-    Returns:
-        The address of the cluster's head.
-
-    Raises:
-        SandboxError: Ray does not start.
-        UsageError: A head would have no token.
+    If `head` is empty, a new one is started here, with this `port`. Raises `SandboxError` if Ray does not start, and
+    `UsageError` if a head would have no token.
     """
     if not use_token() and not head:
         refuse_without_token(port, progress)
     what = f"a node of {head}, which" if head else "a head, which"
     progress(f"starting Ray as {what} has {START_SECONDS:.0f} s to answer")
     where = ["--address", head] if head else ["--head", "--port", str(port)]
-    log = start_apart(ray_start(where, slots), node_environment())
+    log = start_apart(ray_start(where, slots))
     wait_for(log, lambda: log.read_bytes().count(STARTED) > 0)
     progress(f"this machine is a node with {slots} slots")
     return head or address_here(port)
 
 
 def refuse_without_token(port: int, progress: Callable[[str], None]) -> None:
-    """Report what it means that Ray asks for no token.
-
-    Raises:
-        UsageError: Unless ``RAY_AUTH_MODE`` is ``disabled``.
-    """
+    """Report what it means that Ray asks for no token; raise `UsageError` unless ``RAY_AUTH_MODE`` is ``disabled``."""
     danger = f"without a token, every host that reaches port {port} of this machine can run code on it"
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "disabled":
         raise UsageError(
@@ -106,11 +91,7 @@ def refuse_without_token(port: int, progress: Callable[[str], None]) -> None:
 
 
 def ray_start(where: Sequence[str], slots: int) -> list[str]:
-    """The command that is a node of Ray's until it ends.
-
-    Raises:
-        UsageError: Ray is not installed.
-    """
+    """The command that is a node of Ray's until it ends. Raises `UsageError` if Ray is not installed."""
     options = [*where, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats", "--block"]
     if "--head" in where:
         options += ["--include-dashboard", "false"]
@@ -126,12 +107,6 @@ def free_port() -> int:
     return port
 
 
-def node_environment() -> dict[str, str]:
-    """The environment of a node's processes."""
-    chosen = {} if choice.kind() == "auto" else {choice.VARIABLE: choice.kind()}
-    return {**os.environ, **chosen}
-
-
 def address_here(port: int) -> str:
     """The address of a head on this machine. Raises `UsageError` if Ray is not installed."""
     _ray()
@@ -141,15 +116,15 @@ def address_here(port: int) -> str:
     return f"{library.get_node_ip_address()}:{port}"
 
 
-def start_apart(command: Sequence[str], environment: dict[str, str]) -> Path:
-    """Start what `stop_node` ends, and return the file with its output.
+def start_apart(command: Sequence[str]) -> Path:
+    """Start what `stop_node` ends, with the kind of sandboxes chosen here, and return the file with its output.
 
-    Raises:
-        UsageError: It runs already.
+    Raises `UsageError` if it runs already.
     """
     if (running := _running()) is not None:
         raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
-    log = node_files()[0].with_suffix(".log")
+    chosen = {} if choice.kind() == "auto" else {choice.VARIABLE: choice.kind()}
+    environment, log = {**os.environ, **chosen}, node_files()[0].with_suffix(".log")
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
@@ -167,14 +142,7 @@ def wait_for(
 ) -> None:
     """Wait until what `start_apart` started is ready. Ends it after a failure.
 
-    Args:
-        log: The file with its output.
-        ready: Whether it is.
-        enough: Whether it can be used if it is not ready in time.
-        seconds: The time that it has.
-
-    Raises:
-        SandboxError: It has ended, or is not ready in time.
+    Raises `SandboxError` if it has ended, or is neither ready nor good `enough` to be used after so many seconds.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -182,7 +150,8 @@ def wait_for(
             if time.monotonic() > deadline and enough():
                 break
             if _running() is None or time.monotonic() > deadline:
-                raise SandboxError(f"Ray does not start: {_end(log)}")
+                lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+                raise SandboxError(f"Ray does not start: {lines[-1] if lines else f'see {log}'}")
             time.sleep(0.1)
     except BaseException:
         stop_node()
@@ -192,10 +161,7 @@ def wait_for(
 def stop_node() -> bool:
     """End the node, or the nodes of a job, that were started here; sandboxes end with it. Whether there was one.
 
-    Other nodes of Ray on this machine stay.
-
-    Raises:
-        SandboxError: It does not end.
+    Other nodes of Ray on this machine stay. Raises `SandboxError` if it does not end.
     """
     pid = _running()
     if pid is not None:
@@ -217,8 +183,7 @@ def stop_node() -> bool:
 def prepare(progress: Callable[[str], None]) -> None:
     """See that sandboxes can be made: find, or install and start, the Docker daemon unless there is another kind.
 
-    Raises:
-        SandboxError: None can be made.
+    Raises `SandboxError` if none can be made.
     """
     if choice.kind() == "auto":
         try:
@@ -229,7 +194,7 @@ def prepare(progress: Callable[[str], None]) -> None:
             except SandboxError:
                 raise lacks from None
     if (word := choice.use_daemon(choice.resolved_kind())) in WITHOUT_DAEMON:
-        progress(f"sandboxes of {word}: {choice.check(word)}")
+        progress(f"sandboxes of {word}: {choice.CHECKS[word]()}")
     else:
         progress(f"Docker {ensure_daemon(progress).version} answers")
 
@@ -262,11 +227,6 @@ def _is_ours(pid: int) -> bool:
     except OSError:
         return False
     return "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
-
-
-def _end(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return lines[-1] if lines else f"see {log}"
 
 
 REPORT_SECONDS = 10.0

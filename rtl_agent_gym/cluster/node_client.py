@@ -160,9 +160,7 @@ def _storing() -> Iterator[None]:
 class ObjectCache:
     """What this process has put into Ray's object store, by digest. Each node fetches it once.
 
-    Args:
-        most: How much stays there; the rest is put there again when it is needed.
-        most_bytes: The same, by its size.
+    `most` values of `most_bytes` in all stay there; the rest is put there again when it is needed.
     """
 
     def __init__(self, most: int = 1_000, most_bytes: int = 512 << 20) -> None:
@@ -175,16 +173,16 @@ class ObjectCache:
     def reference(self, digest: str, value: Any, size: int = 0) -> Any:
         """A reference to a value with this digest, which Ray replaces by the value in a call's arguments.
 
-        Raises:
-            SandboxError: The object store of this process cannot take it.
+        Raises `SandboxError` if the object store of this process cannot take it.
         """
         import ray
 
         with _storing():
             found = self._references.pop(digest, None) or (ray.put(value), size)
         self._references[digest] = found
-        while len(self._references) > self._most or self._too_large():
-            del self._references[next(iter(self._references))]
+        total = sum(size for _, size in self._references.values())
+        while len(self._references) > self._most or (len(self._references) > 1 and total > self._most_bytes):
+            total -= self._references.pop(next(iter(self._references)))[1]
         return found[0]
 
     def files(self, files: Mapping[str, str | bytes]) -> Any:
@@ -192,7 +190,10 @@ class ObjectCache:
         size = sum(len(content) for content in files.values())
         if size < SMALL:
             return dict(files)
-        return self.reference(_digest(files), dict(files), size)
+        digest = hashlib.sha256()
+        for file in sorted(files.items()):
+            digest.update(repr(file).encode())  # text and bytes differ, as what is read from them may
+        return self.reference(f"files {digest.hexdigest()}", dict(files), size)
 
     def problem(self, problem: Problem) -> Any:
         """A reference to a problem, whose digest is computed once per object."""
@@ -203,14 +204,3 @@ class ObjectCache:
         parts = (problem.context, problem.harness, problem.golden or {})
         size = sum(len(text) for files in parts for text in files.values())
         return self.reference(self._digests[id(problem)][1], problem, size)
-
-    def _too_large(self) -> bool:
-        return len(self._references) > 1 and sum(size for _, size in self._references.values()) > self._most_bytes
-
-
-def _digest(files: Mapping[str, str | bytes]) -> str:
-    """Text and bytes differ, as what is read from them may."""
-    found = hashlib.sha256()
-    for file in sorted(files.items()):
-        found.update(repr(file).encode())
-    return f"files {found.hexdigest()}"

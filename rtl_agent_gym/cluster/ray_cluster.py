@@ -44,8 +44,7 @@ def node_files() -> list[Path]:
 def job_folder() -> Path:
     """A folder of this process's Slurm job on this machine. Its path is short: Ray's sockets are below it.
 
-    Raises:
-        UsageError: It belongs to another user, or others may use it.
+    Raises `UsageError` if it belongs to another user, or others may use it.
     """
     again = os.environ.get("SLURM_RESTART_COUNT", "0")  # a job that was queued again keeps its id
     folder = Path("/tmp", f"rtl-gym-{os.getuid()}-{os.environ[JOB]}-{again}")

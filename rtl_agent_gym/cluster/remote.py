@@ -14,16 +14,7 @@ from ..episodes.runtime import Runtime
 from ..errors import SandboxError, SandboxLost, UsageError
 from ..problems import Problem
 from ..retries import Retries, retrying
-from ..sandboxes import (
-    WORK_DIR,
-    CommandResult,
-    FoundFiles,
-    OutputSink,
-    Process,
-    Sandbox,
-    SandboxProvider,
-    SandboxSpec,
-)
+from ..sandboxes import WORK_DIR, CommandResult, FoundFiles, OutputSink, Process, Sandbox, SandboxProvider, SandboxSpec
 from ..scoring import RewardWeights, Scorer
 from ..scoring.options import GradingOptions
 from ..scoring.score import Score
@@ -44,7 +35,6 @@ class RemoteSandbox(Sandbox):
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, spec: SandboxSpec) -> None:
-        """Make it on its machine."""
         self._id, self.image_id = await self._machine.call("create", self._name, spec, Origin.here())
 
     async def _call(self, method: str, *arguments: Any, **options: Any) -> Any:

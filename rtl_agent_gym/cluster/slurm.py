@@ -31,7 +31,6 @@ from .node import (
     STARTED,
     address_here,
     free_port,
-    node_environment,
     prepare,
     ray_start,
     refuse_without_token,
@@ -59,16 +58,9 @@ def in_job() -> bool:
 def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str:
     """Start a cluster on all nodes of this process's job, whose head is on this machine; return the head's address.
 
-    Nodes that have not started after `JOB_SECONDS` are used as soon as they have.
-
-    Args:
-        slots: Of each node; 0 for what its memory allows.
-        progress: Called with what happens.
-        port: Of the head; 0 for a free one.
-
-    Raises:
-        UsageError: This process is not on a node of the job, or there is no ``srun`` or no token.
-        SandboxError: The head does not start.
+    Nodes that have not started after `JOB_SECONDS` are used as soon as they have. With 0 `slots`, each has what its
+    memory allows; with `port` 0, the head has a free one. Raises `UsageError` if this process is not on a node of the
+    job, or there is no ``srun`` or no token, and `SandboxError` if the head does not start.
     """
     first, nodes = os.environ.get(NODE_NAME), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
     if not first:
@@ -83,7 +75,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str
     head = address_here(port)
     part = [sys.executable, "-m", "rtl_agent_gym", "cluster", "part", head, first, "--slots", str(slots)]
     places = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-    log = start_apart([srun, *places, *_STAYS, *_SHARES, "--label", *part], node_environment())
+    log = start_apart([srun, *places, *_STAYS, *_SHARES, "--label", *part])
 
     def started() -> int:
         return log.read_bytes().count(STARTED)
@@ -104,16 +96,10 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str
 
 
 def become_part(head: str, first: str, slots: int, progress: Callable[[str], None]) -> NoReturn:
-    """Become the Ray of this node of a job: on the node `first` the head, on the others a node of it.
+    """Become the Ray of this node of a job: on the node that Slurm calls `first` the head, on the others a node of it.
 
-    Args:
-        head: The head's address.
-        first: The name that Slurm gives the head's node.
-        slots: Of this node; 0 for what its memory allows.
-        progress: Called with what happens.
-
-    Raises:
-        SandboxError: Sandboxes cannot be made here, or the head does not answer.
+    With 0 `slots`, it has what its memory allows. Raises `SandboxError` if sandboxes cannot be made here, or the head
+    does not answer at its address.
     """
     if not in_job():
         raise UsageError("this is for the nodes of a Slurm job: `rtl-agent-gym cluster up` starts it there")

@@ -52,7 +52,6 @@ class Founding(Arbiters):
 
     @cached_property
     def member(self) -> Parameters:
-        """The only member."""
         return Parameters(family="arbiters", split="train", names=_NAMES, values=_VALUES, layout="prose", lines=())
 
     @property
@@ -114,12 +113,7 @@ def compare_habits(run: Path) -> list[str]:
     """Lines for people: of each habit, in how many new episodes it occurred before the first step and after the last.
 
     Empty if the run has not evaluated the arbiter before and after, or no design is in the form of the shipped models.
-
-    Args:
-        run: The run's folder.
-
-    Raises:
-        TranscriptError: An evaluation of it cannot be read.
+    Raises `TranscriptError` if an evaluation in the run's folder cannot be read.
     """
     folders = sorted((run / "evaluations").glob("[0-9]*-train"))
     if len(folders) < 2:
@@ -140,8 +134,7 @@ def compare_habits(run: Path) -> list[str]:
 def designs_of(folder: Path) -> Iterator[str]:
     """The designs of the arbiter that the graded episodes of an evaluation left; empty where there is none.
 
-    Raises:
-        TranscriptError: The results or a transcript cannot be read.
+    Raises `TranscriptError` if the results or a transcript cannot be read.
     """
     for result in read_results(folder):
         if result.problem_id == PROBLEM_ID and result.score is not None and result.transcript is not None:

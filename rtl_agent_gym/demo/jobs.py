@@ -50,36 +50,35 @@ def run_script(arguments: Sequence[str] | None = None, *, rl: bool = False) -> i
     return launch.main(arguments, rl=rl, recipes=RECIPES, clusters=runtime_at)
 
 
+def _source(family: str, count: int, seed: int, split: str) -> str:
+    return f"family:{family}?count={count}&seed={seed + 1}&split={split}"
+
+
 def _one_problem(seed: int) -> dict[str, Any]:
     return {
         "problem_ids": PROBLEM_ID,
-        "held_out": f"family:arbiters?count=32&seed={seed + 1}&split=combinations",
+        "held_out": _source("arbiters", 32, seed, "combinations"),
         "eval_episodes": 32,
         "eval_every": 0,
     }
 
 
 def _family(seed: int) -> dict[str, Any]:
-    def source(count: int, split: str) -> str:
-        return f"family:registers?count={count}&seed={seed + 1}&split={split}"
-
     return {
-        "cvdp_jsonl_path": source(200, "train"),
-        "held_out": source(128, "combinations"),
-        "extra_held_out": {split: source(16, split) for split in ("wordings", "names")},
+        "cvdp_jsonl_path": _source("registers", 200, seed, "train"),
+        "held_out": _source("registers", 128, seed, "combinations"),
+        "extra_held_out": {split: _source("registers", 16, seed, split) for split in ("wordings", "names")},
         "eval_every": 0,
     }
 
 
 def _looking(seed: int) -> dict[str, Any]:
-    def source(count: int, split: str, lie: str = "") -> str:
-        return f"family:accumulators?count={count}&seed={seed + 1}&split={split}{lie and f'&lie={lie}'}"
-
+    splits = {split: split for split in ("names", "operations", "sizes")}
+    splits["lied-documents"] = "combinations&lie=documents"
     return {
-        "cvdp_jsonl_path": source(2000, "train"),
-        "held_out": source(128, "combinations"),
-        "extra_held_out": {split: source(32, split) for split in ("names", "operations", "sizes")}
-        | {"lied-documents": source(32, "combinations", "documents")},
+        "cvdp_jsonl_path": _source("accumulators", 2000, seed, "train"),
+        "held_out": _source("accumulators", 128, seed, "combinations"),
+        "extra_held_out": {name: _source("accumulators", 32, seed, split) for name, split in splits.items()},
         "eval_every": 0,
     }
 

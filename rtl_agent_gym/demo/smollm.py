@@ -78,11 +78,7 @@ def faster_type() -> str:
 
 
 def make_smollm() -> Path:
-    """The folder of the model, from the user's cache or made now, which takes half a minute.
-
-    Raises:
-        UsageError: A package is missing, or its file has other contents.
-    """
+    """The folder of the model, from the user's cache or made now, in half a minute. Raises as `smollm_file`."""
     made_of = hashlib.sha256(repr((SHA256, TAGS, _WITHOUT_TOKENS)).encode()).hexdigest()
     return keep_folder(cache_folder("smollm2") / made_of[:12], _make)
 
@@ -101,11 +97,7 @@ def smollm_file() -> Path:
 
 
 def make_tokenizer(metadata: dict[str, Any]) -> Any:
-    """The model's tokenizer in transformers' format, followed by `TAGS`.
-
-    Args:
-        metadata: That of the file, by key.
-    """
+    """The model's tokenizer in transformers' format, followed by `TAGS`, from the file's metadata."""
     import transformers
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 

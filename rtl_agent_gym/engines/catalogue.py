@@ -62,14 +62,9 @@ def renderer_for(
 ) -> str:
     """The dialect of a model: the requested one if it fits, or the recommended one if none is requested.
 
-    Args:
-        model: A name on the Hugging Face hub, a folder, or the address of a checkpoint.
-        requested: A renderer's name.
-        model_option: The option that names the model, for errors.
-        option: The option that names the dialect, for errors.
-
-    Raises:
-        UsageError: The model's dialect is unknown, or is none of this package, or the requested one does not fit.
+    `model` is a name on the Hugging Face hub, a folder, or the address of a checkpoint. Raises `UsageError` that begins
+    with one of the options if the model's dialect is unknown, or is none of this package, or if the requested one does
+    not fit.
     """
     requested = ALIASES.get(requested or "", requested)
     base_model = model if model.startswith("tinker://") else model.partition(":")[0]  # "…:peft:262144" is a context

@@ -62,8 +62,3 @@ def key_source() -> str | None:
     except ImportError:
         return None
     return STORED if tinker_has_credentials() else None
-
-
-def has_key() -> bool:
-    """Whether the SDK finds credentials."""
-    return key_source() is not None

@@ -62,10 +62,7 @@ class Engine:
         """End the session, and the engine's thread in this process. Idempotent.
 
         If that takes longer than `CLOSE_TIMEOUT`, it returns: the thread ends with the process, and the service ends
-        sessions of silent clients by itself.
-
-        Raises:
-            ServiceError: The service did not end the session.
+        sessions of silent clients by itself. Raises `ServiceError` if the service did not end the session.
         """
         end: Any = getattr(self.service, "close", None)
         if end is None or self._closed:
@@ -84,12 +81,8 @@ class Engine:
     async def trainer(self, model: str, rank: int, seed: int, state: str | None, *, optimizer: bool) -> Trainer:
         """Create a trainer: new, or from a saved state, with the saved optimizer if requested.
 
-        Once the run has begun, this is tried once: then it belongs to a step, which is repeated as a whole.
-
-        Raises:
-            UsageError: There is no such model or state.
-            ServiceError: The service failed to create it.
-            ServiceDown: The service cannot be used.
+        Once the run has begun, this is tried once: then it belongs to a step, which is repeated as a whole. Raises like
+        `Requests.with_retries`; `UsageError` if there is no such model or state.
         """
         service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
         if state is None:
@@ -140,7 +133,6 @@ class Engine:
         return GuardedSampler(client, self.requests, self._context(client, model))
 
     def _check_model(self, option: str, model: str) -> None:
-        """Raise `UsageError` if the service does not have the model."""
         if self.contexts and model not in self.contexts:
             near = difflib.get_close_matches(model, self.contexts, n=3, cutoff=0.3) or sorted(self.contexts)[:5]
             raise UsageError(f"{option}: the service has no model {model!r}; it has {', '.join(near)}, …")
@@ -166,12 +158,7 @@ def local_engine(config: LocalEngineConfig) -> Engine:
 
 
 async def tinker_engine(base_url: str | None, show: ShowLine | None = None, patience: float = 60.0) -> Engine:
-    """Connect to Tinker's service, or to a compatible one.
-
-    Args:
-        base_url: Its address; None for Tinker's own.
-        show: Shows the user that the service does not answer.
-        patience: Seconds to keep trying.
+    """Connect to Tinker's service, or to a compatible one at `base_url`; try for `patience` seconds.
 
     Raises:
         UsageError: The key is wrong, or there is no such service.

@@ -21,14 +21,12 @@ Exported = Literal["model", "adapter"]
 def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exported:
     """Write a checkpoint in the format of transformers or peft, with the tokenizer and its chat template.
 
-    Args:
-        checkpoint: A folder that the local engine saved.
-        out: The folder to write; it must not exist, or be empty.
-        merge: Add the adapters to the base model's weights, in its own floating-point type. Has no effect if all
-            weights were trained.
+    With `merge`, the adapters are added to the base model's weights, in its own floating-point type; that has no effect
+    if all weights were trained.
 
     Raises:
-        UsageError: It is no such folder, the base model cannot be loaded, or `out` contains something.
+        UsageError: It is no folder that the local engine saved, the base model cannot be loaded, or `out` contains
+            something.
         SandboxError: The disk is full.
     """
     if not is_checkpoint(checkpoint):
@@ -67,20 +65,15 @@ def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
             _merged(checkpoint).save_pretrained(out)
         return "model"
     config = json.loads((checkpoint / "adapter_config.json").read_text())
-    (out / "adapter_config.json").write_text(json.dumps(portable_config(config, base), indent=2) + "\n")
-    shutil.copy2(checkpoint / "adapter_model.safetensors", out)
-    return "adapter"
-
-
-def portable_config(config: dict[str, Any], base: str) -> dict[str, Any]:
-    """An adapter's configuration as other programs expect it: layers by their last name, a whole-numbered alpha."""
-    layers = sorted({str(name).rpartition(".")[2] for name in config["target_modules"]})
-    return config | {
+    config |= {  # as other programs expect it: layers by their last name, a whole-numbered alpha
         "base_model_name_or_path": base,
-        "target_modules": layers,
+        "target_modules": sorted({str(name).rpartition(".")[2] for name in config["target_modules"]}),
         "lora_alpha": int(config["lora_alpha"]),
         "inference_mode": True,
     }
+    (out / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    shutil.copy2(checkpoint / "adapter_model.safetensors", out)
+    return "adapter"
 
 
 def _merged(checkpoint: Path) -> Any:

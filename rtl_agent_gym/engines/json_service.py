@@ -168,10 +168,8 @@ class JsonService:
 def training_request(message: pb.ForwardBackwardRequest, *, sums: bool) -> dict[str, Any]:
     """The JSON form of a request for losses, with or without gradients.
 
-    With `sums`, each datum's advantages are multiplied by its number of targets; see `JsonService`.
-
-    Raises:
-        UsageError: It has something other than text, or sparse tensors.
+    With `sums`, each datum's advantages are multiplied by its number of targets; see `JsonService`. Raises `UsageError`
+    for something other than text, and for sparse tensors.
     """
     data = []
     for datum in message.data:

@@ -40,6 +40,8 @@ class LocalSamplingClient:
 
     def __init__(self, service: LocalServiceClient, weights: Weights) -> None:
         self._service, self._weights = service, weights
+        self.context = weights.base.context
+        """The model's context length in tokens, prompt and answer together."""
 
     def sample(
         self,
@@ -71,11 +73,6 @@ class LocalSamplingClient:
         tokens = prompt.to_ints()
         return self._service.submit(lambda: score(self._weights, tokens).logprobs)
 
-    @property
-    def context(self) -> int:
-        """The model's context length in tokens, prompt and answer together."""
-        return self._weights.base.context
-
     def get_tokenizer(self) -> Any:
         return self._weights.base.tokenizer
 
@@ -86,6 +83,8 @@ class LocalTrainingClient:
     def __init__(self, service: LocalServiceClient, training: Training) -> None:
         self._service, self._training, self._submit = service, training, service.submit
         self.model_id = f"local-{uuid.uuid4().hex[:12]}"
+        self.context = training.base.context
+        """See `LocalSamplingClient.context`."""
 
     def forward_backward(
         self,
@@ -124,11 +123,6 @@ class LocalTrainingClient:
     def gradients(self) -> ResultFuture[dict[str, torch.Tensor]]:
         """A copy of the accumulated gradient by parameter name. Only the local engine offers this."""
         return self._submit(lambda: {name: grad.clone() for name, grad in self._training.gradients().items()})
-
-    @property
-    def context(self) -> int:
-        """See `LocalSamplingClient.context`."""
-        return self._training.base.context
 
     def get_info(self) -> types.GetInfoResponse:
         base, rank = self._training.base, self._training.rank
@@ -181,12 +175,9 @@ class LocalServiceClient:
     def create_lora_training_client(
         self, base_model: str, rank: int = 32, seed: int | None = None
     ) -> ResultFuture[LocalTrainingClient]:
-        """Create a trainer of new LoRA adapters, which do not change the model's output before the first step.
+        """See `protocol.Service`. Without a `seed`, the adapters are initialized with the engine's.
 
-        Args:
-            base_model: A folder in the format of transformers, or a name on the Hugging Face hub.
-            rank: LoRA rank; 0 trains all weights.
-            seed: For initializing the adapters; None takes the engine's.
+        `base_model` is a folder in the format of transformers, or a name on the Hugging Face hub.
         """
         start = self.config.seed if seed is None else seed
 

@@ -85,7 +85,6 @@ class Base:
 
     @cached_property
     def parameters(self) -> int:
-        """The number of weights."""
         return sum(weight.numel() for weight in self.module.parameters())
 
     @property
@@ -95,7 +94,6 @@ class Base:
 
     @property
     def end_ids(self) -> tuple[int, ...]:
-        """The ids of the model's own end tokens."""
         for config in (getattr(self.module, "generation_config", None), self.module.config, self.config):
             found = getattr(config, "eos_token_id", None)
             if found is not None:
@@ -140,16 +138,10 @@ class Weights:
     base: Base
     module: Any
     key: int = field(default_factory=lambda: next(_keys))
-    """A unique number."""
 
 
 class ModelStore:
-    """Loads base models, and keeps them in memory.
-
-    Args:
-        device: Where they are.
-        on_load: Called with each base model after it is loaded.
-    """
+    """Loads base models on a device, and keeps them in memory. `on_load` is called with each after it is loaded."""
 
     def __init__(self, device: Device, on_load: Callable[[Base], None] = lambda base: None) -> None:
         self._device, self._on_load = device, on_load

@@ -132,7 +132,10 @@ class Service(Protocol):
     def create_lora_training_client(
         self, base_model: str, rank: int = 32, seed: int | None = None
     ) -> Awaitable[Trainer]:
-        """A trainer of LoRA adapters. In the local engine, rank 0 trains all weights."""
+        """A trainer of new LoRA adapters, which do not change the model's output before the first step.
+
+        In the local engine, rank 0 trains all weights.
+        """
         ...
 
     def create_training_client_from_state(self, path: str) -> Awaitable[Trainer]:

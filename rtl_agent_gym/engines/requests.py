@@ -48,7 +48,6 @@ from .protocol import Sampler, Trainer
 
 T = TypeVar("T")
 ShowLine = Callable[[str], None]
-"""Shows the user one line."""
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +70,6 @@ class Purpose:
     option: str | None = None
     """The option that names the requested thing; if the service refuses it, the option is wrong."""
     value: str = ""
-    """The option's value."""
     refusable: bool = False
     """Whether it belongs to one episode. Then wrong usage, such as a too long prompt, costs only the episode."""
 
@@ -79,10 +77,7 @@ class Purpose:
 def translate(error: Exception, purpose: Purpose, *, remote: bool) -> RTLGymError | None:
     """Our exception for the exception of a request; None if it does not come from the service.
 
-    Args:
-        error: The exception.
-        purpose: What the request was for.
-        remote: Whether it comes from the SDK, whose futures also raise plain `ValueError` and `RuntimeError`.
+    `remote` exceptions come from the SDK, whose futures also raise plain `ValueError` and `RuntimeError`.
     """
     if isinstance(error, RTLGymError):
         if isinstance(error, UsageError) and purpose.refusable and not remote:
@@ -192,10 +187,7 @@ class Requests:
     async def with_retries(self, purpose: Purpose, send: Callable[[], Awaitable[T]], *, again: bool = True) -> T:
         """Send a request that changes nothing; retry it after temporary failures.
 
-        Args:
-            purpose: What it is for.
-            send: Sends it.
-            again: Whether to retry it also once the run has begun. Not if the caller does.
+        `again` says whether to retry it also once the run has begun. Not if the caller does.
 
         Raises:
             UsageError: The key or the option is wrong.
@@ -298,25 +290,14 @@ def _is_temporary(error: BaseException) -> bool:
 class GuardedSampler:
     """A `protocol.Sampler` that raises our exceptions, and retries requests after temporary failures.
 
-    Args:
-        client: The engine's sampler.
-        requests: Sends its requests.
-        context: The model's context length in tokens, prompt and answer together; None if unknown.
+    `context` is the model's context length in tokens, prompt and answer together; None if unknown.
     """
 
     def __init__(self, client: Sampler, requests: Requests, context: int | None = None) -> None:
         self._client, self._requests, self.context = client, requests, context
 
-    async def sample(
-        self,
-        prompt: tinker.ModelInput,
-        num_samples: int,
-        sampling_params: tinker.SamplingParams,
-        include_prompt_logprobs: bool = False,
-        topk_prompt_logprobs: int = 0,
-    ) -> tinker.SampleResponse:
-        more = {"topk_prompt_logprobs": topk_prompt_logprobs} if topk_prompt_logprobs else {}
-        send = partial(self._client.sample, prompt, num_samples, sampling_params, include_prompt_logprobs, **more)
+    async def sample(self, *arguments: Any, **named: Any) -> tinker.SampleResponse:
+        send = partial(self._client.sample, *arguments, **named)
         return await self._requests.with_retries(Purpose("sampling", refusable=True), send)
 
     async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:

@@ -91,12 +91,8 @@ class Scheduler:
     """Does all sampling of one engine. Its methods run in the engine's thread.
 
     Each step gives free slots to waiting sequences, then adds one token to each running one. So new requests join the
-    running ones at the next token.
-
-    Args:
-        rows: Maximum number of running sequences for each base model; the others wait.
-        steady: Whether the sampling of a model is steady; see `SlotTable`.
-        seed: For requests without a seed.
+    running ones at the next token. Of each base model, at most `rows` sequences run; the others wait. `steady` says
+    whether the sampling of a model is steady (see `SlotTable`), and `seed` is for requests without one.
     """
 
     def __init__(self, rows: int, steady: Callable[[Base], bool], seed: int) -> None:
@@ -244,10 +240,8 @@ class Slot:
 class SlotTable:
     """The slots of one base model and of all weights trained from it.
 
-    Args:
-        weights: Any of these weights, for the shape.
-        rows: Maximum number of sequences sampled at once.
-        steady: Always compute the same shapes, so that a sequence's log-probabilities depend on its tokens alone.
+    If `steady`, they always compute the same shapes, so that a sequence's log-probabilities depend on its tokens alone.
+    `weights` are any of these, for the shape; `rows` is the maximum number of sequences sampled at once.
     """
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
@@ -372,7 +366,6 @@ class RowCache(Cache):
                 store[layer][:, :, : old.shape[2]] = old
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first tokens of one row to another."""
         for store in (self._keys, self._values):
             for tensor in store.values():
                 tensor[target, :, :length] = tensor[source, :, :length]
@@ -466,12 +459,9 @@ def _truncate(probabilities: Tensor, top_k: int, top_p: float) -> Tensor:
 
 
 class Stops:
-    """The stop condition of a request.
+    """The stop condition of a request: ``SamplingParams.stop``, or if that is None, the model's own end tokens.
 
-    Args:
-        stop: ``SamplingParams.stop``.
-        end_ids: The model's own end tokens, used if `stop` is None.
-        tokenizer: Returns the tokenizer; called only if `stop` has texts.
+    `tokenizer` returns the tokenizer, and is called only if `stop` has texts.
     """
 
     def __init__(self, stop: Any, end_ids: Sequence[int], tokenizer: Any) -> None:

@@ -105,13 +105,9 @@ class TokenServer:
         }
 
     def asked(self, prompt: list[int], params: tinker.SamplingParams, top: int = 0, *, score: bool = False) -> Json:
-        """The body of a request.
+        """The body of a request for one sequence, whose `params` have a number of tokens.
 
-        Args:
-            prompt: Token ids.
-            params: How one sequence is sampled, with a number of tokens.
-            top: Of how many of the likeliest tokens log-probabilities are wanted.
-            score: Whether those of the prompt are wanted.
+        It asks for log-probabilities of the `top` likeliest tokens, too, and with `score` for those of the prompt.
         """
         raise NotImplementedError
 
@@ -335,9 +331,8 @@ SERVERS: Mapping[str, type[TokenServer]] = {"vllm": VllmServer, "sglang": Sglang
 def connect_server(kind: str, url: str, model: str, api_key: str | None = None, timeout: float = 600.0) -> TokenServer:
     """Connect to a server, and find out how it answers. `kind` is one of `SERVERS`, the rest as of `TokenServer`.
 
-    Raises:
-        UsageError: It has no such model, or refuses the key or token ids.
-        ServiceError: It does not answer, or not as such servers do.
+    Raises `UsageError` if it has no such model, or refuses the key or token ids; `ServiceError` if it does not answer,
+    or not as such servers do.
     """
     server = SERVERS[kind](url, model, api_key, timeout)
     try:

@@ -45,11 +45,8 @@ class Worker:
 
     There is one thread, because several would compete for the same cores; and it is not the event loop's, so that
     sandboxes and sockets never wait for a matrix product. It is a daemon: it ends with `close` or with the process. The
-    exception of a job goes to the job's future.
-
-    Args:
-        prepare: Called once in the thread, before anything else.
-        step: Called between jobs, repeatedly while it returns True. It must not raise.
+    exception of a job goes to the job's future. `prepare` is called once in the thread, before anything else, and
+    `step`, which must not raise, between jobs, repeatedly while it returns True.
     """
 
     def __init__(self, prepare: Callable[[], None], step: Callable[[], bool]) -> None:

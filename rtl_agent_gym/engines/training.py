@@ -55,11 +55,7 @@ class Training:
     The optimizer updates float32 master copies of weights that the model holds in bfloat16, in which there is no number
     between 0.02 and 0.0201, so that smaller updates would all be rounded away.
 
-    Args:
-        base: The published model that it comes from.
-        rank: LoRA rank; 0 if all weights are trained.
-        module: The parameters that require a gradient are trained.
-        config: The engine's, for how much is computed at once.
+    The parameters of the `module` that require a gradient are trained: adapters, or if the LoRA rank is 0, all.
     """
 
     def __init__(self, base: Base, rank: int, module: Any, config: LocalEngineConfig) -> None:
@@ -67,10 +63,9 @@ class Training:
         if config.gradient_checkpointing:
             models.checkpoint_gradients(module)
         self._named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
-        self._masters = {
-            name: weight.detach().float().requires_grad_(True) if weight.dtype == torch.bfloat16 else weight
-            for name, weight in self._named.items()
-        }
+        half = {name: weight for name, weight in self._named.items() if weight.dtype == torch.bfloat16}
+        self._copies = {name: weight.detach().float().requires_grad_(True) for name, weight in half.items()}
+        self._masters = self._named | self._copies
         self._parameters = list(self._masters.values())
         self._optimizer = torch.optim.AdamW(self._parameters)
 
@@ -95,7 +90,7 @@ class Training:
         masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
         if file.is_file():
             saved = load_file(file)
-        elif not training.rank and training._copies() and models.are_full(path):  # the model's weights are rounded
+        elif not training.rank and training._copies and models.are_full(path):  # the model's weights are rounded
             saved = models.full_weights(path)
         else:
             saved = {}
@@ -156,7 +151,7 @@ class Training:
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
-            for name, master in self._copies().items():
+            for name, master in self._copies.items():
                 self._named[name].copy_(master)
         return tinker.OptimStepResponse(metrics={"unclipped_grad_l2:mean": float(norm)})
 
@@ -186,8 +181,8 @@ class Training:
             (scratch / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
             if optimizer:
                 torch.save(self._optimizer.state_dict(), scratch / OPTIMIZER)
-                if copies := self._copies():
-                    saved = {name: master.detach().contiguous().cpu() for name, master in copies.items()}
+                if self._copies:
+                    saved = {name: master.detach().contiguous().cpu() for name, master in self._copies.items()}
                     save_file(saved, scratch / MASTERS)
         return str(folder)
 
@@ -196,12 +191,9 @@ class Training:
         if bad := _first_bad(self._named):
             raise NotFinite(f"the weights are not finite{bad}")
 
-    def _copies(self) -> dict[str, Tensor]:
-        return {name: master for name, master in self._masters.items() if master is not self._named[name]}
-
     def _move_gradients_to_masters(self) -> None:
         """Accumulate half-precision gradients in the float32 master copies, where sums are not rounded away."""
-        for name, master in self._copies().items():
+        for name, master in self._copies.items():
             half = self._named[name]
             if half.grad is not None:
                 grad = half.grad.float()
@@ -352,12 +344,8 @@ def target_logprobs(
     Padding is on the right, which causal attention ignores. The beginning that all examples share, up to the first
     wanted target, is computed once.
 
-    Args:
-        module: The model.
-        batch: The examples.
-        device: Where the model is.
-        wanted: Which targets to compute, one bool tensor an example; others get 0. None: all. The output layer is most
-            of the work of a small model with a large vocabulary.
+    `wanted` says which targets to compute, one bool tensor an example; others get 0. None: all. The output layer is
+    most of the work of a small model with a large vocabulary.
     """
     ids, chosen = _padded(batch, wanted)
     several = max(example.targets[0].numel() for example in batch)
@@ -475,7 +463,6 @@ class Scores:
     """What a model thinks of a prompt, one entry per token: given those before it, so None for the first."""
 
     logprobs: list[float | None]
-    """The token's log-probability."""
     top: list[list[tuple[int, float]] | None] | None = None
     """The most likely tokens with their log-probabilities; None if not requested."""
 

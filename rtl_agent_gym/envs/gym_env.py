@@ -91,19 +91,17 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 "for answers"
             )
         self._problems, self._unscorable = read_problems(problems, self.config.grading)
-        self._renderer = read_renderer(renderer)
+        if not isinstance(renderer, str | Renderer):
+            raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")
+        self._renderer = renderer_named(renderer) if isinstance(renderer, str) else renderer
         self._weights, self._function = read_reward(reward)
         self._on_output, self._caller = on_output, SingleCaller()
         self._lease: Lease | None = None
-        self._episode: Episode | None = None
-        self._screen: list[str] = []
-
-    @property
-    def episode(self) -> Episode | None:
+        self.episode: Episode | None = None
         """The running episode, for wrappers that need more than `step` returns. Its coroutines belong to another loop:
         call ``run_sync(env.unwrapped.episode.sandbox.run("ls"))``, with `rtl_agent_gym.episodes.runtime.run_sync`.
         """
-        return self._episode
+        self._screen: list[str] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin an episode.
@@ -126,7 +124,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 self._lease = acquire(background_loop(), self.config.sandbox.kind)
             runtime = self._lease.runtime
             scorer = runtime.scorer(self._weights, waiting=1, options=self.config.grading)
-            self._episode = Episode(
+            self.episode = Episode(
                 problem,
                 provider=runtime.agents,
                 grader=scorer if self._function is None else FunctionGrader(scorer, self._function),
@@ -137,7 +135,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
                 turn_budget=runtime.turn_budget(self.config.turn_grading_time, self._weights, self._function),
             )
             try:
-                opening = run_sync(self._episode.start())
+                opening = run_sync(self.episode.start())
             except BaseException:
                 self._end_episode()
                 raise
@@ -166,7 +164,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             UsageError: The action is not a str, or another process or thread uses the environment; see `reset`.
         """
         with self._caller.calling("step"):
-            episode = self._episode
+            episode = self.episode
             if episode is None or episode.over:
                 raise ResetNeeded("the episode is over or has not begun: call reset() before step()")
             if not isinstance(action, str):
@@ -198,7 +196,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         return "\n".join(part for part in self._screen if part) + "\n"
 
     def _end_episode(self) -> None:
-        episode, self._episode = self._episode, None
+        episode, self.episode = self.episode, None
         if episode is not None:
             run_sync(episode.close())
 
@@ -230,14 +228,11 @@ class CVDPSingleTurnEnv(CVDPAgenticEnv):
 
 
 class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
-    """Raises if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
+    """Raises `UsageError` if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
 
     `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
     ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost. It does not see a
     `TimeLimit` that is put around it afterwards.
-
-    Raises:
-        UsageError: `env` has a `TimeLimit` among its wrappers.
     """
 
     def __init__(self, env: gym.Env[str, str]) -> None:
@@ -259,10 +254,8 @@ def read_problems(
 ) -> tuple[list[Problem], dict[str, str]]:
     """The problems that can be scored with these options, and the reason why each of the others cannot, by id.
 
-    Without `texts`, those whose answer is text cannot.
-
-    Raises:
-        UsageError: There are none, or the argument holds something else than problems, or two with the same id.
+    Without `texts`, those whose answer is text cannot. Raises `UsageError` if none can, or if the argument holds
+    something else than problems, or two with the same id.
     """
     if isinstance(problems, Problem):
         raise UsageError("`problems` is a list of problems: put the one problem into a list")
@@ -277,15 +270,6 @@ def read_problems(
             f"{len(left)} of {len(found)} problems cannot be scored here and are left out: {left[0][0].id} …"
         )
     return kept, {problem.id: reason for problem, reason in left}
-
-
-def read_renderer(renderer: str | Renderer) -> Renderer:
-    """The dialect. Raises `UsageError` if it is neither a known name nor a `Renderer`."""
-    if isinstance(renderer, str):
-        return renderer_named(renderer)
-    if isinstance(renderer, Renderer):
-        return renderer
-    raise UsageError(f"renderer must be a dialect's name or a Renderer, got {renderer!r}")
 
 
 class SingleCaller:
@@ -308,11 +292,7 @@ class SingleCaller:
 
     @contextmanager
     def calling(self, method: str) -> Iterator[None]:
-        """Hold the environment during a call of `method`.
-
-        Raises:
-            UsageError: The environment belongs to another process, or another thread's call is in progress.
-        """
+        """Hold the environment during a call of `method`. Raises `UsageError` if another process or thread has it."""
         if self.in_fork:
             raise UsageError(
                 f"{method}() in process {os.getpid()}: this environment is in use in process {self._process}, of which "

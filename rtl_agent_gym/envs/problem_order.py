@@ -74,8 +74,17 @@ class Batches:
         if not problems:
             raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
         self.problems, self.schedule = list(problems), schedule
-        self.problem_sampler = make_problem_sampler(schedule.order, self.problems, schedule.seed, len(self))
+        self.problem_sampler: ProblemSampler
         """Which problems come; save its `state` with a checkpoint, and restore it."""
+        match schedule.order:
+            case "difficulty":
+                self.problem_sampler = WideningSampler(self.problems, schedule.seed, len(self))
+            case "pass_rate":
+                self.problem_sampler = PassRateSampler(self.problems, schedule.seed)
+            case "edge":
+                self.problem_sampler = EdgeSampler(self.problems, schedule.seed)
+            case _:
+                self.problem_sampler = EpochSampler(self.problems, schedule.seed, schedule.order)
 
     def __len__(self) -> int:
         if self.schedule.batches is not None:
@@ -101,14 +110,11 @@ class ProblemSampler:
     """Chooses problems. The same construction and the same calls of `learn` always give the same choices.
 
     This one learns nothing.
-
-    Args:
-        problems: What it chooses from.
-        seed: Equal seeds choose equally.
     """
 
-    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(self, problems: Sequence[Problem], seed: int, *learned: str) -> None:
         self._problems, self._seed = list(problems), seed
+        self._learned: dict[str, dict[str, float]] = {name: {} for name in learned}
 
     def _generator(self, number: int) -> np.random.Generator:
         """The random numbers of a batch, or of an epoch."""
@@ -119,32 +125,17 @@ class ProblemSampler:
         raise NotImplementedError
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Take note of a group's results: 1 for each episode that passed, otherwise 0."""
+        """Take note of a group's results; see `Batches.learn`."""
 
     def state(self) -> dict[str, Any]:
-        """What was learned, for a checkpoint."""
-        return {}
+        """What was learned of each problem, for a checkpoint."""
+        return {name: dict(values) for name, values in self._learned.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with a `state`."""
-
-
-def make_problem_sampler(order: Order, problems: Sequence[Problem], seed: int, batches: int) -> ProblemSampler:
-    """The sampler of an order.
-
-    Args:
-        order: See `Order`.
-        problems: What it chooses from.
-        seed: See `ProblemSampler`.
-        batches: How many batches there will be; ``difficulty`` adds harder problems over that time.
-    """
-    if order == "difficulty":
-        return WideningSampler(problems, seed, batches)
-    if order == "pass_rate":
-        return PassRateSampler(problems, seed)
-    if order == "edge":
-        return EdgeSampler(problems, seed)
-    return EpochSampler(problems, seed, order)
+        for name, values in self._learned.items():
+            values.clear()
+            values.update(state.get(name, {}))
 
 
 class EpochSampler(ProblemSampler):
@@ -189,8 +180,8 @@ class PassRateSampler(ProblemSampler):
     """Draws in proportion to p · (1 − p) of a problem's running pass rate p."""
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        super().__init__(problems, seed)
-        self._rates: dict[str, float] = {}
+        super().__init__(problems, seed, "pass_rates")
+        self._rates = self._learned["pass_rates"]
 
     def choose(self, index: int, size: int) -> list[Problem]:
         rates = np.array([self._rates.get(problem.id, 0.5) for problem in self._problems])
@@ -201,13 +192,6 @@ class PassRateSampler(ProblemSampler):
             rate = sum(passed) / len(passed)
             self._rates[problem] = MOMENTUM * self._rates.get(problem, rate) + (1 - MOMENTUM) * rate
 
-    def state(self) -> dict[str, Any]:
-        """The running pass rates."""
-        return {"pass_rates": dict(self._rates)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._rates = dict(state.get("pass_rates", {}))
-
 
 class EdgeSampler(ProblemSampler):
     """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to 0.5.
@@ -217,13 +201,14 @@ class EdgeSampler(ProblemSampler):
     """
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        super().__init__(problems, seed)
-        self._played: dict[str, float] = {}
-        self._passed: dict[str, float] = {}
+        super().__init__(problems, seed, "played", "passed")
+        self._played, self._passed = self._learned["played"], self._learned["passed"]
         self._kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        generator, rate = self._generator(index), self._rate()
+        generator = self._generator(index)
+        # The pass rate of the run, as if one episode of two had passed before it: never 0 or 1.
+        rate = (sum(self._passed.values()) + 1) / (sum(self._played.values()) + 2)
         passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
         failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed
         chosen: list[Problem] = []
@@ -239,17 +224,6 @@ class EdgeSampler(ProblemSampler):
                 counts[known] *= self._kept
         self._played[problem] = self._played.get(problem, 0.0) + len(passed)
         self._passed[problem] = self._passed.get(problem, 0.0) + sum(passed)
-
-    def state(self) -> dict[str, Any]:
-        """The counts of episodes, weighted by age."""
-        return {"played": dict(self._played), "passed": dict(self._passed)}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._played, self._passed = dict(state.get("played", {})), dict(state.get("passed", {}))
-
-    def _rate(self) -> float:
-        """The pass rate of the run, as if one episode of two had passed before it: never 0 or 1."""
-        return (sum(self._passed.values()) + 1) / (sum(self._played.values()) + 2)
 
 
 def draw(pool: Sequence[Problem], weights: Any, size: int, generator: np.random.Generator) -> list[Problem]:

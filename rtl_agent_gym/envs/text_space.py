@@ -15,8 +15,6 @@ from ..sandboxes.results import cut
 SHARED_CHARS = 1 << 20
 """Upper bound on the characters of one text in shared memory; the largest known prompt has 417,179. A longer text is
 cut in the middle."""
-_CUT_LINE = 200
-"""Room for the line that says so."""
 
 
 class UnicodeText(gym.Space[str]):
@@ -41,7 +39,6 @@ class UnicodeText(gym.Space[str]):
         return "".join(self._ALPHABET[i] for i in self.np_random.integers(0, len(self._ALPHABET), size=length))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a `str`."""
         return isinstance(x, str)
 
     def __repr__(self) -> str:
@@ -66,7 +63,7 @@ def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
 def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
     if len(value) > SHARED_CHARS:  # by an agent: an error would end the episodes of all environments
         data = value.encode("utf-8", "surrogatepass")
-        value, _ = cut(data, len(data), len(value), SHARED_CHARS - _CUT_LINE)
+        value, _ = cut(data, len(data), len(value), SHARED_CHARS - 200)  # there is room for the line that says so
     view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
     start = index * (SHARED_CHARS + 1)
     codes = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), dtype=np.int32)

@@ -89,8 +89,7 @@ _loading = threading.Lock()
 def load_renderer(config: TinkerEnvConfig) -> Renderer:
     """The renderer of a configuration, with its vocabulary; one object per process.
 
-    Raises:
-        UsageError: There is no such renderer or tokenizer, or no recommendation for the model.
+    Raises `UsageError` if there is no such renderer or tokenizer, or no recommendation for the model.
     """
     with _loading:
         return _load_renderer(config.model_name, config.renderer_name)
@@ -106,11 +105,7 @@ def _load_renderer(model_name: str, renderer_name: str | None) -> Renderer:
 
 
 def load_tokenizer(model_name: str) -> Any:
-    """A model's tokenizer: registered with the cookbook, `published_tokenizer`, or from the hub.
-
-    Raises:
-        UsageError: It cannot be loaded.
-    """
+    """A model's tokenizer: registered with the cookbook, published, or from the hub. `UsageError` if there is none."""
     from tinker_cookbook import tokenizer_utils
 
     if not tokenizer_utils.is_tokenizer_registered(model_name):
@@ -127,24 +122,15 @@ def load_tokenizer(model_name: str) -> Any:
         ) from error
 
 
-QWEN3_MODELS = tuple(
-    f"Qwen/Qwen3-{size}"
-    for size in (
-        *("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B"),
-        *("4B-Instruct-2507", "30B-A3B-Instruct-2507", "235B-A22B-Instruct-2507"),
-        *("4B-Thinking-2507", "30B-A3B-Thinking-2507", "235B-A22B-Thinking-2507"),
-    )
-)
-"""Models with Qwen3's vocabulary."""
-
-QWEN3_5_MODELS = (
+QWEN_MODELS = (
+    *(f"Qwen/Qwen3-{size}" for size in ("0.6B", "1.7B", "4B", "8B", "14B", "32B", "30B-A3B", "235B-A22B")),
+    *(f"Qwen/Qwen3-{size}-Instruct-2507" for size in ("4B", "30B-A3B", "235B-A22B")),
+    *(f"Qwen/Qwen3-{size}-Thinking-2507" for size in ("4B", "30B-A3B", "235B-A22B")),
     *(f"Qwen/Qwen3.5-{size}" for size in ("4B", "9B", "27B", "35B-A3B", "397B-A17B", "9B-Base", "35B-A3B-Base")),
     *("Qwen/Qwen3.6-27B", "Qwen/Qwen3.6-35B-A3B", "Qwen/Qwen3.8-27B"),
 )
-"""Models with Qwen3.5's vocabulary."""
-
 GPT_OSS_MODELS = ("openai/gpt-oss-20b", "openai/gpt-oss-120b")
-"""Models with Harmony's vocabulary."""
+"""Models whose vocabularies `register_tokenizers` has."""
 
 
 class HarmonyTokenizer:
@@ -170,7 +156,7 @@ def register_tokenizers() -> None:
     """Register tokenizers of Qwen3 to Qwen3.8 and GPT-OSS with tinker-cookbook, unless they are registered already."""
     from tinker_cookbook import tokenizer_utils
 
-    makers = dict.fromkeys((*QWEN3_MODELS, *QWEN3_5_MODELS), _qwen) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
+    makers = dict.fromkeys(QWEN_MODELS, _qwen) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
     for name, make in makers.items():
         if not tokenizer_utils.is_tokenizer_registered(name):
             tokenizer_utils.register_tokenizer(name, partial(_load, name, make))

@@ -96,8 +96,7 @@ class CVDPEnv(Env):
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
         """Run what the sampled tokens ask for. On the last step the files are scored.
 
-        Raises:
-            SandboxError: The machine failed; there is no reward.
+        Raises `SandboxError` if the machine failed; there is no reward.
         """
         cut_off = (extra or {}).get("stop_reason") == "length"
         return await self._run(self._step(list(action), cut_off))

@@ -47,9 +47,6 @@ class Episode:
     completion to `step` until `Turn.stop_reason` is set.
 
     Args:
-        problem: What to solve.
-        grader: Scores the files.
-        renderer: The model's dialect.
         provider: Creates the sandbox; not needed for the workspace ``"answer"``.
         config: The rules; None for the defaults.
         seed: Seed of ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
@@ -89,7 +86,8 @@ class Episode:
             )
         else:
             raise UsageError("an episode in a shell needs a provider of sandboxes, such as DockerSandboxes()")
-        self._turn_rewards = TurnRewards.of(problem, self.config, self._submissions.grade, turn_budget)
+        budget = turn_budget or TurnBudget(self.config.turn_grading_time)
+        self._turn_rewards = TurnRewards(problem, self.config.turn_rewards, self._submissions.grade, budget)
         self._recording = Recording(problem, self.config)
         self._opening: Opening | None = None
         self._tokens: TokenTranscript | None = None
@@ -212,15 +210,8 @@ class Episode:
     async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
         """Play a turn that is parsed already: tool calls to run in order, or the text of a final answer.
 
-        For frameworks that declare the tool natively. `Turn.replies` is what the model reads.
-
-        Args:
-            action: The calls; or the answer, in which nothing is searched for calls.
-            cut_off: Whether the token limit ended the turn.
-
-        Raises:
-            SandboxError: The machine failed; the episode is over, without a score.
-            UsageError: The episode has not begun or is over.
+        For frameworks that declare the tool natively. `Turn.replies` is what the model reads. The answer is not
+        searched for calls. `cut_off` is whether the token limit ended the turn. Raises the same as `step`.
         """
         turn = ModelTurn(text=action) if isinstance(action, str) else ModelTurn(calls=tuple(action))
         return await self.step(Completion(turn.text, native=turn, cut_off=cut_off))
@@ -248,10 +239,7 @@ class Episode:
         return room
 
     async def finish(self, reason: StopReason = "completed") -> Score:
-        """The score of the episode: end it now if it is running, and grade the files that are there. Idempotent.
-
-        Args:
-            reason: Why it ends, if it is running.
+        """The score of the episode: end it now, for this reason, if it is running, and grade its files. Idempotent.
 
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.

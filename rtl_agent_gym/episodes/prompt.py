@@ -46,8 +46,19 @@ def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> O
     def build(passages: Sequence[str]) -> tuple[str, str]:
         files = problem.context | dict(zip(paths, passages[1:], strict=True))
         shortened = problem.model_copy(update={"prompt": passages[0], "context": files})
-        system, user = _build(shortened, config, renderer.name)
-        return system, user if custom is None else passages[0]
+        if config.workspace == "answer":
+            system, user = build_single_turn_prompt(shortened)
+        else:
+            system, user = build_prompt(
+                shortened,
+                renderer=renderer.name if config.teach_dialect else "",
+                command_timeout=config.command_timeout,
+                max_output=config.max_output,
+                max_turns=config.max_turns,
+                harness_feedback=config.harness_feedback,
+            )
+        given = config.system_prompt
+        return system if given is None else given, user if custom is None else passages[0]
 
     cut: tuple[str, ...] = ()
     if limit is not None:
@@ -60,21 +71,6 @@ def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> O
         passages, cut = fitted.passages, fitted.cut
     system, user = build(passages)
     return Opening(system, user, renderer.initial_messages(system, user), cut)
-
-
-def _build(problem: Problem, config: EpisodeConfig, dialect: str) -> tuple[str, str]:
-    if config.workspace == "answer":
-        system, user = build_single_turn_prompt(problem)
-    else:
-        system, user = build_prompt(
-            problem,
-            renderer=dialect if config.teach_dialect else "",
-            command_timeout=config.command_timeout,
-            max_output=config.max_output,
-            max_turns=config.max_turns,
-            harness_feedback=config.harness_feedback,
-        )
-    return system if config.system_prompt is None else config.system_prompt, user
 
 
 @dataclass(frozen=True)
@@ -100,6 +96,5 @@ def tool_opening(problem: Problem, config: EpisodeConfig | None = None) -> ToolO
             "is declared natively, the framework or its server limits tokens"
         )
     plain = ToollessRenderer(get_renderer("qwen3"))
-    opening = open_prompt(problem, config, plain)
     shell = config.workspace == "shell"
-    return ToolOpening(plain.initial_messages(opening.system, opening.user), [TOOL] if shell else [])
+    return ToolOpening(open_prompt(problem, config, plain).messages, [TOOL] if shell else [])

@@ -198,7 +198,6 @@ class Recording:
         return changes, FoundFiles({}, left_out, found.left_out_count + len(beyond)).left_out_lines()
 
     def score(self, score: Score, files: Mapping[str, str]) -> None:
-        """Write the final score and the `changed_files`."""
         self._write(ScoreRecord(score=score.model_dump(mode="json"), files=dict(files)))
 
     def end(

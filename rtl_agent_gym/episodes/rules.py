@@ -128,11 +128,7 @@ Reward = RewardWeights | str | Mapping[str, Any] | RewardFunction | None
 
 
 def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | None]:
-    """The weights, or the function that computes the reward instead of them.
-
-    Raises:
-        UsageError: It is neither; the message lists the possible values.
-    """
+    """The weights, or the function that computes the reward instead of them. `UsageError` if it is neither."""
     if reward is None or isinstance(reward, RewardWeights):
         return reward, None
     if isinstance(reward, str):
@@ -163,9 +159,7 @@ class FunctionGrader:
     ) -> Score:
         """The grader's score, with the reward from the function.
 
-        Raises:
-            UsageError: The function returned no finite number, or raised `StopIteration`: an unknown reward is never a
-                reward.
+        Raises `UsageError` if that is no finite number, or `StopIteration`: an unknown reward is never a reward.
         """
         score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
         value = await asyncio.to_thread(self._call, score)

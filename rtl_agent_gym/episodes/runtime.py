@@ -53,14 +53,11 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Runtime(ABC):
-    """The shared parts of one loop.
-
-    Args:
-        provider: Makes sandboxes.
-    """
+    """The shared parts of one loop."""
 
     def __init__(self, provider: SandboxProvider) -> None:
         self.provider = provider
+        """Makes sandboxes."""
         self.agents = provider
         """Makes those of episodes; may keep some ready."""
         self.users = 0
@@ -80,10 +77,8 @@ class Runtime(ABC):
         """The grader with these weights (None: the default), this folder of cached gradings (None: no cache), and these
         options (None: no judge and no images of the caller's).
 
-        `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader.
-
-        Raises:
-            UsageError: The runtime cannot grade with these options.
+        `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader. Raises `UsageError`
+        if the runtime cannot grade with these options.
         """
         options = options or GradingOptions()
         key = weights, cache, options

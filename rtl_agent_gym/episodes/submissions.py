@@ -75,9 +75,8 @@ class Submissions:
     problem: Problem
     grader: Grader
     config: EpisodeConfig
-    """The number of submissions, and their reward."""
     seed: int = 0
-    """The episode's seed."""
+    """The episode's."""
     used: int = field(default=0, init=False)
     _best: float = field(default=0.0, init=False)
 
@@ -96,13 +95,9 @@ class Submissions:
         return self.available and unknown and _IN_A_LINE.search(command) is not None
 
     async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
-        """Grade the current files, or answer that no submission is left.
+        """Grade the current files, which `read` reads (`ShellWorkspace.files`), or answer that no submission is left.
 
-        Args:
-            read: Reads the files; see `ShellWorkspace.files`.
-
-        Raises:
-            SandboxError: The machine failed; the submission has no result.
+        Raises `SandboxError` if the machine failed; the submission has no result then.
         """
         total, begun = self.config.harness_feedback, time.monotonic()
         if self.used >= total:
@@ -121,8 +116,7 @@ class Submissions:
     async def grade(self, files: dict[str, str | bytes], notes: str = "", *, seed: int | None = None) -> Score:
         """The score of files, with `notes` added to its reason. `seed` is that of the stimuli; None for the official.
 
-        Raises:
-            SandboxError: The machine failed; there is no score.
+        Raises `SandboxError` if the machine failed.
         """
         score = await self.grader.score(self.problem, files, timeout=self.config.scoring_timeout, seed=seed)
         if notes:

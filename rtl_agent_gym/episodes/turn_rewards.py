@@ -24,7 +24,6 @@ from ..errors import SandboxError, UsageError
 from ..problems import Problem
 from ..problems.paths import in_graded_folders
 from ..scoring.score import Score
-from .rules import EpisodeConfig
 from .submissions import Submitted
 from .turns import Turn
 
@@ -48,14 +47,11 @@ def refuse_turn_rewards(mode: str, framework: str) -> None:
 
 
 class TurnBudget:
-    """The time that the gradings of turns may take, for all episodes of a run.
-
-    Args:
-        share: Seconds of them for each second of final gradings that ended before; None for no limit.
-    """
+    """The time that the gradings of turns may take, for all episodes of a run."""
 
     def __init__(self, share: float | None = 0.2) -> None:
         self.share = share
+        """Seconds of them for each second of final gradings that ended before; None for no limit."""
         self.final = 0.0
         """Seconds of final gradings, and of gradings of turns whose files were the final ones."""
         self.spent = 0.0
@@ -109,27 +105,18 @@ class _Graded:
 
 @dataclass
 class TurnRewards:
-    """The rewards of the turns of one episode.
-
-    Args:
-        problem: The episode's.
-        mode: `EpisodeOptions.turn_rewards`.
-        grade: Grades files with the official stimuli.
-        budget: Of the run.
-    """
+    """The rewards of the turns of one episode."""
 
     problem: Problem
     mode: str
+    """`EpisodeOptions.turn_rewards`."""
     grade: Grade
+    """Grades files with the official stimuli."""
     budget: TurnBudget
+    """The run's, or the episode's own."""
     _potentials: dict[int, float | _Graded] = field(default_factory=dict, init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _last: bytes = field(default=b"", init=False)
-
-    @classmethod
-    def of(cls, problem: Problem, rules: EpisodeConfig, grade: Grade, budget: TurnBudget | None) -> TurnRewards:
-        """Those of an episode with these rules. Without a budget of the run, it has one of its own."""
-        return cls(problem, rules.turn_rewards, grade, budget or TurnBudget(rules.turn_grading_time))
 
     @property
     def wants_files(self) -> bool:
@@ -137,12 +124,9 @@ class TurnRewards:
         return self.mode == "files" and not self.problem.asks_text
 
     async def share(self, turns: Sequence[Turn], score: Score | None, read: Read) -> list[float]:
-        """After a turn: begin the grading of its files. At the end, with the final `score`: `values`. [] before.
+        """After the last of these turns: begin the grading of its files, which `read` reads (`ShellWorkspace.files`).
 
-        Args:
-            turns: Those that were played; the last is the new one.
-            score: Of the whole episode; None while it runs.
-            read: Reads the files; see `ShellWorkspace.files`.
+        At the end, with the episode's `score`: `values`. Empty before.
         """
         if self.mode == "none":
             return []
@@ -153,10 +137,7 @@ class TurnRewards:
         return []
 
     def after(self, turn: Turn, files: Files | None) -> None:
-        """A turn has ended that is not the last. `files` are those it left; None if they are not known.
-
-        Their grading begins here and is not awaited.
-        """
+        """A turn has ended that is not the last. The grading of the `files` it left, if known, begins, not awaited."""
         last = turn.results[-1] if turn.results else None
         submission = last.submission if isinstance(last, Submitted) else None
         if submission is not None:  # no command has changed the files since
@@ -180,19 +161,17 @@ class TurnRewards:
         begun = time.monotonic()
         try:
             score = await self.grade(files)
-        except SandboxError as error:  # unknown, as if it had not been graded
+        except BaseException as error:
+            self.budget.release(reserved, time.monotonic() - begun)
+            if not isinstance(error, SandboxError):
+                raise
             logger.warning("a turn of %s is not graded: %s", self.problem.id, error)
-            self.budget.release(reserved, time.monotonic() - begun)
-            return
-        except BaseException:
-            self.budget.release(reserved, time.monotonic() - begun)
-            raise
+            return  # unknown, as if it had not been graded
         graded.reward, graded.seconds = score.reward, 0.0 if score.cached else score.seconds
         self.budget.release(reserved, graded.seconds)
         self.budget.learn(graded.key, score, final=False)
 
     def ended(self, files: Files, score: Score) -> None:
-        """The final grading of the files."""
         if not self.wants_files:
             return
         key = self._key(files)
@@ -211,15 +190,14 @@ class TurnRewards:
         await asyncio.gather(*self._tasks)
         rewards, before = [], 0.0
         for turn in turns:
-            now = score.reward if turn is turns[-1] else self._potential(turn.number, before)
+            now = score.reward
+            if turn is not turns[-1]:
+                found = self._potentials.get(turn.number)
+                known = found.reward if isinstance(found, _Graded) else found
+                now = before if known is None else known
             rewards.append(now - before + turn.progress_reward)
             before = now
         return rewards
-
-    def _potential(self, number: int, before: float) -> float:
-        found = self._potentials.get(number)
-        reward = found.reward if isinstance(found, _Graded) else found
-        return before if reward is None else reward
 
     def numbers(self) -> dict[str, float]:
         """Metrics: the turns whose files were graded, and the seconds that it took. Empty if none are to be."""

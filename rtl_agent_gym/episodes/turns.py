@@ -16,9 +16,6 @@ from .submissions import Submission, Submitted
 StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken"]
 """Why an episode ended, in tinker-cookbook's words; ``sandbox_broken``: the agent's commands ended its sandbox."""
 
-NO_EXIT_CODE = -1
-"""In ``info["exit_code"]``: the command timed out, and has none."""
-
 
 @dataclass(frozen=True)
 class Opening:
@@ -64,7 +61,6 @@ class Turn:
 
     @property
     def submissions(self) -> tuple[Submission, ...]:
-        """The submissions of this turn, in order."""
         found = (result.submission for result in self.results if isinstance(result, Submitted))
         return tuple(submission for submission in found if submission is not None)
 
@@ -98,7 +94,7 @@ class Turn:
             last = self.results[-1]
             info |= {
                 "command": "\n".join(self.action.commands),
-                "exit_code": last.exit_code if last.exit_code is not None else NO_EXIT_CODE,
+                "exit_code": last.exit_code if last.exit_code is not None else -1,
                 "timed_out": any(result.timed_out for result in self.results),
                 "truncated_output": any(result.truncated for result in self.results),
                 "seconds": sum(result.seconds for result in self.results),
@@ -143,18 +139,12 @@ def score_numbers(score: Score) -> dict[str, float]:
 def result_numbers(
     score: Score, stop: StopReason | None, turns: Sequence[Turn], oom_kills: int | None = None
 ) -> dict[str, float]:
-    """Numbers that a trainer averages over episodes.
+    """Numbers that a trainer averages over episodes, of the final grading and all turns that were played.
 
     ``reward`` is that of the whole episode, submissions included. ``tests_passed`` is 0 or 1, the official verdict, as
     are ``format_valid`` (some target file has code) and ``syntax_valid`` (no target file has a syntax error). Shares
-    lie between 0 and 1. ``stop/REASON`` is 1 for the reason given. ``oom_kills`` counts the processes of the agent that
-    the kernel ended for lack of memory.
-
-    Args:
-        score: The final grading.
-        stop: Why the episode ended; None leaves that number out.
-        turns: All turns that were played.
-        oom_kills: See `Episode.oom_kills`; None leaves that number out.
+    lie between 0 and 1. ``stop/REASON`` is 1 for the reason given. ``oom_kills`` is `Episode.oom_kills`. None leaves
+    these two out.
     """
     results = [result for turn in turns for result in turn.results]
     numbers = score_numbers(score) | {

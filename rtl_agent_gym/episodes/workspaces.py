@@ -32,13 +32,10 @@ class ShellWorkspace:
     """A persistent shell in a sandbox, which the workspace owns from `open` to `close`."""
 
     problem: Problem
-    """Its files are written into the sandbox."""
     config: EpisodeConfig
     provider: SandboxProvider
     renderer: Renderer
-    """Reads completions, and writes observations."""
     submissions: Submissions
-    """Handles the command ``submit``."""
     seed: int
     """Seed of the shell's ``$RANDOM``."""
     on_output: OutputSink | None = None
@@ -53,8 +50,7 @@ class ShellWorkspace:
     async def open(self) -> None:
         """Start the sandbox, and write the problem's files into it.
 
-        Raises:
-            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
+        Raises `SandboxError` if none starts, after `EpisodeConfig.start_attempts`.
         """
         stop = stop_after_attempt(self.config.start_attempts)
         async for attempt in START.retrying(lambda error: isinstance(error, SandboxError), stop=stop):
@@ -82,9 +78,8 @@ class ShellWorkspace:
     ) -> tuple[Turn, FoundFiles | None]:
         """Run the commands of a completion, in order, as turn `number`, and read files after the last one.
 
-        Returns:
-            The turn, with `Turn.stop_reason` if the completion itself ends the episode; and the files, None if they
-            could not be read together with the last command.
+        The turn has a `Turn.stop_reason` if the completion itself ends the episode. The files are None if they could
+        not be read together with the last command.
         """
         if completion.outside is not None:
             return recorded_turn(completion, completion.outside, number), None
@@ -191,7 +186,6 @@ class AnswerWorkspace:
         return Turn(number, action, stop_reason=stop, answer=self._answer), None
 
     async def files(self) -> tuple[dict[str, str | bytes], str]:
-        """The files of the answer."""
         return dict(self._answer.files), ""
 
     async def oom_kills(self) -> None:

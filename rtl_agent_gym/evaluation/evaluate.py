@@ -79,7 +79,6 @@ class Evaluation:
     record: EvaluationRecord
     """Its configuration. `samples` is the highest number that was ever requested for the folder."""
     results: list[EpisodeResult]
-    """One for each episode."""
     folder: Path | None
     """The folder of the results; None if they were not saved."""
     spent: Spent | None = None
@@ -182,7 +181,8 @@ async def evaluate(
         if grader is None:
             grader = await make_grader(config, provider, runtime, len(problems), owned)
         unpooled = provider if runtime is None else runtime.provider
-        run = _Run(config, rules, problems, player, renderer, provider, unpooled, grader, observer, file)
+        done = file.done if file else {}
+        run = _Run(config, rules, problems, player, renderer, provider, unpooled, grader, observer, file, done)
         spent = read_spending(file.folder, prices) if file else Spent()
         run.ledger = Ledger(config.max_cost, config.max_tokens_total, spent)
         with queueing_as(f"evaluation {id(run)}"):
@@ -228,7 +228,7 @@ class _Run:
     observer: Observer
     file: ResultsFile | None
     done: dict[tuple[str, int], EpisodeResult] = field(default_factory=dict)
-    """The results so far, by problem and sample."""
+    """The results so far, by `EpisodeResult.key`; those of `file`, if there is one."""
     faults_in_a_row: int = 0
     ledger: Ledger = field(default_factory=Ledger)
     stopped: str = ""
@@ -239,10 +239,6 @@ class _Run:
     """When the daemon or the model was first found away since then, in its latest outage; None if it was not."""
     outages: int = 0
     """How many outages began since then."""
-
-    def __post_init__(self) -> None:
-        if self.file is not None:
-            self.done = self.file.done
 
     async def play(self) -> None:
         # First sample 0 of every problem, then sample 1, and so on.
@@ -277,7 +273,7 @@ class _Run:
                 logger.info("ended, %s", f"a machine fault: {result.fault}" if result.fault else verdict)
             if self.file is not None:
                 result = await self.file.append_when_there_is_room(result)
-            self.done[result.problem_id, result.sample] = result
+            self.done[result.key] = result
             self.observer.finished(result)
 
     async def _unless_stopped(self, problem: Problem, sample: int) -> EpisodeResult | None:
@@ -382,10 +378,6 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
     return problems
 
 
-_PLAIN = ("How many bits has an 8-bit register?", "It has 8 bits.")
-"""A question and its answer, which every judge can rate."""
-
-
 async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -> None:
     """Get a rating from the judge that the options name, if any of the problems needs it.
 
@@ -401,8 +393,8 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
         return
     judge = ChatJudge(name, strict=True)
     try:
-        question, answer = _PLAIN
-        await rate(judge, question, answer, answer)
+        answer = "It has 8 bits."
+        await rate(judge, "How many bits has an 8-bit register?", answer, answer)  # every judge can rate it
     finally:
         await judge.close()
 
@@ -435,16 +427,15 @@ async def require_images(config: EvaluationConfig, problems: Iterable[Problem], 
 async def make_grader(
     config: EvaluationConfig, provider: SandboxProvider, runtime: Runtime | None, problems: int, owned: AsyncExitStack
 ) -> Grader:
-    """The runtime's grader; a new grader for a provider that the caller gave."""
+    """The runtime's grader; a new one for a provider that the caller gave."""
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
     waiting = min(WAITING, config.concurrency, gradings - 1)  # the first grading finds none waiting
-    cache = default_cache_dir() if config.cache else None
+    cache, options = default_cache_dir() if config.cache else None, config.episode.grading
     scorer: Grader
     if runtime is not None:
-        scorer = runtime.scorer(weights, cache, waiting=waiting, options=config.episode.grading)
+        scorer = runtime.scorer(weights, cache, waiting=waiting, options=options)
     else:
-        options = config.episode.grading
         judges = NamedJudges()
         owned.push_async_callback(judges.close)
         judge = judges.judge_of(options)

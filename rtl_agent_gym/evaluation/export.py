@@ -6,13 +6,15 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Literal
 
+from pydantic import Field
 from pydantic_core import to_jsonable_python
 
 from ..errors import UsageError
+from ..options import Options
 from ..renderers import Renderer, ToolCall, get_renderer
 from ..renderers.chat import call_message
 from ..renderers.protocol import TOOL
@@ -21,32 +23,28 @@ from ..transcripts import Transcript, TurnRecord
 from .recorded import outputs, read_action, renderer_of
 
 Style = Literal["tools", "transformers", "dialect"]
-"""``tools``: calls as in OpenAI's chat format. ``transformers``: the same with arguments as objects, as chat templates
-read them. ``dialect``: every turn as the text that the model wrote."""
+"""See `ExportConfig.style`."""
 
 Row = dict[str, Any]
 """A line of an export, before it is written as JSON."""
 
 
-@dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(Options):
     """Which episodes are exported, and how they are written."""
 
     style: Style = "tools"
+    """tools: calls as in OpenAI's chat format; transformers: the same with arguments as objects, for chat templates;
+    dialect: every turn as the text that the model wrote."""
     passed_only: bool = True
-    """SFT and tokens: leave out episodes that did not pass."""
+    """With sft and tokens: leave out episodes that did not pass."""
     min_reward: float | None = None
-    """SFT and tokens: leave out episodes with a lower reward."""
+    """With sft and tokens: leave out episodes with a lower reward."""
     keep_malformed: bool = False
-    """SFT and DPO: keep episodes with malformed turns, which a model should not learn to write."""
+    """With sft and dpo: include episodes with malformed turns, which a model should not learn to write."""
     keep_violations: bool = False
-    """Keep episodes with attempts on the grader."""
-    pairs: int = 4
-    """DPO: maximum pairs per prompt."""
-
-    def __post_init__(self) -> None:
-        if self.min_reward is not None and not math.isfinite(self.min_reward):
-            raise UsageError(f"min_reward must be a finite number, got {self.min_reward!r}")
+    """Include episodes with attempts on the grader."""
+    pairs: int = Field(default=4, ge=1)
+    """With dpo: upper bound on the pairs of one prompt."""
 
     def lack(self, passed: bool | None, reward: float | None) -> str:
         """Why an episode with this verdict and reward is left out, which are None where unknown; empty if it is not."""
@@ -73,9 +71,6 @@ def export_rows(
             ``tokens``: a line per episode: for each turn the sampled ids, with log-probabilities under student and
             teacher. ``dpo``: pairs of a passed and a failed episode of the same prompt: ``prompt``, ``chosen``,
             ``rejected``.
-        transcripts: The episodes.
-        config: Which of them are exported, and how.
-        left_out: Counts the episodes that are left out, by reason.
 
     Raises:
         UsageError: There is no such format.
@@ -93,10 +88,7 @@ _FORMATS = ("sft", "tokens", "dpo")
 
 
 def _sft_row(transcript: Transcript, style: Style) -> Row:
-    row: Row = {"messages": messages(transcript, style)}
-    if style != "dialect":
-        row["tools"] = _tools(transcript)
-    return row | {"metadata": _metadata(transcript)}
+    return {"messages": messages(transcript, style), **_tools(transcript, style), "metadata": _metadata(transcript)}
 
 
 def _token_row(transcript: Transcript) -> Row:
@@ -147,8 +139,10 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     return found
 
 
-def _tools(transcript: Transcript) -> list[Row]:
-    return [] if transcript.header.options.get("single_turn") else [TOOL]
+def _tools(transcript: Transcript, style: Style) -> Row:
+    if style == "dialect":
+        return {}
+    return {"tools": [] if transcript.header.options.get("single_turn") else [TOOL]}
 
 
 def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
@@ -194,9 +188,7 @@ def _pair(good: Transcript, bad: Transcript, style: Style) -> Row:
     chosen, rejected = messages(good, style), messages(bad, style)
     opening = sum(1 for message in chosen if message["role"] == "system") + 1
     row: Row = {"prompt": chosen[:opening], "chosen": chosen[opening:], "rejected": rejected[opening:]}
-    if style != "dialect":
-        row["tools"] = _tools(good)
-    return row | {"metadata": {"chosen": _metadata(good), "rejected": _metadata(bad)}}
+    return row | _tools(good, style) | {"metadata": {"chosen": _metadata(good), "rejected": _metadata(bad)}}
 
 
 def _distinct(transcripts: list[Transcript]) -> list[Transcript]:

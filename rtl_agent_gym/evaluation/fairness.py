@@ -38,8 +38,6 @@ def find_unstated(
     """The failed episodes for which an unstated demand accounts, in order of their keys.
 
     Args:
-        results: The episodes.
-        notes: Notes by problem.
         folder: The folder that paths of transcripts are relative to. The submitted files are read from them; without a
             transcript, only demands that do not need the files are found.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic_core import to_jsonable_python
 
 from ..problems import DIFFICULTIES, Problem
 from ..problems.notes import note_of
@@ -70,7 +71,6 @@ class EpisodeResult(BaseModel):
     stop_reason: str = ""
     turns: int = 0
     malformed: int = 0
-    """Malformed turns."""
     prompt_tokens: int | None = None
     """Tokens that the model read, summed over the turns; None if unknown."""
     output_tokens: int | None = None
@@ -184,7 +184,6 @@ class Rates:
     tests: float
     """Mean share of the hidden tests that pass."""
     reward: float
-    """Mean reward."""
 
 
 @dataclass(frozen=True)
@@ -234,10 +233,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The summary as data for JSON."""
-        plain = asdict(self)
-        plain["spent"] = self.spent.model_dump() if self.spent is not None else None
-        plain["pass_at"] = {str(k): value for k, value in plain["pass_at"].items()}
-        plain["fair"] = self.fair.as_json() if self.fair is not None else None
+        plain: dict[str, Any] = to_jsonable_python(self)
         return plain
 
 
@@ -251,7 +247,6 @@ def summarise(
     """Sum up results.
 
     Args:
-        results: One for each episode.
         episodes: The number of requested episodes; None for the number of results.
         spent: What was spent in all; None for the sum over `results`.
         same_policy: Whether one policy played them all; otherwise pass@k has no meaning, and is left out.

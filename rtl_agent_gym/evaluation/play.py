@@ -78,7 +78,6 @@ async def play(
 
     Args:
         episode: Not yet started.
-        policy: Plays the episode.
         observer: Its functions for the opening and the turns are called.
         seed: Random seed of the player.
         tally: Counts what the turns cost, and may stop the episode between two of them.

@@ -33,7 +33,6 @@ def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
     (``transcripts/``, also in sub-folders), or the ``.jsonl`` files of any other folder.
 
     Args:
-        source: A file or a folder.
         evaluations: Whether the evaluations of a training run belong to the run. They are of held-out problems, which
             must not be trained on.
 
@@ -66,11 +65,7 @@ def _is_of_a_run(evaluations: Path) -> bool:
 
 
 def read_episode(path: Path) -> Transcript:
-    """`read_transcript`, with the score's fields checked and missing ones filled in.
-
-    Raises:
-        TranscriptError: The transcript cannot be read, or its score is invalid.
-    """
+    """`read_transcript`, with missing fields of the score filled in. Raises `TranscriptError` also if it is invalid."""
     transcript = read_transcript(path)
     if transcript.score is not None:
         try:
@@ -132,7 +127,7 @@ def mean_kl(transcript: Transcript) -> float | None:
 
 
 def summary(transcript: Transcript, *, run: str = "") -> Data:
-    """The episode's row in the list."""
+    """The episode's row in the list; `run`: the folder that its ``transcripts`` folder is in."""
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
     result, how = EpisodeResult.of_transcript(transcript), outcome(transcript)
     return {

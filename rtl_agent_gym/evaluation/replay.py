@@ -50,13 +50,11 @@ class Replay:
     path: Path
     problem_id: str
     recorded_turns: int
-    """Turns in the record."""
     compared_turns: int = 0
     """Turns that were replayed and compared."""
     score_compared: bool = False
     """Whether a score was recorded and compared."""
     divergence: Divergence | None = None
-    """The first difference; None if there is none."""
     notes: list[str] = field(default_factory=list)
     """Other conditions than in the recorded run, and missing parts of the record."""
 
@@ -67,11 +65,7 @@ class Replay:
 
 
 def recorded_weights(transcript: Transcript) -> RewardWeights | None:
-    """The reward weights of the recorded run; None if they were not recorded.
-
-    Raises:
-        TranscriptError: The recorded weights are invalid.
-    """
+    """The reward weights of the recorded run, or None. Raises `TranscriptError` if they are invalid."""
     found = transcript.header.options.get("weights")
     if found is None:
         return None
@@ -93,8 +87,6 @@ async def replay(
     """Run a recorded episode again and compare, up to the first difference.
 
     Args:
-        transcript: The record.
-        problem: The recorded episode's problem.
         provider: Creates the fresh sandbox.
         grader: Scores the files, like the recorded run's grader.
         renderer: The recorded dialect; it needs no vocabulary. None for the built-in dialect that the record names.

@@ -43,8 +43,9 @@ def read_results(folder: Path) -> list[EpisodeResult]:
     """
     found: dict[tuple[str, int], EpisodeResult] = {}
     for line in _lines(folder):
-        if line.stop_reason != STOPPED:
-            found[line.key] = counted(found.get(line.key), line)
+        known = found.get(line.key)
+        if line.stop_reason != STOPPED and (known is None or known.score is None):
+            found[line.key] = line
     return list(found.values())
 
 
@@ -52,7 +53,6 @@ def read_spending(folder: Path, prices: Priced | None = None) -> Spent:
     """What a run has spent: the sum over all lines, since a repeated episode was paid for more than once.
 
     Args:
-        folder: The evaluation's folder.
         prices: For the lines whose cost is unknown, since the run then had no prices.
 
     Raises:
@@ -75,11 +75,6 @@ def _lines(folder: Path) -> list[EpisodeResult]:
             reason = " ".join(str(error).split())
             raise TranscriptError(f"{path}:{number}: not a result of an evaluation: {reason[:200]}") from error
     return found
-
-
-def counted(known: EpisodeResult | None, new: EpisodeResult) -> EpisodeResult:
-    """The result of an episode that counts: the first with a verdict, so that a repeated verdict counts once."""
-    return new if known is None or known.score is None else known
 
 
 def read_config(folder: Path) -> EvaluationRecord:
@@ -156,9 +151,7 @@ class ResultsFile:
             ) from error
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
-        """The record in the folder, or None. Raises `UsageError` if it is not of the same evaluation, or is missing
-        beside results.
-        """
+        """The folder's record, or None. Raises `UsageError` if it is another evaluation's, or missing with results."""
         try:
             if not (self.folder / "config.json").exists():
                 results = self.folder / "results.jsonl"
@@ -181,9 +174,7 @@ class ResultsFile:
         return known
 
     def _save(self, record: EvaluationRecord) -> EvaluationRecord:
-        """Write ``config.json`` unless the folder's record has as many samples; returns the record that is then
-        there.
-        """
+        """Write ``config.json`` unless the folder's has as many samples; returns the record that is then there."""
         known = self._check(record)
         if known is not None and known.samples >= record.samples:
             return known
@@ -210,7 +201,7 @@ class ResultsFile:
             SandboxError: The disk is full; the file is as it was.
         """
         known = self.done.get(result.key)
-        if known is not None and counted(known, result) is known:
+        if known is not None and known.score is not None:
             return known
         line = memoryview(result.model_dump_json().encode() + b"\n")
         before = os.fstat(self._file.fileno()).st_size

@@ -10,7 +10,7 @@ episode that is played at the same time, with its retries, comes on top.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Annotated, TypeVar
@@ -91,7 +91,10 @@ class Ledger:
             LimitReached: A limit is reached.
             UsageError: There is a limit, and the service does not report what it counts.
         """
-        for limit, spent, option in self._limits():
+        for option, limit, spent in (
+            ("--max-cost", self.max_cost, self.total.cost),
+            ("--max-tokens-total", self.max_tokens, self.total.tokens),
+        ):
             if limit is not None and spent is None:
                 raise UsageError(
                     f"the service does not report the tokens of all its answers, so {option} cannot be kept"
@@ -102,20 +105,12 @@ class Ledger:
     @property
     def reached(self) -> str:
         """Which limit is reached, and what is spent; empty if none is."""
-        for limit, spent, option in self._limits():
-            if limit is not None and spent is not None and spent >= limit:
-                shown = (
-                    f"${spent:,.4f} of ${limit:,.4g}" if option == "--max-cost" else f"{spent:,} of {limit:,} tokens"
-                )
-                return f"{option} is reached: {shown} used"
+        cost, tokens = self.total.cost, self.total.tokens
+        if self.max_cost is not None and cost is not None and cost >= self.max_cost:
+            return f"--max-cost is reached: ${cost:,.4f} of ${self.max_cost:,.4g} used"
+        if self.max_tokens is not None and tokens is not None and tokens >= self.max_tokens:
+            return f"--max-tokens-total is reached: {tokens:,} of {self.max_tokens:,} tokens used"
         return ""
-
-    def _limits(self) -> Sequence[tuple[float | None, float | None, str]]:
-        """Each limit, what is spent of it, and the option that sets it."""
-        return (
-            (self.max_cost, self.total.cost, "--max-cost"),
-            (self.max_tokens, self.total.tokens, "--max-tokens-total"),
-        )
 
 
 @dataclass

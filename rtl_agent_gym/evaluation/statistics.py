@@ -25,11 +25,8 @@ class Estimate:
 
     value: float
     low: float
-    """Lower end of the interval."""
     high: float
-    """Its upper end."""
     problems: int
-    """Number of problems."""
 
     def __str__(self) -> str:
         return f"{self.value:.1%} ({self.low:.1%} – {self.high:.1%})"
@@ -55,9 +52,8 @@ class Paired:
     difference: float
     """The other run's pass rate minus the first run's, as means over the problems."""
     low: float
-    """Lower end of the difference's interval."""
+    """Lower end of the difference's interval; `high` is its upper end."""
     high: float
-    """Its upper end."""
     p_value: float
     """Probability of at least this difference if both runs were equally good on each problem."""
     problems: int

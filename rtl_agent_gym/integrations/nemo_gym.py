@@ -233,9 +233,7 @@ def rows(
         chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the server's
             configuration.
 
-    Raises:
-        ProblemError: The source cannot be read.
-        UsageError: No chosen problem can be scored here.
+    Raises as `choose_problems`.
     """
     source, found, config = choose_problems(problems, rows=kept, **chosen)
     player = {"type": "responses_api_agents", "name": agent}

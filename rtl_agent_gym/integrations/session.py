@@ -242,18 +242,15 @@ class ToolSession:
     async def close(self) -> None:
         """End the container, and return what was leased. Idempotent."""
         lease, self._lease = self._lease, None
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            if lease is not None:
+                stack.push_async_callback(lease.release)
+            if self._episode is not None:
+                stack.push_async_callback(self._episode.close)
             for turn in self._turns:
                 turn.cancel()
             if self._turns:
                 await asyncio.wait(self._turns)
-        finally:
-            try:
-                if self._episode is not None:
-                    await self._episode.close()
-            finally:
-                if lease is not None:
-                    await lease.release()
 
 
 def choose_problems(
@@ -271,9 +268,6 @@ def choose_problems(
     Args:
         source: The source.
         ids: What chooses, as `categories`, `difficulties` and `rows` do: see `load_problems`.
-        categories: Likewise.
-        difficulties: Likewise.
-        rows: Likewise.
         texts: Whether to keep problems whose answer is a text.
         rules: Options of `EpisodeConfig` by name. What cannot be scored with them is left out, with a warning.
 

@@ -37,16 +37,7 @@ from ..renderers import ToolCall
 from ..renderers.protocol import TOOL_NAME
 from ..sandboxes.admission import given_limits
 from ..scoring.scorer import require_scorable
-from .session import (
-    FAULT,
-    OVER,
-    Result,
-    ToolSession,
-    counted_by_caller,
-    read_source,
-    require_shell,
-    sandboxes_at_once,
-)
+from .session import FAULT, OVER, Result, ToolSession, counted_by_caller, read_source, require_shell, sandboxes_at_once
 
 if TYPE_CHECKING:
     from datasets import Dataset

@@ -115,13 +115,12 @@ async def play_turn(session: ToolSession, choice: Any) -> list[dict[str, str]]:
     message = choice.message
     refused = message.refusal or (WITHHELD if choice.finish_reason == "content_filter" else "")
     made = [] if refused else message.tool_calls or []
-    ids = [call.id for call in made]
     calls = [ToolCall(call.function.name, call.function.arguments) for call in made]
     turn = await session.act(refused or calls or message.content or "", cut_off=choice.finish_reason == "length")
     texts = turn.replies(len(calls))
     if not calls:
         return [] if session.over else [{"role": "user", "content": texts[0]}]
-    return [{"role": "tool", "tool_call_id": id_, "content": text} for id_, text in zip(ids, texts, strict=True)]
+    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(made, texts, strict=True)]
 
 
 class CVDPData(vf.TaskData):

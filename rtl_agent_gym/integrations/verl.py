@@ -25,12 +25,7 @@ from uuid import uuid4
 
 from omegaconf import OmegaConf
 from tenacity import RetryCallState, stop_after_attempt
-from verl.experimental.agent_loop.agent_loop import (
-    AgentLoopBase,
-    AgentLoopMetrics,
-    AgentLoopOutput,
-    register,
-)
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
 
 from ..engines.catalogue import renderer_for
 from ..episodes.episode import Episode
@@ -269,9 +264,7 @@ def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> lis
         chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the loop's
             configuration: what cannot be scored with them is left out.
 
-    Raises:
-        ProblemError: The source cannot be read.
-        UsageError: No chosen problem can be scored here.
+    Raises as `choose_problems`.
     """
     source, found, _ = choose_problems(problems, rows=kept, **chosen)
     return [

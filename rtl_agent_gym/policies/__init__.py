@@ -54,8 +54,6 @@ POLICIES = (
     "random",
 )
 """The forms that `make_policy` accepts."""
-_ADDRESSED = ("chat", "vllm", "sglang", "harness")
-"""Those whose model may have an address."""
 
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
@@ -116,7 +114,7 @@ def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
         UsageError: The options already have a different address, or it is not an address.
     """
     short, address = split_address(name)
-    if address is None or _split(name)[0] not in _ADDRESSED:
+    if address is None or _split(name)[0] not in ("chat", "vllm", "sglang", "harness"):
         return name, options
     if options.base_url not in (None, address):
         raise UsageError(f"{short!r} has an address after its @, and base_url (--base-url) is another one; give one")

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
 
 from ..errors import UsageError
 from ..sandboxes import WORK_DIR
-from ..sandboxes.programs import PLACE, programs_id
+from ..sandboxes.programs import PLACE
 from .apis import NAME
 
 HOME = "/home/agent"
@@ -71,8 +71,6 @@ class Program:
     be ones that the sandbox may write in, such as `HOME`."""
     name: str = "program"
     """Its name in results."""
-    programs: str = ""
-    """What the sandbox must have for it; see `SandboxSpec.programs`."""
     stdin: str = ""
 
     def __post_init__(self) -> None:
@@ -203,19 +201,11 @@ model_provider = "endpoint"
 model_context_window = {address.context}
 web_search = "disabled"
 check_for_update_on_startup = false
-
-[agents]
-enabled = false
-
-[features]
-multi_agent = false
-goals = false
-
-[analytics]
-enabled = false
-
-[feedback]
-enabled = false
+agents.enabled = false
+features.multi_agent = false
+features.goals = false
+analytics.enabled = false
+feedback.enabled = false
 
 [model_providers.endpoint]
 name = "endpoint"
@@ -272,8 +262,3 @@ INSIDE: dict[str, Callable[[Address], Program]] = {
     "pi": _pi,
 }
 """The agents whose programs run in the sandbox, by name."""
-
-
-def program_of(agent: str, address: Address, task: str) -> Program:
-    """An agent's program for one episode."""
-    return replace(INSIDE[agent](address), name=agent, programs=programs_id(agent)).filled(address, task)

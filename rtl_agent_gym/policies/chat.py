@@ -210,7 +210,7 @@ class ChatPolicy:
 
         Args:
             messages: The conversation.
-            seed: Random seed of the answer; None for none.
+            seed: Of the answer; None for none.
             max_tokens: Replaces the option of that name.
             failed: Gets what the service reports for each attempt that brings no answer, however this call ends.
             trusted: Whether a refusal of the first request is due to the options, and not to what the messages say.
@@ -458,16 +458,12 @@ def _for_history(call: ToolCall) -> dict[str, Any]:
     A call that is run although its JSON is not strict is written as it was understood, other broken ones as ``{}``.
     """
     arguments = call.arguments
+    constants: list[str] = []  # NaN and infinities, which JSON does not have
     try:
-        sound = isinstance(json.loads(arguments, parse_constant=_refuse), dict)
+        sound = isinstance(json.loads(arguments, parse_constant=constants.append), dict) and not constants
     except (ValueError, RecursionError):
         sound = False
     if not sound:
         command = read_call(call).command
         arguments = "{}" if command is None else ToolCall.of(command).arguments
     return call_message(replace(call, arguments=arguments))
-
-
-def _refuse(constant: str) -> None:
-    """Raise `ValueError` at NaN and infinities, which JSON does not have."""
-    raise ValueError(f"{constant} is not JSON")

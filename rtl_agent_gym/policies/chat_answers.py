@@ -159,12 +159,9 @@ class Received:
         return Usage(int(prompt), int(output), int(cached), self.reported)
 
     def withheld(self, words: str) -> ChatAnswer:
-        """The answer of a content filter that ended the request with an error.
+        """The answer of a content filter that ended the request with an error; `words` is the text if none arrived.
 
         What is not reported counts as 0 here: no service reports the tokens of a prompt that it refuses.
-
-        Args:
-            words: The service's message, which is the text if none arrived before.
         """
         turn = ModelTurn(self.thinking, self.text or words or WITHHELD)
         return ChatAnswer(turn, usage=self.usage or Usage(0, 0), refused=True)
@@ -172,8 +169,7 @@ class Received:
     def malformed(self, words: str) -> ChatAnswer:
         """The answer with a call that the service reports as an error. Tokens count as for `withheld`.
 
-        Args:
-            words: The service's message, which stands for the call's arguments: it is no JSON, so nothing is run.
+        The service's message stands for the call's arguments: it is no JSON, so nothing is run.
         """
         turn = ModelTurn(self.thinking, self.text, (ToolCall(TOOL_NAME, words),))
         return ChatAnswer(turn, usage=self.usage or Usage(0, 0))
@@ -205,8 +201,7 @@ def read_answer(response: Any, received: Received) -> ChatAnswer:
     received.text = message.content or ""
     received.thinking = getattr(message, "reasoning_content", None) or ""
     received.refusal = _refusal(message)
-    calls = message.tool_calls or []
-    received.calls = [_Call(call.id, *_function(call)) for call in calls]
+    received.calls = [_Call(call.id, *_function(call)) for call in message.tool_calls or []]
     native = str(extra.get("native_finish_reason"))
     received.finish = native if native in _CUT_OFF | _FILTERED | _BROKEN else choice.finish_reason or ""
     return received.answer()
@@ -326,20 +321,10 @@ _STATUS = re.compile(r"^Error code: \d+ - ")
 _TAG = re.compile(r"<[^<>]{0,500}>")
 
 
-def says_overflow(words: str) -> bool:
-    """Whether a service's message says that the conversation does not fit."""
-    from litellm.litellm_core_utils.exception_mapping_utils import ExceptionCheckers
-
-    return _OVERFLOW.search(words) is not None or ExceptionCheckers.is_error_str_context_window_exceeded(words)
-
-
 def read_failure(library: Any, error: Exception, *, in_stream: Exception | None = None) -> Failure:
-    """Classify an exception of litellm.
+    """Classify an exception of litellm, the module `library`.
 
-    Args:
-        library: The module ``litellm``.
-        error: The exception.
-        in_stream: What it was before litellm translated it, if it ended a streamed answer after its beginning.
+    It was `in_stream` before litellm translated it, if it ended a streamed answer after its beginning.
     """
     # litellm wraps errors of streamed answers in one that says every message twice and has no headers.
     error = getattr(error, "original_exception", None) or error
@@ -359,8 +344,10 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
     may_filter = status in _FILTER_STATUSES or (in_stream is not None and status is None)
     if may_filter and (_FILTER.search(told) or isinstance(error, library.ContentPolicyViolationError)):
         return Failure("filtered", words)
-    overflows = isinstance(error, library.ContextWindowExceededError) or says_overflow(told)
-    if overflows and status not in _NEVER | {429}:
+    from litellm.litellm_core_utils.exception_mapping_utils import ExceptionCheckers
+
+    overflows = _OVERFLOW.search(told) or ExceptionCheckers.is_error_str_context_window_exceeded(told)
+    if (overflows or isinstance(error, library.ContextWindowExceededError)) and status not in _NEVER | {429}:
         return Failure("overflow", words)
     if in_stream is not None:
         return Failure("busy", words)

@@ -48,11 +48,9 @@ class Gate(Protocol):
 
         Raises `UsageError` if it never may be.
         """
-        ...
 
     def failed(self) -> None:
         """The model did not answer; `Line.fault` says why."""
-        ...
 
 
 @dataclass
@@ -83,11 +81,7 @@ class Line:
 
 
 class ModelEndpoint:
-    """An HTTP server on the loopback address, with one `Line` for each episode.
-
-    Args:
-        policy: Samples the answers.
-        dialect: The name of the model's dialect.
+    """An HTTP server on the loopback address, with one `Line` for each episode. The policy samples the answers.
 
     Example:
         async with ModelEndpoint(policy, "qwen3_5") as endpoint:

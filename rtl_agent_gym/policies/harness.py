@@ -1,68 +1,55 @@
 """Other people's agents as the policy. The agent decides; its commands run in the episode's sandbox, turn by turn.
 
-Most run in the sandbox themselves (`inside.py`). mini-swe-agent runs in a thread of this process: its model is a
-`ModelEndpoint`, and its environment hands each command to the episode and waits for the output. So limits, transcript,
-replay and grading are the episode's, and what the model sampled is in `AgentPlayer.streams`.
+The agent's model is a `ModelEndpoint`. So limits, transcript, replay and grading are the episode's, and what the model
+sampled is in `AgentPlayer.streams`.
+
+Most agents work in the sandbox themselves (`InsidePlayer`), which has no network: a gateway carries the model's
+address. Each answer of the model is a turn: the agent's tools run its calls, and the next request says what they
+printed. Requests are answered one at a time, and only while the episode waits for a turn.
+
+mini-swe-agent runs in a thread of this process (`HarnessPlayer`). Its environment hands each command to the episode and
+waits for the output.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import math
 import os
 import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
-from ..errors import SandboxError, UsageError
+from ..errors import ModelError, SandboxBroken, SandboxError, SandboxLost, ServiceError, UsageError
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
 from ..renderers.actions import native_action
-from ..renderers.chat import check_dialect
+from ..renderers.chat import check_dialect, text_of
 from ..renderers.renderer import ToollessRenderer
+from ..sandboxes import WORK_DIR, Process, Sandbox
+from ..sandboxes.gateway import PORT, Gateway
 from ..sandboxes.programs import programs_folder, programs_id
-from .agents import INSIDE, Address, Program, program_of
+from ..visible import printable
+from .agents import INSIDE, Address, Program
 from .endpoint import Line, ModelEndpoint
-from .inside import AgentPlayer, Endpoints, InsidePlayer
-from .protocol import Completion
+from .protocol import Completion, Outside
 from .sampler import TokenSamplerPolicy
+from .streams import Answer, TokenStreams
 
 AGENTS = ("mini-swe-agent", *INSIDE)
 """The agents that `HarnessPolicy` knows."""
+SHOWN = 2000
+"""Bytes of a program's last output that messages show."""
 _STATUS = re.compile(r"^\[(?:no output, )?(?:exit code (\d+)|timed out after .*)\](?:\n\[.*\])?\Z", re.MULTILINE)
 _TIMED_OUT = 124
 """The status of a command that timed out, as of coreutils' ``timeout``."""
-
-
-@dataclass(frozen=True)
-class _Command:
-    text: str
-
-
-@dataclass(frozen=True)
-class _Ended:
-    text: str
-    """The agent's last words."""
-    error: BaseException | None = None
-
-
-@dataclass
-class _Wire:
-    """Between an agent's thread and its player."""
-
-    outputs: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
-    """To the agent; None ends it."""
-    wants: asyncio.Queue[_Command | _Ended] = field(default_factory=asyncio.Queue)
-    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-
-    def put(self, wanted: _Command | _Ended) -> None:
-        """Tell the player, from the agent's thread. Nothing happens once its loop has ended."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(self.wants.put_nowait, wanted)
 
 
 def check_agent(agent: str, dialect: str | None = None) -> None:
@@ -94,9 +81,7 @@ class HarnessPolicy:
         model: The model. `close` closes it.
         dialect: The name of its dialect; None for that of the episode's renderer.
 
-    Raises:
-        UsageError: There is no such agent, or it is not installed.
-        ImageError: Its programs for sandboxes are not installed.
+    Raises as `check_agent`, and `UsageError` as `Program.read`.
     """
 
     own_prompts = True
@@ -135,10 +120,12 @@ class HarnessPolicy:
         dialect = self._dialect or renderer.name
         if self._program is None and self.agent not in INSIDE:
             return HarnessPlayer(self, dialect, seed)
-        return InsidePlayer(self, self._program_for, dialect, seed)
+        return InsidePlayer(self, dialect, seed)
 
-    def _program_for(self, address: Address, task: str) -> Program:
-        return program_of(self.agent, address, task) if self._program is None else self._program.filled(address, task)
+    def program_for(self, address: Address, task: str) -> Program:
+        """The program that an `InsidePlayer` starts."""
+        program = INSIDE[self.agent](address) if self._program is None else self._program
+        return program.filled(address, task)
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
         """The endpoint of all episodes in this dialect on this event loop, started with the first."""
@@ -158,19 +145,267 @@ class HarnessPolicy:
         await self.model.close()
 
 
+class AgentPlayer:
+    """One episode of somebody else's agent, whose model has this dialect."""
+
+    def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
+        self._policy, self._dialect, self._seed = policy, dialect, seed
+        self._line: Line | None = None
+        self._end: Callable[[], object] = lambda: None
+        """Lets go of the line; idempotent."""
+
+    @property
+    def streams(self) -> TokenStreams:
+        """The tokens of the episode. Raises `UsageError` before the first turn."""
+        if self._line is None:
+            raise UsageError("an agent has tokens only from its first turn on")
+        return self._line.streams
+
+    @property
+    def started(self) -> bool:
+        """Whether the agent runs, or has run."""
+        return self._line is not None
+
+    def end(self) -> None:
+        """Answer no more requests, and end the agent's thread, if it has one. The streams stay. Idempotent."""
+        self._end()
+
+    def _check_fault(self) -> None:
+        """Raise what the model raised instead of an answer, if it did; see `TokenSamplerPolicy.request`."""
+        if self._line is None or self._line.fault is None:
+            return
+        fault = self._line.fault
+        if type(fault) in (ModelError, ServiceError):  # others keep what they are: refusals are not sent again
+            raise type(fault)(f"{self._policy.name}: {fault}") from fault
+        raise fault
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """The agent has ended."""
+
+    text: str
+    """Of mini-swe-agent: its last words. Of a program: why, in a sentence; empty if it ended well."""
+    error: BaseException | None = None
+    """What happened to the sandbox or in the thread, or a bug here."""
+
+
+class InsidePlayer(AgentPlayer):
+    """One episode of an agent in the sandbox. It is the gate of its own line."""
+
+    def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
+        super().__init__(policy, dialect, seed)
+        self._sandbox: Sandbox | None = None
+        self._seconds = 0.0
+        """That the program may take between two answers of the model."""
+        self._left = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._process: Process | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._silence = ""
+        """That the program was killed, in a sentence, once it has been silent for too long."""
+        self._wanted = asyncio.Event()
+        """Set while the episode waits for a turn."""
+        self._events: asyncio.Queue[Completion | _Ended | None] = asyncio.Queue()
+        """Turns, the end, and None if the model did not answer."""
+        self._pending: Answer | None = None
+        """The last answer, until the next request says what became of its calls."""
+        self._answered = False
+        self._ended: _Ended | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    def enter(self, sandbox: Sandbox, turn_seconds: float) -> None:
+        """See `Inhabitant`."""
+        self._sandbox, self._seconds = sandbox, turn_seconds
+
+    async def act(self, messages: Sequence[Message]) -> Completion | None:
+        """The next turn, once the agent has run its calls; or its end.
+
+        Raises:
+            SandboxError: The machine failed, or the program before it asked the model.
+            ModelError, UsageError, ServiceDown: As `TokenSamplerPolicy.request`.
+        """
+        if self._line is None:
+            await self._start(messages[-1]["content"])
+        if self._ended is None:
+            self._wanted.set()
+            found = await self._events.get()
+            self._check_fault()
+            if isinstance(found, Completion):
+                return found
+            self._ended = found or _Ended("")
+            if (answer := self._pending) is not None:
+                self._pending = None
+                last = not answer.turn.calls and not self._ended.text
+                return _completion(answer, (), last=last)
+        return await self._last(self._ended)
+
+    async def _last(self, ended: _Ended) -> Completion | None:
+        assert self._line is not None
+        if ended.error is not None and not isinstance(ended.error, SandboxBroken):
+            raise ended.error
+        if ended.text and self._line.full:
+            return None
+        reason = printable(self._line.refused[:SHOWN])
+        refused = f"its last request was refused ({reason}); " if reason else ""
+        if not self._answered:
+            what = "got no answer from" if refused else "never asked"
+            raise SandboxError(f"{self._policy.agent} {what} its model: {refused}{ended.text or 'it ended at once'}")
+        text = f"[{self._policy.agent}: {refused}{ended.text or 'it has ended'}]"
+        return Completion(
+            text,
+            prompt_tokens=0,
+            output_tokens=0,
+            native=ModelTurn(text=text),
+            outside=Outside((), True, ended.error is not None),
+        )
+
+    async def _start(self, task: str) -> None:
+        if self._sandbox is None:
+            raise UsageError(f"{self._policy.name} works in a sandbox, and was given none; play it with evaluate")
+        endpoint = await self._policy.endpoint(self._dialect)
+        line = self._line = endpoint.open(self._seed, gate=self)
+        self._end = partial(endpoint.end, line)
+        try:
+            await Gateway(self._sandbox, *endpoint.address).start()
+            options = line.streams.policy.options
+            url = f"http://127.0.0.1:{PORT}{urlsplit(line.url).path}"
+            program = self._policy.program_for(Address(url, options.max_context, options.max_tokens), task)
+            files = {path.removeprefix("/"): text for path, text in program.files.items()}
+            await self._sandbox.write_files(files, root="/")
+            self._process = await self._sandbox.spawn(program.argv, cwd=WORK_DIR, env=program.env)
+        except BaseException as error:
+            self.end()
+            if isinstance(error, SandboxBroken):  # the agent has not run yet
+                raise SandboxLost(f"{self._policy.agent} cannot be started: {error}") from error
+            raise
+        self._left = self._seconds
+        self._run_clock()
+        self._watching = asyncio.ensure_future(self._watch(self._process, program.stdin))
+
+    async def _watch(self, process: Process, stdin: str) -> None:
+        """Wait for the program's end; the sandbox's end is one."""
+        last = b""
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                await process.write(stdin.encode())
+                await process.close_stdin()
+            while data := await process.output.read(1 << 16):
+                last = (last + data)[-SHOWN:]
+            status = await process.wait()
+            shown = last.decode(errors="replace").strip()
+            why = f"it ended with status {status}; its last output:\n{shown}" if status else ""
+            ended = _Ended(self._silence or why)
+        except (SandboxError, SandboxBroken) as error:
+            ended = _Ended(f"its sandbox has ended: {error}", error)
+        except BaseException as error:  # whatever ends this task, the episode must hear of it
+            ended = _Ended(repr(error), error)
+        self._events.put_nowait(ended)
+        self.end()
+
+    def end(self) -> None:
+        super().end()
+        self._stop_clock()
+        self._seconds = -1.0
+        self._wanted.set()
+
+    # ---- its requests: see `endpoint.Gate`
+
+    @contextlib.asynccontextmanager
+    async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
+        """Wait until the episode wants a turn. The last one is complete now."""
+        self._stop_clock()
+        since = math.inf
+        try:
+            if (answer := self._pending) is not None:
+                completed = _completion(answer, messages)  # may refuse the request: another says it
+                self._pending = None
+                self._events.put_nowait(completed)
+            await self._wanted.wait()
+            if self._seconds < 0:
+                raise UsageError("the episode is over")
+            since = asyncio.get_running_loop().time()
+            yield self._take
+        finally:
+            if self._pending is None:  # a request without an answer is the program's own time
+                self._left -= max(0.0, asyncio.get_running_loop().time() - since)
+            self._run_clock()
+
+    def _take(self, answer: Answer) -> None:
+        self._wanted.clear()
+        self._pending, self._answered = answer, True
+        self._left = self._seconds
+
+    def failed(self) -> None:
+        """The model did not answer."""
+        self._events.put_nowait(None)
+
+    # ---- the time that the program takes between two answers
+
+    def _run_clock(self) -> None:
+        if self._seconds >= 0:
+            self._alarm = asyncio.get_running_loop().call_later(max(0.0, self._left), self._on_alarm)
+
+    def _stop_clock(self) -> None:
+        if self._alarm is not None:
+            self._left = self._alarm.when() - asyncio.get_running_loop().time()
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _on_alarm(self) -> None:
+        self._silence = f"it was ended, as it did not ask its model for {self._seconds:g} s"
+        self.end()
+        self._killing = asyncio.ensure_future(self._kill())
+
+    async def _kill(self) -> None:
+        """Kill the program; `_watch` hears of its end."""
+        assert self._process is not None
+        with contextlib.suppress(SandboxError, SandboxBroken):  # `_watch` tells what happened to the sandbox
+            await self._process.kill()
+
+
+def _completion(answer: Answer, messages: Sequence[Mapping[str, Any]], *, last: bool = False) -> Completion:
+    """A turn, with what the messages of the next request say of its calls. Raises `UsageError` if that is no text."""
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    outputs = tuple(text_of(results.get(call.id, {})) for call in answer.turn.calls)
+    return Completion(
+        str(answer.turn),
+        cut_off=answer.finish == "length",
+        prompt_tokens=answer.prompt_tokens,
+        output_tokens=answer.output_tokens,
+        native=answer.turn,
+        outside=Outside(outputs, last),
+        stream=answer.stream,
+    )
+
+
+# ---- mini-swe-agent
+
+
+@dataclass
+class _Wire:
+    """Between an agent's thread and its player."""
+
+    outputs: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
+    """To the agent; None ends it."""
+    wants: asyncio.Queue[str | _Ended] = field(default_factory=asyncio.Queue)
+    """From the agent: a command, or its end."""
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+
+    def put(self, wanted: str | _Ended) -> None:
+        """Tell the player, from the agent's thread. Nothing happens once its loop has ended."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.wants.put_nowait, wanted)
+
+
 class HarnessPlayer(AgentPlayer):
     """One episode of mini-swe-agent. Its thread ends with the agent, or with this object."""
 
-    def __init__(self, policy: Endpoints, dialect: str, seed: int | None) -> None:
+    def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
         super().__init__(policy, dialect, seed)
         self._wire: _Wire | None = None
         self._used = (0, 0)
         """Tokens that were read and written up to the last turn; malformed answers are no turns of their own."""
-        self._end: Callable[[], object] = lambda: None
-
-    def end(self) -> None:
-        """End the agent's thread, if it still runs. The streams stay."""
-        self._end()
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins: nothing to do, as `act` gets the messages."""
@@ -184,10 +419,8 @@ class HarnessPlayer(AgentPlayer):
         """The agent's next command, or its end.
 
         Raises:
-            ModelError: The model does not answer.
             SandboxError: The agent's program failed.
-            UsageError: The service refuses the key, the account or the model.
-            ServiceDown: In a run: the service cannot be used any more.
+            ModelError, UsageError, ServiceDown: As `TokenSamplerPolicy.request`.
         """
         if self._wire is None:
             await self._start(messages[-1]["content"])
@@ -199,15 +432,15 @@ class HarnessPlayer(AgentPlayer):
                 return None
             if wanted.error is not None:
                 raise SandboxError(f"{self._policy.agent} failed: {type(wanted.error).__name__}: {wanted.error}")
-            turn = ModelTurn(text=wanted.text)
+            text, turn = wanted.text, ModelTurn(text=wanted.text)
             if native_action(turn).kind != "final":  # the episode would go on without the agent
                 turn = ModelTurn(text="Done.")
         else:
-            turn = ModelTurn(calls=(ToolCall.of(wanted.text),))
+            text, turn = wanted, ModelTurn(calls=(ToolCall.of(wanted),))
         last, before = self.streams.last, self._used
         read, written = self._used = self.streams.read, self.streams.written
         return Completion(
-            wanted.text,
+            text,
             native=turn,
             prompt_tokens=read - before[0],
             output_tokens=written - before[1],
@@ -233,7 +466,7 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
         import openai
 
         def run(command: str) -> str | None:
-            wire.put(_Command(command))
+            wire.put(command)
             return wire.outputs.get()
 
         here = openai.DefaultHttpxClient(trust_env=False)  # no proxy leads to it

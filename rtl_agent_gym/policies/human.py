@@ -21,6 +21,7 @@ from .scripted import write_turn
 
 DONE = "/done"
 PROMPT, CONTINUED = "agent$ ", "     > "
+_NO_TERMINAL = (termios.error, ValueError, OSError)
 
 
 class HumanPolicy:
@@ -33,8 +34,6 @@ class HumanPolicy:
     """
 
     name = "human"
-    interactive = True
-    """Episodes run one at a time, and their output is printed."""
 
     def __init__(self, read: Callable[[str], str] | None = None) -> None:
         self._read = read
@@ -55,11 +54,15 @@ class HumanPlayer:
 
     async def act(self, messages: Sequence[Message]) -> Completion:
         """Read the next command. Ctrl-C ends the wait at once, though the thread that reads cannot be stopped."""
-        before = _terminal_mode()
+        before: list[Any] | None = None
+        with contextlib.suppress(*_NO_TERMINAL):
+            before = termios.tcgetattr(sys.stdin)
         try:
             command = await in_thread(self._command)
         except asyncio.CancelledError:
-            _set_terminal_mode(before)  # line editing may have disabled the echo
+            with contextlib.suppress(*_NO_TERMINAL):
+                if before is not None:  # line editing may have disabled the echo
+                    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
             raise
         if command is None:
             return Completion(write_turn(self._renderer, "Done."))
@@ -78,19 +81,6 @@ class HumanPlayer:
                 lines = []
             elif is_complete("\n".join(lines)):
                 return "\n".join(lines)
-
-
-def _terminal_mode() -> list[Any] | None:
-    try:
-        return termios.tcgetattr(sys.stdin)
-    except (termios.error, ValueError, OSError):
-        return None
-
-
-def _set_terminal_mode(mode: list[Any] | None) -> None:
-    if mode is not None:
-        with contextlib.suppress(termios.error, ValueError, OSError):
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, mode)
 
 
 def is_complete(command: str) -> bool:

@@ -89,7 +89,6 @@ class Priced(Protocol):
 
     def cost(self, usage: Usage) -> float:
         """The cost of some tokens in US dollars."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,6 @@ class Player(Protocol):
             ModelError: The service behind the policy does not answer, which says nothing about the agent.
             UsageError: The service will never answer: wrong key, unknown model.
         """
-        ...
 
 
 @runtime_checkable
@@ -139,7 +137,6 @@ class TokenPlayer(Protocol):
 
     async def sample(self, tokens: TokenTranscript) -> Completion | None:
         """The next turn, with its `Completion.token_ids`. Returns None and raises like `Player.act`."""
-        ...
 
 
 @runtime_checkable
@@ -148,11 +145,9 @@ class Listener(Protocol):
 
     def opened(self, system: str, user: str) -> None:
         """The episode begins."""
-        ...
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
         """The action parsed from the last completion, and its outputs: one per command, none for other actions."""
-        ...
 
 
 @runtime_checkable
@@ -161,7 +156,6 @@ class Inhabitant(Protocol):
 
     def enter(self, sandbox: Sandbox, turn_seconds: float) -> None:
         """The sandbox of the episode, which has begun, and the seconds that a turn may take without the model."""
-        ...
 
 
 @runtime_checkable
@@ -170,7 +164,6 @@ class Billed(Protocol):
 
     def take_failed(self) -> Sequence[Charge]:
         """What the service reported for such requests since the last call; `Player.act` may have raised, too."""
-        ...
 
 
 class Policy(Protocol):
@@ -181,14 +174,12 @@ class Policy(Protocol):
         """The policy's name in results. An evaluation knows a policy of yours by it alone, and continues from the
         results of the same name: after a change of the code, choose another name or another folder.
         """
-        ...
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player | TokenPlayer:
         """A player for one episode, whose random choices depend on `seed`.
 
         Raises `UsageError` if the policy cannot play this problem.
         """
-        ...
 
 
 @runtime_checkable
@@ -197,7 +188,6 @@ class Closable(Protocol):
 
     async def close(self) -> None:
         """Close them. Idempotent."""
-        ...
 
 
 # ---- policies that have a model

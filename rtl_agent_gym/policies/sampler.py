@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engines.config import has_key
+from ..engines.config import key_source
 from ..errors import ServiceDown, UsageError
 from ..problems import Problem
 from ..problems.paths import expand_home
@@ -73,13 +73,7 @@ class TokenSamplerPolicy:
         return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
 
     async def request(self, tokens: TokenTranscript, stop: list[str] | list[int], most: int, seed: int | None) -> Any:
-        """One sampled sequence after some tokens.
-
-        Args:
-            tokens: What the model reads.
-            stop: Where sampling ends.
-            most: Tokens of the sequence, at most.
-            seed: See `seed_of`.
+        """One sampled sequence after `tokens`: at most `most` tokens, up to a `stop`, with a seed of `seed_of`.
 
         Raises:
             UsageError: The service refuses the key, the account or, in the first request, the model.
@@ -163,7 +157,7 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         from ..engines.requests import Purpose, translating
     except ImportError as error:
         raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
-    if not (options.api_key or has_key()):
+    if not (options.api_key or key_source()):
         raise UsageError(
             "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
         )
@@ -173,8 +167,7 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         # Not the SDK's `result()`, which prints a stack when it is called in an event loop.
         client: Any = service.create_sampling_client(**place).future().result()
         base_model = str(client.get_base_model())
-        known = published_tokenizer(base_model)
-        tokenizer = client.get_tokenizer() if known is None else known  # the client downloads it
+        tokenizer = published_tokenizer(base_model) or client.get_tokenizer()  # the client downloads it
     name = f"tinker:{model}"
     return TokenSamplerPolicy(client, name=name, tokenizer=tokenizer, options=options, base_model=base_model)
 
@@ -223,8 +216,7 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
         raise UsageError(f"{kind}:{model} needs the address of the server: {kind}:{model}@http://HOST:PORT")
     server = connect_server(kind, options.base_url, model, options.api_key, options.request_timeout)
     server.check(tinker.SamplingParams(temperature=options.temperature, top_p=options.top_p))
-    known = published_tokenizer(server.source)
-    tokenizer = server.get_tokenizer() if known is None else known
+    tokenizer = published_tokenizer(server.source) or server.get_tokenizer()
     sampler = GuardedSampler(server, Requests(), server.context)
     name = f"{kind}:{model}"
     return TokenSamplerPolicy(sampler, name=name, tokenizer=tokenizer, options=options, base_model=server.source)

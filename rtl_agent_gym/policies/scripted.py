@@ -114,8 +114,11 @@ class GoldenPolicy:
         if not problem.golden:
             raise UsageError(f"{problem.id} is without a reference solution, so the golden policy cannot play it")
         if isinstance(renderer, ToollessRenderer):
-            answer = "\n\n".join(fenced(*file) for file in problem.golden.items())
-            return ScriptedPlayer([Completion(write_turn(renderer, answer))])
+            blocks = []
+            for path, content in problem.golden.items():
+                marks = fence(content)
+                blocks.append(f"{marks}systemverilog {path}\n{content.removesuffix(chr(10))}\n{marks}")
+            return ScriptedPlayer([Completion(write_turn(renderer, "\n\n".join(blocks)))])
         documents = [path for path in problem.context if path.startswith("docs/")]
         look = ["ls -R rtl docs verif", *(f"head -n 40 '{path}'" for path in documents[:1])]
         writes = [heredoc(path, content) for path, content in problem.golden.items()]
@@ -141,12 +144,6 @@ def heredoc(path: str, content: str) -> str:
     if content and not content.endswith("\n"):  # a here-document always ends its last line
         return f"{make}{{ head -c -1 > '{path}'; }} <<'{mark}'\n{content}\n{mark}"
     return f"{make}cat > '{path}' <<'{mark}'\n{content}{mark}"
-
-
-def fenced(path: str, content: str) -> str:
-    """A file as a fenced block of an answer. The fence is longer than any in the file."""
-    marks = fence(content)
-    return f"{marks}systemverilog {path}\n{content.removesuffix(chr(10))}\n{marks}"
 
 
 # ---- random commands, to test shells, transcripts and replays

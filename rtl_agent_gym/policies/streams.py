@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Literal, get_args
 
 from ..errors import UsageError
@@ -42,11 +43,10 @@ class ContextFull(UsageError):
     """The model's context has no room for another turn."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Stream:
     """One conversation."""
 
-    dialect: ChatDialect
     tools: Sequence[Message]
     prompt: str
     """The coded prompt of the last turn."""
@@ -83,17 +83,12 @@ class Answer:
 
 @dataclass
 class TokenStreams:
-    """The streams of one episode.
-
-    Args:
-        policy: Samples.
-        dialect: The model's.
-        seed: Of the first turn; each turn has its own. None for any.
-    """
+    """The streams of one episode."""
 
     policy: TokenSamplerPolicy
     dialect: ChatDialect
     seed: int | None = None
+    """Of the first turn; each turn has its own. None for any."""
     streams: list[Stream] = field(default_factory=list)
     """In the order of their first requests."""
     breaks: Counter[Break] = field(default_factory=Counter)
@@ -111,12 +106,7 @@ class TokenStreams:
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
     ) -> Answer:
-        """Sample the answer to a request.
-
-        Args:
-            messages: OpenAI's messages: system, user, assistant and tool.
-            tools: OpenAI's tools.
-            most: Tokens that may be sampled, besides the policy's own limit.
+        """Sample the answer to OpenAI's messages and tools: `most` tokens at most, besides the policy's own limit.
 
         Raises:
             ContextFull: There is no room for another turn.
@@ -129,11 +119,19 @@ class TokenStreams:
         stream = self._continued(messages, tools)
         prompt_tokens = len(stream.transcript)
         room = options.max_context - prompt_tokens
+        self.turns += 1
+        seed = self.policy.seed_of(self.turns, self.seed)
         stream.busy = True
         try:
-            ids, logprobs = await self._sample(stream, min(options.max_tokens, room, most or room))
+            limit = min(options.max_tokens, room, most or room)
+            sequence = await self.policy.request(stream.transcript, self.dialect.stop, limit, seed)
+        except Exception as error:
+            self.failure = error
+            raise
         finally:
             stream.busy = False
+        ids = [int(token) for token in sequence.tokens]
+        logprobs = None if sequence.logprobs is None else [float(value) for value in sequence.logprobs]
         coded = self.dialect.coded(ids)
         turn, complete = self.dialect.parse(stream.prompt, coded, tools)
         stream.transcript.add_action(ids, logprobs)  # not before: what is trained on has been a turn
@@ -141,8 +139,7 @@ class TokenStreams:
         self.read, self.written = self.read + prompt_tokens, self.written + len(ids)
         id_ = f"call_{len(self.streams)}_{self.turns}_"
         calls = tuple(replace(call, id=f"{id_}{number}") for number, call in enumerate(turn.calls))
-        number = next(number for number, other in enumerate(self.streams, 1) if other is stream)
-        place = InStream(number, stream.reason or "")
+        place = InStream(self.streams.index(stream) + 1, stream.reason or "")
         finish: Finish = "length" if not complete else "tool_calls" if calls else "stop"
         self.last = Answer(replace(turn, calls=calls), finish, prompt_tokens, len(ids), place)
         stream.messages = [*messages, self.last.message]
@@ -159,7 +156,7 @@ class TokenStreams:
 
     def count(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> int:
         """Number of tokens of a request's prompt. Raises like `answer`."""
-        stream, _, _, ids = self._rendered(messages, tools, -1)
+        stream, _, _, ids = self._rendered(messages, tools, None)
         return len(ids) + (len(stream.transcript) if stream is not None and stream.sampled else 0)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
@@ -168,7 +165,7 @@ class TokenStreams:
         stream, text, reason, ids = self._rendered(messages, tools, least)
         if stream is None:
             transcript = TokenTranscript(ids)
-            self.streams.append(Stream(self.dialect, list(tools), text, transcript, list(messages), reason=reason))
+            self.streams.append(Stream(list(tools), text, transcript, list(messages), reason=reason))
             if reason is not None:
                 self.breaks[reason] += 1
             return self.streams[-1]
@@ -181,31 +178,24 @@ class TokenStreams:
         return stream
 
     def _rendered(
-        self, messages: Sequence[Message], tools: Sequence[Message], room: int
+        self, messages: Sequence[Message], tools: Sequence[Message], room: int | None
     ) -> tuple[Stream | None, str, Break | None, list[int]]:
-        """What `_place` finds, and the tokens of what is new; see `_ids`."""
+        """What `_place` finds, and the tokens of what is new. Raises `ContextFull` if the context has no room for these
+        and `room` others (None for no check). Nothing of the request is kept then.
+        """
+        limit = self.policy.options.max_context
         began = time.thread_time()
         try:
             stream, text, reason = self._place(messages, tools)
+            if len(text) > _LONGEST_TOKEN * limit:  # encoding it would only take time
+                raise self._full()
+            ids = self.dialect.ids(text)
             before = len(stream.transcript) if stream is not None and stream.sampled else 0
-            return stream, text, reason, self._ids(text, before, room)
+            if room is not None and before + len(ids) + room > limit:
+                raise self._full()
+            return stream, text, reason, ids
         finally:
             self.rendering = time.thread_time() - began
-
-    def _ids(self, text: str, before: int, room: int) -> list[int]:
-        """The tokens of what is new in a request. Raises `ContextFull`, and then nothing of the request is kept.
-
-        Args:
-            text: What is new, coded.
-            before: Tokens in front of it.
-            room: Tokens for which the context must have room after it; less than none for no check.
-        """
-        limit = self.policy.options.max_context
-        if len(text) <= _LONGEST_TOKEN * limit:  # encoding more would only take time
-            ids = self.dialect.ids(text)
-            if room < 0 or before + len(ids) + room <= limit:
-                return ids
-        raise self._full()
 
     def _full(self) -> ContextFull:
         limit = self.policy.options.max_context
@@ -291,17 +281,6 @@ class TokenStreams:
         of_model = agreeing < len(known) and last.messages[agreeing]["role"] == "assistant"
         return "answer" if of_model or agreeing == len(known) else "history"
 
-    async def _sample(self, stream: Stream, most: int) -> tuple[list[int], list[float] | None]:
-        self.turns += 1
-        seed = self.policy.seed_of(self.turns, self.seed)
-        try:
-            sequence = await self.policy.request(stream.transcript, self.dialect.stop, most, seed)
-        except Exception as error:
-            self.failure = error
-            raise
-        ids = [int(token) for token in sequence.tokens]
-        return ids, None if sequence.logprobs is None else [float(value) for value in sequence.logprobs]
-
 
 def normalized(message: Message) -> tuple[Any, ...]:
     """What two messages are compared by. Thinking is no part of it, as agents leave it out, nor are a call's ids."""
@@ -316,9 +295,7 @@ def normalized(message: Message) -> tuple[Any, ...]:
 
 
 def _agreeing(one: Sequence[Any], other: Sequence[Any]) -> int:
-    return next(
-        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-    )
+    return len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def _without_end(transcript: TokenTranscript) -> TokenTranscript:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.problems.loading import (
-    find_problem,
-    load_problems,
-    order_by_difficulty,
-    scan_problems,
-    split_problems,
-)
-from rtl_agent_gym.problems.model import CATEGORIES, DIFFICULTIES, Difficulty, Problem, category_name
-from rtl_agent_gym.problems.paths import editable, is_allowed_path, path_fault
-from rtl_agent_gym.problems.rows import apply_patch
-from rtl_agent_gym.problems.validation import validate_problem
+from .loading import find_problem, load_problems, order_by_difficulty, scan_problems, split_problems
+from .model import CATEGORIES, DIFFICULTIES, Difficulty, Problem, category_name
+from .paths import editable, is_allowed_path, path_fault
+from .rows import apply_patch
+from .validation import validate_problem
 
 __all__ = [
     "CATEGORIES",

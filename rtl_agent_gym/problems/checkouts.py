@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.paths import expand_home, path_fault, tree_fault
+from ..errors import ProblemError
+from .paths import expand_home, path_fault, text_fault, tree_fault
 
 BUNDLES = "RTL_GYM_BUNDLES"
 """Environment variable: a further folder of bundles."""
@@ -45,12 +45,13 @@ def heavy_context(repo: str, commit: str, folder: Path | None) -> tuple[dict[str
         ProblemError: The bundle cannot be used.
         UsageError: The folder of `BUNDLES` begins with ``~`` and a user that does not exist.
     """
-    bundle = find_bundle(repo, folder)
+    name = repo if repo.endswith(_SUFFIX) else repo + _SUFFIX
+    is_named = _NAME.fullmatch(name) is not None  # otherwise it is an address, or a path with folders
+    bundle = _find_bundle(name, folder) if is_named else None
     if bundle is None:
-        name = _file_name(repo)
         how = (
             f"put its bundle {name} beside the file of the rows, or set {BUNDLES} to its folder"
-            if name
+            if is_named
             else ("clone it yourself, make a bundle of it (git bundle create) and name that in the row")
         )
         return {}, (
@@ -62,11 +63,7 @@ def heavy_context(repo: str, commit: str, folder: Path | None) -> tuple[dict[str
     return dict(_read_bundle(bundle, state.st_mtime_ns, commit, root)), None
 
 
-def find_bundle(repo: str, folder: Path | None) -> Path | None:
-    """The file of a repository's bundle; None if it is not there."""
-    name = _file_name(repo)
-    if not name:
-        return None
+def _find_bundle(name: str, folder: Path | None) -> Path | None:
     folders = []
     if folder is not None:
         folders.append(folder)
@@ -75,12 +72,6 @@ def find_bundle(repo: str, folder: Path | None) -> Path | None:
     if os.environ.get(BUNDLES):
         folders.append(expand_home(os.environ[BUNDLES]))
     return next((place / name for place in folders if os.path.isfile(place / name)), None)
-
-
-def _file_name(repo: str) -> str:
-    """The bundle's name; empty for an address or a path with folders."""
-    name = repo if repo.endswith(_SUFFIX) else repo + _SUFFIX
-    return name if _NAME.fullmatch(name) else ""
 
 
 @functools.lru_cache(maxsize=64)
@@ -291,12 +282,8 @@ def _select(entries: Mapping[str, _TreeEntry], root: str) -> tuple[dict[str, _Tr
 
 
 def _may_be_named(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    hidden = any(part.casefold() == ".git" for part in path.split("/"))
-    return path_fault(path) is None and not hidden and not path.startswith("rundir/")
+    hidden = any(part.casefold() == ".git" for part in path.split("/")) or path.startswith("rundir/")
+    return not hidden and text_fault(path) is None and path_fault(path) is None
 
 
 def _size_fault(entries: Mapping[str, _TreeEntry]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from dotenv.parser import parse_stream
 
-from rtl_agent_gym.errors import ProblemError, near_matches
+from ..errors import ProblemError, near_matches
 
 COMPOSE_FILE = "docker-compose.yml"
 
@@ -36,8 +36,7 @@ _TEMPLATE = re.compile(r"__[A-Z][A-Z0-9_]*?__(?![A-Za-z0-9_])")
 def parse_services(text: str) -> dict[str, dict[str, Any]]:
     """The services of a compose file by name, in the file's order.
 
-    Raises:
-        ProblemError: The text is not YAML, repeats a key, or a service cannot run.
+    Raises `ProblemError` if the text is not YAML, repeats a key, or a service cannot run.
     """
     document = _load(text)
     if not isinstance(document, dict):
@@ -59,16 +58,6 @@ def parse_services(text: str) -> dict[str, dict[str, Any]]:
         if not isinstance(volumes := service.get("volumes"), list | None):
             raise ProblemError(f"the value of volumes of service {name!r} is {_kind(volumes)}; expected a list")
     return services
-
-
-def external_networks(text: str) -> list[str]:
-    """The names of the external networks of a (valid) compose file."""
-    document = _load(text)
-    networks = document.get("networks") if isinstance(document, dict) else None
-    if not isinstance(networks, dict):
-        return []
-    found = ((name, entry) for name, entry in networks.items() if isinstance(entry, dict) and entry.get("external"))
-    return [str(entry.get("name") or name) for name, entry in found]
 
 
 def env_files(service: Mapping[str, Any]) -> list[str]:
@@ -108,8 +97,7 @@ def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str
     """The variables of an ``env_file`` and of the files read before (`known`), as compose reads it: spaces around
     ``=``, comments, quotes, and ``$NAME`` for earlier variables. This process's own environment is not used.
 
-    Raises:
-        ProblemError: They have more than `LARGEST` characters.
+    Raises `ProblemError` if they have more than `LARGEST` characters.
     """
     values = dict(known or {})
     size = sum(map(len, values.values()))
@@ -163,14 +151,9 @@ def is_templated(name: str) -> bool:
     return base == COMPOSE_FILE or base.startswith("Dockerfile")
 
 
-def find_templates(text: str) -> set[str]:
-    """The templates in `text`, such as ``__OSS_SIM_IMAGE__``, known or not."""
-    return set(_TEMPLATE.findall(text))
-
-
 def check_templates(text: str) -> None:
     """Raise `ProblemError` for a template that the benchmark does not know."""
-    unknown = sorted(find_templates(text) - set(TEMPLATES))
+    unknown = sorted(set(_TEMPLATE.findall(text)) - set(TEMPLATES))
     if unknown:
         raise ProblemError(f"unknown template {unknown[0]}; {near_matches(unknown[0], TEMPLATES)}")
 
@@ -257,12 +240,16 @@ def commercial_need(harness: Mapping[str, str]) -> str | None:
     """What a harness needs that no open tool has, or None."""
     if COMPOSE_FILE not in harness:
         return None
-    words = set[str]().union(*(find_templates(text) for name, text in harness.items() if is_templated(name)))
+    words = {word for name, text in harness.items() if is_templated(name) for word in _TEMPLATE.findall(text)}
     if EDA_IMAGE in words:
         return f"its harness needs a commercial simulator (the image {EDA_IMAGE})"
     if LICENCE_NETWORK in words:
         return f"its harness needs the licence server of a commercial simulator (the network {LICENCE_NETWORK})"
-    networks = external_networks(harness[COMPOSE_FILE])
-    if networks:
-        return f"its harness needs the external network {networks[0]}, such as a commercial simulator's licence server"
+    document = _load(harness[COMPOSE_FILE])
+    networks = document.get("networks") if isinstance(document, dict) else None
+    entries: dict[Any, Any] = networks if isinstance(networks, dict) else {}
+    for name, entry in entries.items():
+        if isinstance(entry, dict) and entry.get("external"):
+            network = entry.get("name") or name
+            return f"its harness needs the external network {network}, such as a commercial simulator's licence server"
     return None

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rtl_agent_gym.errors import ProblemError, UsageError, near_matches
-from rtl_agent_gym.problems.model import DIFFICULTIES, Problem, parse_category, parse_difficulty
-from rtl_agent_gym.problems.notes import Rows, keep_rows
-from rtl_agent_gym.problems.paths import expand_home
-from rtl_agent_gym.problems.registry import Located, find_reader
-from rtl_agent_gym.problems.rows import SUFFIXES, Place, problem_from_row, read_rows
+from ..errors import ProblemError, UsageError, near_matches
+from .model import DIFFICULTIES, Problem, parse_category, parse_difficulty
+from .notes import Rows, keep_rows
+from .paths import expand_home
+from .registry import Located, find_reader
+from .rows import SUFFIXES, Place, problem_from_row, read_rows
 
 BUNDLED = "bundled"
 """The source that is part of the package."""
@@ -41,9 +41,7 @@ _RELEASES = ("1.1.0", "1.0.2")
 def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
     """The files of a source, each with its name for messages.
 
-    Raises:
-        UsageError: There is no such source.
-        ProblemError: A data set's file cannot be downloaded.
+    Raises `UsageError` if there is no such source, and `ProblemError` if a data set's file cannot be downloaded.
     """
     name = os.fspath(source)
     if not name:
@@ -55,7 +53,9 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         return _in_folder(path)
     if os.path.exists(path):
         return [(path, str(path))]
-    if _looks_like_path(name) or not isinstance(source, str):
+    # "owner/name:file.jsonl" is a data set's file, "folder/file.jsonl" a path.
+    is_path = name.startswith(("/", ".", "~")) or (name.endswith(SUFFIXES) and ":" not in name)
+    if is_path or not isinstance(source, str):
         raise UsageError(f"there is no file or folder {path}{_sibling(path)}")
     if match := _HUB_SOURCE.fullmatch(re.sub(rf"^{CVDP}(?=[@:]|$)", _CVDP_SET, name)):
         copy = _download(match["repo"], match["file"], match["revision"])
@@ -65,11 +65,6 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
         f"{', '.join(_FORMS)}, {CVDP!r}, or another data set of the Hugging Face Hub "
         f"({near_matches(name, (BUNDLED, CVDP, *_FORMS))})"
     )
-
-
-def _looks_like_path(name: str) -> bool:
-    # "owner/name:file.jsonl" is a data set's file, "folder/file.jsonl" a path.
-    return name.startswith(("/", ".", "~")) or (name.endswith(SUFFIXES) and ":" not in name)
 
 
 def _sibling(path: Path) -> str:
@@ -93,12 +88,7 @@ def _in_folder(path: Path) -> list[tuple[Path, str]]:
 
 
 def _download(repo: str, file: str | None, revision: str | None) -> Path:
-    """The local copy of a data set's file, downloaded if it is not in the cache.
-
-    Raises:
-        UsageError: No file is named and none is known.
-        ProblemError: The client is not installed, or the file cannot be downloaded; the message says what to do.
-    """
+    """The local copy of a data set's file, downloaded if it is not in the cache. Raises as `find_files`."""
     if file:
         return _fetch(repo, file, revision)
     if repo != _CVDP_SET:
@@ -115,24 +105,17 @@ def _download(repo: str, file: str | None, revision: str | None) -> Path:
 
 
 def _newest(repo: str, revision: str | None) -> str | None:
-    """The file of the newest release, as the Hub lists them; None if it lists none.
-
-    Raises:
-        ProblemError: The client is not installed, or the Hub refuses or does not answer.
-    """
-    files = _ask(repo, _AGENTIC.format(_RELEASES[0]), lambda hub: hub.HfApi().list_repo_files(**_set(repo, revision)))
+    """The file of the newest release, as the Hub lists them; None if it lists none."""
+    place = {"repo_id": repo, "repo_type": "dataset", "revision": revision}
+    files = _ask(repo, _AGENTIC.format(_RELEASES[0]), lambda hub: hub.HfApi().list_repo_files(**place))
     pattern = re.compile(re.escape(_AGENTIC).replace(r"\{\}", r"(\d+(?:\.\d+)*)"))
     found = {tuple(map(int, match[1].split("."))): name for name in files if (match := pattern.fullmatch(name))}
     return found[max(found)] if found else None
 
 
 def _fetch(repo: str, name: str, revision: str | None, cache_only: bool = False) -> Path:
-    place = _set(repo, revision)
+    place = {"repo_id": repo, "repo_type": "dataset", "revision": revision}
     return Path(_ask(repo, name, lambda hub: hub.hf_hub_download(filename=name, local_files_only=cache_only, **place)))
-
-
-def _set(repo: str, revision: str | None) -> dict[str, Any]:
-    return {"repo_id": repo, "repo_type": "dataset", "revision": revision}
 
 
 class _Unreachable(ProblemError):
@@ -144,7 +127,6 @@ _Answer = TypeVar("_Answer")
 
 def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
     """The Hub's answer. Raises `ProblemError` if its client is not installed, or for what the Hub says about a file."""
-    source = f"{repo}:{name}"
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -152,7 +134,7 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
         raise ProblemError(
             "the package huggingface_hub is not installed; install it (pip install 'rtl-agent-gym[hub]') "
             "or give the path of a downloaded file",
-            source=source,
+            source=f"{repo}:{name}",
         ) from error
     try:
         return question(huggingface_hub)
@@ -162,37 +144,35 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
         errors.EntryNotFoundError,
         OSError,
     ) as error:
-        kind = _Unreachable if _is_unreachable(error) else ProblemError
-        raise kind(_fault(error, repo, name), source=source) from error
+        raise _fault(error, repo, name) from error
 
 
-def _is_unreachable(error: Exception) -> bool:
-    from huggingface_hub import errors
-
-    if isinstance(error, errors.HfHubHTTPError):
-        return error.response.status_code == 429 or error.response.status_code >= 500
-    return isinstance(error, errors.LocalEntryNotFoundError | errors.HTTPError | ConnectionError)  # type: ignore[attr-defined]
-
-
-def _fault(error: Exception, repo: str, name: str) -> str:
+def _fault(error: Exception, repo: str, name: str) -> ProblemError:
     from huggingface_hub import constants, errors
 
+    source, unreachable = f"{repo}:{name}", ""
     by_hand = (
         f"`hf download --repo-type dataset {repo} {name}` on a machine with network access, then give the file's path"
     )
-    if _is_unreachable(error):
-        why = "the client is in offline mode" if constants.HF_HUB_OFFLINE else "the Hugging Face Hub does not answer"
-        if isinstance(error, errors.HfHubHTTPError):
-            why = f"the Hugging Face Hub is busy (status {error.response.status_code})"
-        return f"{why} and the file is not in the local cache; {by_hand}"
+    if isinstance(error, errors.HfHubHTTPError):
+        status = error.response.status_code
+        if status == 429 or status >= 500:
+            unreachable = f"the Hugging Face Hub is busy (status {status})"
+    elif isinstance(error, errors.LocalEntryNotFoundError | errors.HTTPError | ConnectionError):  # type: ignore[attr-defined]
+        offline = constants.HF_HUB_OFFLINE
+        unreachable = "the client is in offline mode" if offline else "the Hugging Face Hub does not answer"
+    if unreachable:
+        return _Unreachable(f"{unreachable} and the file is not in the local cache; {by_hand}", source=source)
     if isinstance(error, errors.GatedRepoError):
-        return "the data set is gated; accept its terms on its page and log in with `hf auth login`"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
-    if isinstance(error, errors.EntryNotFoundError):
-        return f"the data set has no file {name}; see the files on its page and give {repo}:FILE.jsonl"
-    reason = str(error).strip().splitlines() or [type(error).__name__]
-    return f"the download failed: {reason[0]}; try again, or {by_hand}"
+        message = "the data set is gated; accept its terms on its page and log in with `hf auth login`"
+    elif isinstance(error, errors.RepositoryNotFoundError):
+        message = f"there is no data set {repo}, or it is private; check the name, or log in with `hf auth login`"
+    elif isinstance(error, errors.EntryNotFoundError):
+        message = f"the data set has no file {name}; see the files on its page and give {repo}:FILE.jsonl"
+    else:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        message = f"the download failed: {reason[0]}; try again, or {by_hand}"
+    return ProblemError(message, source=source)
 
 
 _T = TypeVar("_T", int | str, str)
@@ -250,7 +230,7 @@ def load_problems(
         and (wanted_categories is None or problem.category in wanted_categories)
         and (wanted_difficulties is None or problem.difficulty in wanted_difficulties)
     ]
-    return selected if rows == "all" else keep_rows(selected, rows)
+    return keep_rows(selected, rows)
 
 
 def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:
@@ -356,14 +336,10 @@ def split_problems(
     train: list[Problem] = []
     test: list[Problem] = []
     for problem in problems:
-        (test if _position(problem.id, seed) < held_out else train).append(problem)
+        digest = hashlib.sha256(f"{seed}:{problem.id}".encode()).digest()
+        position = int.from_bytes(digest[:6], "big") / 2**48  # in [0, 1), uniformly distributed over ids
+        (test if position < held_out else train).append(problem)
     return train, test
-
-
-def _position(problem_id: str, seed: int) -> float:
-    """A number in [0, 1), uniformly distributed over ids."""
-    digest = hashlib.sha256(f"{seed}:{problem_id}".encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def order_by_difficulty(problems: Iterable[Problem]) -> list[Problem]:

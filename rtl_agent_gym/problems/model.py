@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from rtl_agent_gym.errors import UsageError, near_matches
+from ..errors import UsageError, near_matches
 
 Difficulty = Literal["easy", "medium", "hard"]
 """The benchmark's ratings."""
@@ -94,11 +94,7 @@ def category_name(category: int) -> str:
 
 
 def parse_category(value: int | str) -> int:
-    """The number of a category given as 3, ``"3"``, ``"cid3"`` or ``"cid003"``.
-
-    Raises:
-        UsageError: CVDP has no such category.
-    """
+    """The number of a category given as 3, ``"3"``, ``"cid3"`` or ``"cid003"``. Raises `UsageError` for others."""
     match = _CATEGORY.fullmatch(str(value).strip())
     if match and int(match[1]) in CATEGORIES:
         return int(match[1])
@@ -108,11 +104,7 @@ def parse_category(value: int | str) -> int:
 
 
 def parse_difficulty(value: str) -> Difficulty:
-    """The difficulty named `value`, in upper or lower case.
-
-    Raises:
-        UsageError: There is no such difficulty.
-    """
+    """The difficulty named `value`, in upper or lower case. Raises `UsageError` if there is none."""
     name = str(value).strip().lower()
     for difficulty in DIFFICULTIES:
         if difficulty == name:

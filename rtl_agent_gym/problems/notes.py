@@ -19,8 +19,8 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.model import Problem
+from ..errors import ProblemError, UsageError
+from .model import Problem
 
 NOTES = Path(__file__).with_name("cvdp_notes.json")
 """The notes of CVDP's rows."""

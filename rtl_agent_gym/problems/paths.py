@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems.model import Problem
+from ..errors import UsageError
+from .model import Problem
 
 AGENT_FOLDERS = ("rtl", "verif", "docs")
 """The folders below the work folder that an agent may change. ``src`` and ``rundir`` belong to the harness."""
@@ -107,11 +107,7 @@ def editable(problem: Problem, path: str) -> bool:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """A path with the home folder in place of ``~`` or ``~user``.
-
-    Raises:
-        UsageError: That user has none.
-    """
+    """A path with the home folder in place of ``~`` or ``~user``. Raises `UsageError` if that user has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -122,8 +118,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 def text_of_option(option: str, value: str | None) -> str | None:
     """The value of an option that is a text, or ``@file`` for the text in a file.
 
-    Raises:
-        UsageError: The file cannot be read; the message begins with the option's name.
+    Raises `UsageError` if the file cannot be read; the message begins with the option's name.
     """
     if value is None or not value.startswith("@"):
         return value

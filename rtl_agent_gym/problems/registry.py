@@ -18,9 +18,9 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 
-from rtl_agent_gym.errors import ProblemError, UsageError, near_matches
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.rows import Place
+from ..errors import ProblemError, UsageError, near_matches
+from .model import Problem
+from .rows import Place
 
 GROUP = "rtl_agent_gym.sources"
 """The group of entry points."""

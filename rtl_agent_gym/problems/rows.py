@@ -21,20 +21,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import Hunk, PatchSet
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.checkouts import heavy_context
-from rtl_agent_gym.problems.compose import COMPOSE_FILE, check_templates, is_templated, parse_services
-from rtl_agent_gym.problems.model import (
-    COMPARED,
-    JUDGED,
-    Difficulty,
-    Problem,
-    category_name,
-    parse_category,
-    parse_difficulty,
-)
-from rtl_agent_gym.problems.paths import path_fault, text_fault, tree_fault
-from rtl_agent_gym.problems.validation import without_harness
+from ..errors import ProblemError, UsageError
+from .checkouts import heavy_context
+from .compose import COMPOSE_FILE, check_templates, is_templated, parse_services
+from .model import COMPARED, JUDGED, Problem, category_name, parse_category, parse_difficulty
+from .paths import path_fault, text_fault, tree_fault
+from .validation import without_harness
 
 
 def apply_patch(original: str, body: str) -> str:
@@ -155,13 +147,8 @@ class Place(NamedTuple):
 def read_rows(path: Path, label: str) -> Iterator[tuple[Place, dict[str, Any] | ProblemError]]:
     """For each line that is not blank, its JSON object, or the error if there is none.
 
-    Args:
-        path: The file. Gzip is detected by content, not by name.
-        label: The file's name in messages.
-
-    Raises:
-        UsageError: The file cannot be opened or read.
-        ProblemError: The gzip data is damaged or truncated.
+    Gzip is detected by content, not by name. Messages call the file `label`. Raises `UsageError` if it cannot be opened
+    or read, `ProblemError` if gzip data is damaged or truncated.
     """
     number, offset = 0, 0
     try:
@@ -241,10 +228,6 @@ def _id_fault(value: str) -> str | None:
     return f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
 
 
-def _prompt_fault(value: str) -> str | None:
-    return None if value.strip() else "the prompt is empty; expected the task's text"
-
-
 def _check_categories(value: list[str]) -> list[str]:
     if len(value) != 2:
         raise ValueError(f'expected a category and a difficulty such as ["cid003", "easy"], got {len(value)} entries')
@@ -259,7 +242,9 @@ def _check_categories(value: list[str]) -> list[str]:
 Text = Annotated[str, _without(text_fault)]
 RowId = Annotated[str, _without(_id_fault)]
 Categories = Annotated[list[str], AfterValidator(_check_categories)]
-Prompt = Annotated[Text, _without(_prompt_fault)]
+Prompt = Annotated[
+    Text, _without(lambda text: None if text.strip() else "the prompt is empty; expected the task's text")
+]
 Files = Annotated[dict[Annotated[Text, _without(path_fault)], Text], _without(tree_fault)]
 
 
@@ -275,16 +260,6 @@ class BaseRow(RowModel):
     id: RowId
     categories: Categories
     harness: Files
-
-    @property
-    def category(self) -> int:
-        """The category's number."""
-        return parse_category(self.categories[0])
-
-    @property
-    def difficulty(self) -> Difficulty:
-        """The difficulty's name."""
-        return parse_difficulty(self.categories[1])
 
 
 class AgenticRow(BaseRow):
@@ -356,15 +331,9 @@ _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_a
 
 
 def problem_from_row(row: dict[str, Any], place: Place, folder: Path | None = None) -> Problem:
-    """Check a row and convert it to a problem.
+    """Check a row and convert it to a problem. In `folder`, git bundles of heavy rows are found; see `heavy_context`.
 
-    Args:
-        row: The JSON object.
-        place: Where it is from, for messages.
-        folder: Where the git bundles of heavy rows are looked for; see `heavy_context`.
-
-    Raises:
-        ProblemError: With the place, the field, and what was expected.
+    Raises `ProblemError`, with the place, the field, and what was expected.
     """
     problem_id = row["id"] if isinstance(row.get("id"), str) and ROW_ID.fullmatch(row["id"]) else None
     fields = dict(row)
@@ -388,11 +357,9 @@ def _model_for(row: dict[str, Any]) -> type[AnyRow]:
         return NonAgenticRow
     context = row.get("context")
     # Context files have a suffix or a folder, so "repo" and "commit" are not context files.
-    if isinstance(context, dict) and {"repo", "commit"} & context.keys():
-        return HeavyRow
-    if isinstance(row.get("id"), str) and _HEAVY in row["id"]:
-        return HeavyRow
-    return AgenticRow
+    names_checkout = isinstance(context, dict) and {"repo", "commit"} & context.keys()
+    is_called_heavy = isinstance(row.get("id"), str) and _HEAVY in row["id"]
+    return HeavyRow if names_checkout or is_called_heavy else AgenticRow
 
 
 def _describe(error: ValidationError, harness_field: str) -> tuple[str, str]:
@@ -434,9 +401,10 @@ def _check_harness(harness: dict[str, str], field: str) -> None:
 
 
 def _build(row: AnyRow, folder: Path | None) -> Problem:
-    common: dict[str, Any] = {name: getattr(row, name) for name in ("id", "category", "difficulty", "harness")}
+    category, difficulty = parse_category(row.categories[0]), parse_difficulty(row.categories[1])
+    common: dict[str, Any] = {"id": row.id, "category": category, "difficulty": difficulty, "harness": row.harness}
     if isinstance(row, NonAgenticRow):
-        text = not row.harness and row.category in (*COMPARED, *JUDGED)
+        text = not row.harness and category in (*COMPARED, *JUDGED)
         files = {} if text else row.output.context
         return Problem(
             **common,
@@ -446,7 +414,7 @@ def _build(row: AnyRow, folder: Path | None) -> Problem:
             golden=files if any(text.strip() for text in files.values()) else None,
             reference_response=row.output.response,
             agentic=False,
-            unscorable=None if row.harness else without_harness(row.category, row.output.response),
+            unscorable=None if row.harness else without_harness(category, row.output.response),
         )
     common |= {"prompt": row.prompt, "system_message": row.system_message, "targets": tuple(row.patch)}
     context, checkout, missing = row.context, "", None
@@ -454,7 +422,7 @@ def _build(row: AnyRow, folder: Path | None) -> Problem:
         checkout = f"{context.repo}@{context.commit}"
         context, missing = heavy_context(context.repo, context.commit, folder)
     if missing is None and not row.harness:
-        missing = without_harness(row.category, "")
+        missing = without_harness(category, "")
     golden = _golden(row.patch, context) if not checkout or context else None
     if checkout and golden:
         _warn_of_patches()
@@ -485,8 +453,7 @@ def _golden(patches: dict[str, str], context: dict[str, str]) -> dict[str, str] 
 def problem_row(problem: Problem) -> dict[str, Any]:
     """The agentic row of a problem, as the official runner reads it.
 
-    Raises:
-        UsageError: The problem is not agentic, or its row names a repository instead of files.
+    Raises `UsageError` if the problem is not agentic, or its row names a repository instead of files.
     """
     if not problem.agentic or not problem.harness or problem.checkout:
         raise UsageError(f"{problem.id} is not an agentic problem with files and hidden tests")

@@ -7,17 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rtl_agent_gym.errors import ProblemError
-from rtl_agent_gym.problems.compose import (
-    COMPOSE_FILE,
-    commercial_need,
-    dockerfile,
-    env_file_faults,
-    parse_services,
-    service_environment,
-)
-from rtl_agent_gym.problems.model import COMPARED, JUDGED, Problem, category_name
-from rtl_agent_gym.problems.paths import AGENT_FOLDERS, editable, path_fault, text_fault, tree_fault
+from ..errors import ProblemError
+from .compose import COMPOSE_FILE, commercial_need, dockerfile, env_file_faults, parse_services, service_environment
+from .model import COMPARED, JUDGED, Problem, category_name
+from .paths import AGENT_FOLDERS, editable, path_fault, text_fault, tree_fault
 
 
 def without_harness(category: int, reference: str) -> str | None:

@@ -16,13 +16,12 @@ the text about an attempt for such a teacher.
 
 from __future__ import annotations
 
-import functools
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from ..errors import UsageError
 from ..problems.model import COMPARED, Problem
@@ -36,7 +35,6 @@ _SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
 _DIALECTS = {"qwen3": QWEN_NAMES, "gpt_oss": GPT_OSS_NAMES}
 """The renderers whose way to call `dialect_<family>.md` explains; others' openings show it."""
-_templates = Environment(undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True)
 
 
 def prompt_names() -> list[str]:
@@ -53,6 +51,11 @@ def load_prompt(name: str) -> str:
     return resources.files(__name__).joinpath(name + _SUFFIX).read_text(encoding="utf-8")
 
 
+_templates = Environment(  # which keeps compiled files: compiling takes longer than all else at an episode's start
+    loader=FunctionLoader(load_prompt), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+
+
 def build_prompt(
     problem: Problem,
     *,
@@ -67,11 +70,12 @@ def build_prompt(
     An empty `renderer` leaves out the section on its dialect. The problem's own `Problem.system_message` is not used:
     it requests a patch in the last answer, while here the files in the work folder are graded.
     """
+    family = next((family for family, names in _DIALECTS.items() if renderer in names), None)
     rules = {
         "timeout": f"{command_timeout:g}",
         "max_output": f"{max_output:,}",
         "max_turns": max_turns,
-        "dialect": _dialect(renderer),
+        "dialect": _fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else "",
     }
     if problem.asks_text:
         system = _fill("question_shell", quote=problem.category in COMPARED, **rules)
@@ -97,11 +101,6 @@ def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
 
 def _wanted(problem: Problem) -> Sequence[str]:
     return () if problem.asks_text else problem.targets
-
-
-def _dialect(renderer: str) -> str:
-    family = next((family for family, names in _DIALECTS.items() if renderer in names), None)
-    return _fill(f"dialect_{family}", max_calls=MAX_CALLS) if family else ""
 
 
 def _listing(problem: Problem) -> dict[str, object]:
@@ -159,10 +158,4 @@ def fence(*texts: str) -> str:
 
 def _fill(name: str, **values: object) -> str:
     """The prompt file with its placeholders filled in. The values are not treated as templates."""
-    return _template(name).render(**values).strip()
-
-
-@functools.cache
-def _template(name: str) -> Template:
-    """The compiled prompt file: compiling takes longer than everything else at an episode's start."""
-    return _templates.from_string(load_prompt(name))
+    return _templates.get_template(name).render(**values).strip()

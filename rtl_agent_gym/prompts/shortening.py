@@ -114,13 +114,8 @@ def split_pieces(text: str) -> list[Piece]:
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)
         heading = None if fence or mark else _HEADING.match(line)
-        if (
-            header
-            and opened
-            and depth <= 0
-            and not commented
-            and (heading or mark or (blank and not _GOES_ON.match(line)))
-        ):
+        stops = heading or mark or (blank and not _GOES_ON.match(line))
+        if header and opened and depth <= 0 and not commented and stops:
             close()  # it was prose: after the parentheses of a header is a semicolon
             header = False
         begins = not header and _MODULE.match(line) is not None

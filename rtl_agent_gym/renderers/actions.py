@@ -37,11 +37,7 @@ def excerpt(text: str, around: int = 0) -> str:
 
 
 def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
-    """The JSON value at `position`, and its end position.
-
-    Raises:
-        CallError: With line, column, and the text at that position.
-    """
+    """The JSON value at `position`, and its end position. Raises `CallError` with line, column, and the text there."""
     try:
         return _DECODER.raw_decode(text, position)
     except json.JSONDecodeError as error:
@@ -70,12 +66,7 @@ def decode_whole(text: str) -> Any:
 def command_of_call(call: Any, keys: Sequence[str] = ("arguments", "args")) -> tuple[str, tuple[str, ...]]:
     """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
 
-    Args:
-        call: The decoded JSON.
-        keys: What the arguments may be called; the first is the dialect's own.
-
-    Raises:
-        CallError: It is not a call of the tool with a command.
+    `keys` are what the arguments may be called; the first is the dialect's own. Raises `CallError` for anything else.
     """
     if not isinstance(call, dict):
         raise CallError(f'a call is one JSON object with "name" and "{keys[0]}", and this is {_kind(call)}')
@@ -94,12 +85,9 @@ def command_of_call(call: Any, keys: Sequence[str] = ("arguments", "args")) -> t
 
 
 def command_of_arguments(arguments: Any) -> tuple[str, tuple[str, ...]]:
-    """The command in the arguments ``{"command": …}``, and notes for the model.
+    """The command in the arguments ``{"command": …}``, and notes for the model. Raises `CallError` for others.
 
     The arguments may be a JSON string that contains the object.
-
-    Raises:
-        CallError: They are something else.
     """
     if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
         arguments = decode_whole(arguments)
@@ -169,9 +157,6 @@ def _keys(names: list[str]) -> str:
     return f"{'key' if len(names) == 1 else 'keys'} {shown}"
 
 
-BE_BRIEF = "Be briefer, and call the tool early."
-
-
 @dataclass(frozen=True)
 class Call:
     """A parsed call: its command, or why it has none."""
@@ -185,15 +170,12 @@ class Call:
 
 @dataclass(frozen=True)
 class TurnRules:
-    """The actions that turns lead to, with corrections worded for one dialect.
-
-    Args:
-        form: The right form of a call, shown at the end of every correction.
-        finish: How the model should end the episode.
-    """
+    """The actions that turns lead to, with corrections worded for one dialect."""
 
     form: str
+    """The right form of a call, shown at the end of every correction."""
     finish: str = "say in plain text that you are done"
+    """How the model should end the episode."""
 
     def malformed(self, what: str, advice: str = "") -> Action:
         """A turn whose commands are not run, with the reason and advice for the model."""
@@ -203,7 +185,9 @@ class TurnRules:
     def cut_off(self, *, thinking: bool = False) -> Action:
         """A turn that the token limit ended before any call was complete."""
         where = "while you were thinking" if thinking else "before it was complete"
-        return self.malformed(f"Your reply was cut off by the token limit {where}.", BE_BRIEF)
+        return self.malformed(
+            f"Your reply was cut off by the token limit {where}.", "Be briefer, and call the tool early."
+        )
 
     def silent(self, *, thought: bool) -> Action:
         """A turn with neither text nor calls."""
@@ -213,11 +197,8 @@ class TurnRules:
     def run(self, found: Sequence[Call], *, truncated: bool, unread: int = 0, notes: Sequence[str] = ()) -> Action:
         """The action of a turn with calls. They are run only if all of them can be parsed.
 
-        Args:
-            found: The parsed calls, in order.
-            truncated: Whether the token limit ended the turn.
-            unread: The number of further calls, which were not parsed.
-            notes: Further notes for the model.
+        `truncated` is whether the token limit ended the turn, `unread` the number of further calls, which were not
+        parsed.
         """
         count = len(found) + unread
         if unread:
@@ -275,20 +256,18 @@ def native_action(turn: ModelTurn, *, truncated: bool = False) -> Action:
 
     No dialect is involved: a fenced block or a quoted tag in such a turn's text is part of an answer and never run.
     """
-    return with_text(_native_outcome(turn, truncated), turn.text, turn.thinking)
-
-
-def _native_outcome(turn: ModelTurn, truncated: bool) -> Action:
-    if turn.calls:
-        return NATIVE.run([read_call(call) for call in turn.calls], truncated=truncated)
     text = turn.text.strip()
-    if truncated:
-        return NATIVE.cut_off(thinking=not text)
-    if not text:
-        return NATIVE.silent(thought=bool(turn.thinking.strip()))
-    if spells_call(text):
-        return NATIVE.malformed("Your reply has a tool call written out in its text, where calls are not run.")
-    return Action("final")
+    if turn.calls:
+        action = NATIVE.run([read_call(call) for call in turn.calls], truncated=truncated)
+    elif truncated:
+        action = NATIVE.cut_off(thinking=not text)
+    elif not text:
+        action = NATIVE.silent(thought=bool(turn.thinking.strip()))
+    elif spells_call(text):
+        action = NATIVE.malformed("Your reply has a tool call written out in its text, where calls are not run.")
+    else:
+        action = Action("final")
+    return with_text(action, turn.text, turn.thinking)
 
 
 def read_call(call: ToolCall) -> Call:

@@ -8,13 +8,13 @@ stay texts, and the model's own vocabulary encodes the result.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
-from .coded import CharacterTokenizer, id_list, library_engine
+from .coded import CharacterTokenizer, bridged, id_list, library_engine
 from .families import ALIASES, FAMILIES, VARIANTS, Family
 from .protocol import ModelTurn, ToolCall
 from .vocabularies import Codec, printable
@@ -50,14 +50,9 @@ def assistant_message(turn: ModelTurn) -> dict[str, Any]:
 
 
 class ChatDialect:
-    """Renders, extends and parses conversations of one family.
+    """Renders, extends and parses conversations of one family, by the names of `get_renderer`.
 
-    Args:
-        name: A dialect's name, as `get_renderer` takes it.
-        tokenizer: The model's tokenizer.
-
-    Raises:
-        UsageError: There is no such dialect, or none for other agents' conversations.
+    Raises `UsageError` if there is no such dialect, or none for other agents' conversations.
     """
 
     def __init__(self, name: str, tokenizer: Any) -> None:
@@ -73,8 +68,7 @@ class ChatDialect:
     def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         """The coded prompt of a conversation, up to where the model writes.
 
-        Raises:
-            UsageError: The family has no form for these messages, such as a second system message.
+        Raises `UsageError` if the family has no form for these messages, such as a second system message.
         """
         try:
             found = self._engine.render_ids(
@@ -94,27 +88,16 @@ class ChatDialect:
     ) -> str | None:
         """What follows a sampled turn, up to where the model writes next; None if the family cannot continue it.
 
-        Args:
-            prompt: The coded prompt of the turn.
-            turn: The turn, coded.
-            messages: The new messages, of which none is the assistant's.
-            tools: The tools.
-            before: The messages before them, for the names of the tools that the results are of.
+        Prompt and turn are coded. None of the new messages is the assistant's. The messages before them have the names
+        of the tools that the results are of.
         """
         added = self._messages(messages, before)
-        tools_ = self._protected(list(tools)) or None
-        found = self._engine.bridge_to_next_turn(id_list(prompt), id_list(turn), added, tools=tools_)
-        if found is None:
-            return None
-        after = "".join(map(chr, found.token_ids))
-        return after[len(prompt) + len(turn) :] if after.startswith(prompt + turn) else None
+        return bridged(self._engine, prompt, turn, added, self._protected(list(tools)) or None)
 
     def ids(self, coded: str) -> list[int]:
-        """The ids of coded text."""
         return self._codec.encode(self._characters.pieces(coded))
 
     def coded(self, ids: Sequence[int]) -> str:
-        """Ids as coded text."""
         return self._characters.from_pieces(self._codec.pieces(ids))
 
     def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> tuple[ModelTurn, bool]:
@@ -132,7 +115,7 @@ class ChatDialect:
             found = self._engine.parse_response(ids, tools=tools_, prompt_ids=id_list(prompt))
             calls, texts = [], [written(found.content)]
             for call in found.tool_calls:
-                arguments = self._unprotected(call.arguments)
+                arguments = _with_texts(call.arguments, self._characters.written)
                 name: Any = call.name  # any JSON that the model wrote there, although the library calls it a text
                 if str(call.status) == "ok" and isinstance(name, str) and name and isinstance(arguments, dict):
                     shown = printable(json.dumps(arguments, ensure_ascii=False))
@@ -145,7 +128,6 @@ class ChatDialect:
         return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), end is not None
 
     def _messages(self, messages: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Messages as the library takes them."""
         names = {
             call["id"]: call["function"]["name"]
             for message in (*before, *messages)
@@ -157,35 +139,23 @@ class ChatDialect:
             if message.get("reasoning_content"):
                 one["reasoning_content"] = message["reasoning_content"]
             if message.get("tool_calls"):
-                one["tool_calls"] = [
-                    {
-                        "id": call["id"],
-                        "type": "function",
-                        "function": {
-                            "name": call["function"]["name"],
-                            "arguments": _arguments(call["function"]["arguments"]),
-                        },
-                    }
-                    for call in message["tool_calls"]
-                ]
+                one["tool_calls"] = list(map(_with_object, message["tool_calls"]))
             if message["role"] == "tool":
                 one |= {"tool_call_id": message["tool_call_id"], "name": names.get(message["tool_call_id"], "tool")}
             found.append(self._protected(one))
         return found
 
     def _protected(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._characters.protected(value)
-        if isinstance(value, Mapping):
-            return {self._protected(key): self._protected(item) for key, item in value.items()}
-        return [self._protected(item) for item in value] if isinstance(value, list) else value
+        return _with_texts(value, self._characters.protected)
 
-    def _unprotected(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self._characters.written(value)
-        if isinstance(value, Mapping):
-            return {self._characters.written(key): self._unprotected(item) for key, item in value.items()}
-        return [self._unprotected(item) for item in value] if isinstance(value, list) else value
+
+def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of JSON with a function applied to each text in it."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {_with_texts(key, change): _with_texts(item, change) for key, item in value.items()}
+    return [_with_texts(item, change) for item in value] if isinstance(value, list) else value
 
 
 def check_dialect(name: str) -> None:
@@ -194,11 +164,7 @@ def check_dialect(name: str) -> None:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """The text of a message.
-
-    Raises:
-        UsageError: It has other parts, such as an image.
-    """
+    """The text of a message. Raises `UsageError` if it has other parts, such as an image."""
     content = message.get("content")
     if content is None or isinstance(content, str):
         return content or ""
@@ -210,13 +176,15 @@ def text_of(message: Mapping[str, Any]) -> str:
     raise UsageError("messages: content is neither a text nor a list of parts")
 
 
-def _arguments(text: Any) -> Any:
-    """The arguments of a call as an object, where they are one."""
+def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A message's call with its arguments as an object, where they are one."""
+    name, text = call["function"]["name"], call["function"]["arguments"]
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except (RecursionError, ValueError):
-        return text
-    return found if isinstance(found, dict) else text
+        found = None
+    arguments = found if isinstance(found, dict) else text
+    return {"id": call["id"], "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 @cache
@@ -224,9 +192,9 @@ def _made(name: str) -> tuple[Engine, CharacterTokenizer, Family]:
     variant = VARIANTS.get(name)
     family = _OWN.get(name) or (FAMILIES[variant.family] if variant is not None else None)
     if family is None or family.config == "cookbook" or family.name:
-        known = ", ".join(
-            sorted({*_OWN, *(variant for variant in VARIANTS if FAMILIES[VARIANTS[variant].family].name == "")})
+        known = sorted({*_OWN, *(other for other, kind in VARIANTS.items() if not FAMILIES[kind.family].name)})
+        raise UsageError(
+            f"renderer {name!r} cannot hold conversations of other agents; choose one of {', '.join(known)}"
         )
-        raise UsageError(f"renderer {name!r} cannot hold conversations of other agents; choose one of {known}")
     tokenizer = CharacterTokenizer(family.controls, variant.model if variant is not None else "")
     return library_engine(family, variant.options if variant is not None else {}, tokenizer), tokenizer, family

@@ -38,9 +38,7 @@ BODIES = re.compile("([\udb00-\udbff])")
 class CharacterTokenizer:
     """A tokenizer whose ids are the characters of coded text, for the library.
 
-    Args:
-        controls: The control tokens.
-        model: The model's name. Few of the library's renderers depend on it.
+    Few of the library's renderers depend on the name of the `model`.
     """
 
     unk_token_id = -1
@@ -85,7 +83,6 @@ class CharacterTokenizer:
         return "".join(self._texts.get(char, char) for char in coded).translate(self._unescaped)
 
     def pieces(self, coded: str) -> list[Piece]:
-        """Coded text as pieces."""
         split = filter(None, CONTROLS.split(coded))
         return [self._texts[text] if text in self._texts else text.translate(self._unescaped) for text in split]
 
@@ -107,14 +104,9 @@ def id_list(coded: str) -> list[int]:
 
 
 class CookbookEngine:
-    """A renderer of tinker-cookbook.
+    """A renderer of tinker-cookbook, which has the variant's name.
 
-    Args:
-        name: The variant's name, which is the cookbook's.
-        tokenizer: The tokenizer of coded text.
-
-    Raises:
-        UsageError: tinker-cookbook is not installed, or this version has no such renderer.
+    Raises `UsageError` if tinker-cookbook is not installed, or this version has no such renderer.
     """
 
     def __init__(self, name: str, tokenizer: CharacterTokenizer) -> None:
@@ -134,7 +126,6 @@ class CookbookEngine:
         self._family, self._tokenizer = FAMILIES[VARIANTS[name].family], tokenizer
 
     def get_stop_token_ids(self) -> list[int]:
-        """The ids at which sampling ends."""
         return [self._tokenizer.convert_tokens_to_ids(stop) for stop in dict.fromkeys(self._family.stops)]
 
     def render_ids(
@@ -154,21 +145,11 @@ class CookbookEngine:
     def bridge_to_next_turn(self, *_: Any, **__: Any) -> None:
         """The cookbook extends nothing."""
 
-    def parse_response(
-        self, ids: Sequence[int], *, tools: Any = None, prompt_ids: Sequence[int] = ()
-    ) -> ParsedResponse:
-        """The thinking, text and calls of coded text."""
-        return parse_tags(self._family, self._tokenizer, "".join(map(chr, ids)), "".join(map(chr, prompt_ids)))
-
 
 def parse_tags(family: Family, tokenizer: CharacterTokenizer, turn: str, prompt: str) -> ParsedResponse:
-    """The thinking, text and calls of a turn by the family's tags, in time proportional to its length.
+    """The thinking, text and calls of a coded turn by the family's tags, in time proportional to its length.
 
-    Args:
-        family: A family with a `Family.name`.
-        tokenizer: The tokenizer of coded text.
-        turn: The coded turn.
-        prompt: The coded prompt, whose end tells whether the turn begins while thinking.
+    The end of the coded prompt tells whether the turn begins while thinking.
     """
     from renderers.base import ParsedResponse
 
@@ -187,14 +168,6 @@ def parse_tags(family: Family, tokenizer: CharacterTokenizer, turn: str, prompt:
     end = len(turn) if not calls or calls[0].token_span is None else calls[0].token_span[0]
     text = turn[position:end].partition(tokenizer.coded(family.section))[0] if calls else turn[position:]
     return ParsedResponse(text.strip(), None if thinking is None else thinking.strip(), calls)
-
-
-def unreadable(turn: str) -> ParsedResponse:
-    """A turn that is one broken call."""
-    from renderers.base import ParsedResponse, ParsedToolCall, ToolCallParseStatus
-
-    broken = ParsedToolCall(turn, status=ToolCallParseStatus.MALFORMED_STRUCTURE, token_span=(0, len(turn)))
-    return ParsedResponse("", tool_calls=[broken])
 
 
 def _calls(family: Family, tokenizer: CharacterTokenizer, turn: str, position: int) -> list[ParsedToolCall]:
@@ -230,7 +203,6 @@ def _parameters(raw: str) -> dict[str, Any] | str:
 
 
 def _converted(message: dict[str, Any]) -> dict[str, Any]:
-    """A message of ours in the cookbook's form."""
     from tinker_cookbook.renderers.base import ToolCall
 
     made = {key: value for key, value in message.items() if key not in ("reasoning_content", "tool_calls")}
@@ -242,18 +214,10 @@ def _converted(message: dict[str, Any]) -> dict[str, Any]:
     if message["content"]:
         parts.append({"type": "text", "text": message["content"]})
     made["content"] = parts or [{"type": "text", "text": ""}]
-    calls = message.get("tool_calls", [])
-    if calls:
-        made["tool_calls"] = [
-            ToolCall(
-                id=call["id"],
-                function=ToolCall.FunctionBody(
-                    name=call["function"]["name"],
-                    arguments=json.dumps(call["function"]["arguments"], ensure_ascii=False),
-                ),
-            )
-            for call in calls
-        ]
+    for call in message.get("tool_calls", []):
+        arguments = json.dumps(call["function"]["arguments"], ensure_ascii=False)
+        function = ToolCall.FunctionBody(name=call["function"]["name"], arguments=arguments)
+        made.setdefault("tool_calls", []).append(ToolCall(id=call["id"], function=function))
     return made
 
 
@@ -268,20 +232,21 @@ def library_engine(family: Family, options: Mapping[str, Any], characters: Chara
     return create_renderer(characters, kinds[family.config](**family.options, **options))
 
 
-@cache
-def coded_dialect(name: str) -> CodedDialect:
-    """The dialect of a variant, one object per process."""
-    return CodedDialect(name)
+def bridged(
+    engine: Engine | CookbookEngine, prompt: str, turn: str, messages: list[Any], tools: list[Any] | None
+) -> str | None:
+    """What follows a coded turn, up to where the model writes next; None if the library refuses it."""
+    found = engine.bridge_to_next_turn(id_list(prompt), id_list(turn), messages, tools=tools)
+    if found is None:
+        return None
+    before, after = prompt + turn, "".join(map(chr, found.token_ids))
+    return after[len(before) :] if after.startswith(before) else None
 
 
 class CodedDialect:
-    """One variant. Its texts are coded: one character in place of each control token.
+    """One of `families.VARIANTS`. Its texts are coded: one character in place of each control token.
 
-    Args:
-        name: A key of `families.VARIANTS`.
-
-    Raises:
-        UsageError: A package that the variant needs is not installed, or too old.
+    Raises `UsageError` if a package that the variant needs is not installed, or too old.
     """
 
     def __init__(self, name: str) -> None:
@@ -308,7 +273,6 @@ class CodedDialect:
 
     @cached_property
     def thinks(self) -> bool:
-        """Whether a turn may begin with thinking."""
         options = self._variant.options
         if self.prompt_thinks or not all(options.get(key, True) for key in ("enable_thinking", "thinking")):
             return self.prompt_thinks
@@ -323,13 +287,17 @@ class CodedDialect:
 
     def parse(self, turn: str) -> ParsedResponse:
         """The thinking, text and calls of a turn without its stop token."""
-        if self.family.name:  # the library's time for a turn in DeepSeek's markup grows with the square of its length
+        from renderers.base import ParsedResponse, ParsedToolCall, ToolCallParseStatus
+
+        # The library's time for a turn in DeepSeek's markup grows with the square of its length.
+        if self.family.name or isinstance(self._engine, CookbookEngine):
             return parse_tags(self.family, self.characters, turn, self.prompt)
         try:
             ids = self.characters.ids_of_turn(turn)
             return self._engine.parse_response(ids, tools=[TOOL], prompt_ids=id_list(self.prompt))
-        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number
-            return unreadable(turn)
+        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number: a broken call
+            broken = ParsedToolCall(turn, status=ToolCallParseStatus.MALFORMED_STRUCTURE, token_span=(0, len(turn)))
+            return ParsedResponse("", tool_calls=[broken])
 
     def until_stop(self, turn: str) -> tuple[str, bool]:
         """A turn up to its first stop token, and whether it has one."""
@@ -363,13 +331,8 @@ class CodedDialect:
         return extension if stopped else stop + extension
 
     def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
-        before = self.prompt + turn
         engine = coded_dialect(self._variant.extends or self._name)._engine
-        found = engine.bridge_to_next_turn(id_list(self.prompt), id_list(turn), list(replies), tools=[TOOL])
-        if found is None:
-            return None
-        after = "".join(map(chr, found.token_ids))
-        return after[len(before) :] if after.startswith(before) else None
+        return bridged(engine, self.prompt, turn, list(replies), [TOOL])
 
     def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
         """What a full rendering has behind a turn, which has as many calls as there are results."""
@@ -439,6 +402,10 @@ class CodedDialect:
         if thinking and self.prompt_thinks and not turn.startswith(thought):
             return thought + turn  # a template may drop the thinking of a turn without calls
         return turn
+
+
+coded_dialect = cache(CodedDialect)
+"""The dialect of a variant, one object per process."""
 
 
 def call_id(number: int) -> str:

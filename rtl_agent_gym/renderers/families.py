@@ -41,7 +41,7 @@ class Family:
     """The role of the message that corrects a turn without a call: ``tool`` where results carry no reference to a call.
     There the model keeps its earlier thinking, as in a tool loop."""
     name: str = ""
-    """A regular expression for the name in a call, where this package finds the calls (`cookbook.parse_tags`)."""
+    """A regular expression for the name in a call, where this package finds the calls (`coded.parse_tags`)."""
     section: str = ""
     """What opens the section of all calls, where this package finds them."""
     one_call: bool = False
@@ -243,13 +243,11 @@ VARIANTS: dict[str, Variant] = {
     ),
     "nemotron3_ultra_disable_thinking": Variant("nemotron3_ultra", _NO_THINK),
     "nemotron3_5": Variant("nemotron3_5", _THINK),
-    "deepseekv3": Variant("deepseekv3"),
-    "deepseekv3_disable_thinking": Variant("deepseekv3"),
-    "deepseekv3_thinking": Variant("deepseekv3"),
-    "deepseekv4_1": Variant("deepseekv4_1"),
-    "deepseekv4_1_low_reasoning": Variant("deepseekv4_1"),
-    "deepseekv4_1_max_reasoning": Variant("deepseekv4_1"),
-    "deepseekv4_1_disable_thinking": Variant("deepseekv4_1"),
+    **{f"deepseekv3{mode}": Variant("deepseekv3") for mode in ("", "_disable_thinking", "_thinking")},
+    **{
+        f"deepseekv4_1{mode}": Variant("deepseekv4_1")
+        for mode in ("", "_low_reasoning", "_max_reasoning", "_disable_thinking")
+    },
     "deepseekv4": Variant("deepseekv4", _THINK),
     "deepseekv4_disable_thinking": Variant("deepseekv4", _NO_THINK),
     "inkling": Variant("inkling"),

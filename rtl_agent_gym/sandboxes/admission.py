@@ -117,9 +117,7 @@ class Limits:
 def read_limits(text: str, source: str) -> dict[str, float]:
     """The limits in a text such as ``memory=16G,cpus=4``, by name; memory in bytes.
 
-    Raises:
-        UsageError: A name is unknown, a number is not above 0, or nothing could start; the message begins with
-            `source`.
+    Raises `UsageError`, which begins with `source`: a name is unknown, a number is not above 0, or nothing could start.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -137,16 +135,10 @@ def read_limits(text: str, source: str) -> dict[str, float]:
 
 
 def require_enforced(missing: Sequence[str]) -> None:
-    """Refuse to grade where limits of the sandbox are not enforced, unless the user allows it.
+    """Refuse to grade where limits of the sandbox are `missing`, not enforced by the daemon, unless the user allows it.
 
     There, a design may take all of the machine's memory, processors or processes, so that verdicts, also those of other
-    gradings, depend on what else runs.
-
-    Args:
-        missing: The limits that the daemon cannot enforce.
-
-    Raises:
-        DaemonError: There are some, and `WEAK_VARIABLE` is not 1.
+    gradings, depend on what else runs. Raises `DaemonError` if there are some, and `WEAK_VARIABLE` is not 1.
     """
     if missing and os.environ.get(WEAK_VARIABLE) != "1":
         raise DaemonError(
@@ -156,22 +148,18 @@ def require_enforced(missing: Sequence[str]) -> None:
         )
 
 
-_group: ContextVar[str] = ContextVar("rtl_gym_queue_group", default="")
+queue_group: ContextVar[str] = ContextVar("rtl_gym_queue_group", default="")
+"""The group as which requests queue here."""
 
 
 @contextlib.contextmanager
 def queueing_as(group: str) -> Iterator[None]:
     """Within the context, requests queue as this group: groups get their turns one after another."""
-    token = _group.set(group)
+    token = queue_group.set(group)
     try:
         yield
     finally:
-        _group.reset(token)
-
-
-def queue_group() -> str:
-    """The group as which requests queue here."""
-    return _group.get()
+        queue_group.reset(token)
 
 
 class PermitUsage(NamedTuple):
@@ -231,7 +219,7 @@ class Permits:
 
     async def take(self, amount: float) -> None:
         """Take permits, when it is this request's turn. They are given back with `give_back`."""
-        waiter, group = _Waiter(amount, asyncio.get_running_loop().create_future()), _group.get()
+        waiter, group = _Waiter(amount, asyncio.get_running_loop().create_future()), queue_group.get()
         with self._lock:
             if not self._queues and self._fits(amount):
                 self._take(amount)
@@ -257,7 +245,6 @@ class Permits:
 
     @contextlib.asynccontextmanager
     async def held(self, amount: float) -> AsyncIterator[None]:
-        """Hold permits within the context."""
         await self.take(amount)
         try:
             yield
@@ -311,8 +298,7 @@ class Budget:
     """What sandboxes may use of one machine, by all event loops of this process.
 
     Args:
-        limits: How much there is.
-        groups: The control groups of the containers; None if there are none.
+        limits, groups: How much there is, and the control groups of the containers, if there are any.
         local: Whether the machine is this one, whose memory and disk can be read.
         disk: The daemon's own folder there; empty if unknown.
     """
@@ -377,8 +363,7 @@ class Budget:
     async def promised(self, memory: int) -> AsyncIterator[None]:
         """Wait for so many bytes of free memory; within the context, others leave them free.
 
-        Raises:
-            SandboxError: There were none for `PATIENCE` seconds since it was this request's turn.
+        Raises `SandboxError` if there were none for `PATIENCE` seconds since it was this request's turn.
         """
         async with self._turn.held(1):
             begun = time.monotonic()
@@ -457,8 +442,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 def set_limits(text: str) -> None:
     """Replace limits of all machines, in the form of `read_limits`; the variable `VARIABLE` counts less.
 
-    Raises:
-        UsageError: As in `read_limits`, or this process already uses a daemon with other limits.
+    Raises `UsageError` as `read_limits` does, or if this process already uses a daemon with other limits.
     """
     given = read_limits(text, "sandbox_limits")
     with _lock:
@@ -483,14 +467,8 @@ def given_limits() -> dict[str, float]:
 def budget_of(host: str, info: Mapping[str, Any], *, podman: bool = False, local: bool | None = None) -> Budget:
     """The budget of a daemon in this process, with its control groups. All providers share it.
 
-    Args:
-        host: The daemon's address.
-        info: Its description of itself; used by the first call.
-        podman: Whether it is Podman.
-        local: Whether it is this machine; None to find out.
-
-    Raises:
-        UsageError: The variable `VARIABLE` has a wrong value.
+    The daemon's description of itself, `info`, is for the first call. `local` tells whether it is on this machine; None
+    to find out. Raises `UsageError` if the variable `VARIABLE` has a wrong value.
     """
     with _lock:
         if host not in _budgets:

@@ -131,7 +131,6 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Close every sandbox that is still open. Idempotent."""
         self._closed = True
         await asyncio.gather(*(sandbox.close() for sandbox in list(self._sandboxes)))
 

@@ -68,10 +68,6 @@ class Groups:
             self.make()
         return f"/{self.name}-{role}"
 
-    def holds(self, role: Role, container: str) -> bool:
-        """Whether a running container is below its group: a daemon may have another view of the groups."""
-        return (self.folder(role) / container).is_dir()
-
     def free(self, role: Role) -> int:
         """Bytes below the limit, without the file cache, which the kernel would give back."""
         folder = self.folder(role)
@@ -211,8 +207,7 @@ def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
 def _make_group(top: Path, name: str, controller: str, files: Mapping[str, str]) -> None:
     """Make a group below a controller's folder, and write those of the files that its version has.
 
-    Raises:
-        OSError: It cannot be made, or has none of these files.
+    Raises `OSError` if it cannot be made, or has none of these files.
     """
     folder = top / name
     if files and (top / "cgroup.controllers").exists():  # version 2: a group's children have only what it names
@@ -269,8 +264,7 @@ def group_cpus(root: Path = ROOT) -> float:
 def job_memory(environment: Mapping[str, str] = os.environ) -> int:
     """The memory in bytes that this process's Slurm job has on this machine; 0 for no job, or all of the memory.
 
-    Raises:
-        UsageError: A variable of Slurm's is not a number.
+    Raises `UsageError` if a variable of Slurm's is not a number.
     """
     if not environment.get(JOB):
         return 0
@@ -315,12 +309,9 @@ def shares(memory: int, cpus: float) -> dict[Role, int]:
 
 
 def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
-    """Why this process can have no groups at a daemon; empty if it can. Makes none.
+    """Why this process can have no groups at a daemon with this cgroup driver, or `NO_DAEMON`; empty if it can.
 
-    Args:
-        driver: The daemon's cgroup driver, or `NO_DAEMON`.
-        local: Whether the daemon is on this machine.
-        podman: Whether it is Podman.
+    `local` tells whether the daemon is on this machine.
     """
     if driver == NO_DAEMON and delegated_group() is not None:
         return ""
@@ -358,14 +349,9 @@ def delegated_group() -> Path | None:
 
 
 def make_groups(driver: str, memory: int, cpus: float, *, local: bool, podman: bool = False) -> Groups | None:
-    """Groups for this process's containers, which are removed at its exit; None where there can be none.
+    """Groups for this process's containers, which are removed at its exit; None where `why_none` says why.
 
-    Args:
-        driver: The daemon's cgroup driver, or `NO_DAEMON`.
-        memory: Bytes for all sandboxes.
-        cpus: Simultaneous gradings.
-        local: Whether the daemon is on this machine.
-        podman: Whether it is Podman.
+    All sandboxes have so many bytes of `memory`; `cpus` is how many gradings are simultaneous.
     """
     why = why_none(driver, local=local, podman=podman)
     if not why:

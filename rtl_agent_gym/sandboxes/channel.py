@@ -1,4 +1,4 @@
-"""The client's end of the conversation with a warden: requests and replies over one socket.
+"""The client's end of the conversation with a warden: requests, replies and processes, over one socket.
 
 The socket is the warden's stdin and stdout, and carries its frames (`warden/frames.py`). A hijacked Docker socket packs
 stdout and stderr into frames of Docker's own: stream, three zero bytes, length; then the payload.
@@ -12,30 +12,30 @@ import itertools
 import os
 import socket
 import struct
+import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..errors import SandboxLost
-from .warden.frames import pack, split, unpack
+from ..errors import SandboxError, SandboxLost
+from .results import CommandResult, cut
+from .warden.frames import Output, pack, split, unpack
 
 Reply = tuple[dict[str, Any], bytes]
 """Header and body of a final reply."""
 SECOND_WAIT = 5.0
 """Seconds in which a reply is read that came while this process stood still."""
+BUFFER = 1 << 20
+"""Bytes of unread output that are buffered before a process is paused; twice as many at most."""
 
-_open_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
-def close_in_children(sock: socket.socket) -> None:
-    """Close a socket in every process that is forked from this one, so that its other end ends with this one."""
-    _open_sockets.add(sock)
+closed_in_children: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+"""Sockets to close in every process that is forked from this one, so that their other ends end with this one."""
 
 
 def _close_in_child() -> None:
     """A forked child must not keep a sandbox alive that its parent meant to end with itself."""
-    for sock in list(_open_sockets):
+    for sock in list(closed_in_children):
         descriptor = sock.detach()
         if descriptor >= 0:  # closed ones stay in the set until they are collected
             with contextlib.suppress(OSError):
@@ -57,13 +57,11 @@ class Request:
     """Of those who wait for the reply: whether there is one."""
 
     def fail(self, error: Exception) -> None:
-        """There will be no reply."""
         self.reply.set_exception(error)
         self.reply.exception()  # marks it as retrieved, since it may never be awaited
         self._wake()
 
     def succeed(self, reply: Reply) -> None:
-        """This is the reply."""
         self.reply.set_result(reply)
         self._wake()
 
@@ -90,33 +88,6 @@ class Request:
                 timer.cancel()
 
 
-class Pieces:
-    """The output of a request in pieces, of which the caller may be told as they arrive.
-
-    Args:
-        on_piece: The caller's function; None for none.
-    """
-
-    def __init__(self, on_piece: Callable[[bytes], None] | None) -> None:
-        self._on_piece, self._data = on_piece, bytearray()
-        self._error: Exception | None = None
-
-    def take(self, piece: bytes) -> None:
-        """Add a piece. An error of the caller's function is kept: raised here, it would end the channel."""
-        self._data += piece
-        if self._on_piece is not None and self._error is None:
-            try:
-                self._on_piece(piece)
-            except Exception as error:
-                self._error = error
-
-    def joined(self) -> bytes:
-        """The pieces in one. Raises what the caller's function has raised."""
-        if self._error is not None:
-            raise self._error
-        return bytes(self._data)
-
-
 def set_once(future: asyncio.Future[bool], value: bool) -> None:
     """Set a result, unless there is one or the future was cancelled."""
     if not future.done():
@@ -126,9 +97,8 @@ def set_once(future: asyncio.Future[bool], value: bool) -> None:
 class Channel(asyncio.Protocol):
     """One warden's requests and replies. Owns its socket: closing the channel, or losing it, ends the warden.
 
-    Args:
-        name: The sandbox's name, for messages.
-        read_errors: The warden's stderr, if it does not come over the socket; None for a socket of Docker's.
+    `name` is the sandbox's, for messages. `read_errors` reads the warden's stderr; None if it comes over the socket,
+    which is Docker's.
     """
 
     def __init__(self, name: str, read_errors: Callable[[], bytes] | None = None) -> None:
@@ -147,9 +117,9 @@ class Channel(asyncio.Protocol):
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str, read_errors: Callable[[], bytes] | None = None) -> Channel:
-        """Take over a connected socket. The warden behind it need not run yet. Arguments as for the class."""
+        """Take over a connected socket. The warden behind it need not run yet."""
         sock.setblocking(False)
-        close_in_children(sock)
+        closed_in_children.add(sock)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name, read_errors), sock=sock)
         return channel
 
@@ -175,11 +145,7 @@ class Channel(asyncio.Protocol):
             self._transport.write(pack(kind, header, body))
 
     async def wait(self, request: Request, patience: float | None) -> Reply:
-        """Wait for the final reply to a request.
-
-        Args:
-            request: The request.
-            patience: Seconds after which a silent warden counts as lost; None for no limit.
+        """Wait for the final reply to a request, at most `patience` seconds; None for no limit.
 
         Raises:
             SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
@@ -192,7 +158,6 @@ class Channel(asyncio.Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether there is no unanswered request."""
         return not self._unanswered
 
     def close(self) -> None:
@@ -263,3 +228,137 @@ class Channel(asyncio.Protocol):
         errors = bytes(self._errors) if self._read_errors is None else self._read_errors()
         text = errors.decode(errors="replace").strip()
         return f"; its stderr: {text}" if text else ""
+
+
+class Process:
+    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
+
+    Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
+
+    Args:
+        channel, reply: To the sandbox's warden, and what waits there for a reply, for some seconds or without a limit.
+        header: ``argv``, ``cwd``, ``env``, and whether it is the second warden's (``worker``).
+        grace: Seconds within which a killed process must end.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        reply: Callable[[Request, float | None], Awaitable[Reply]],
+        header: Mapping[str, Any],
+        grace: float,
+    ) -> None:
+        self._channel, self._reply, self._grace = channel, reply, grace
+        self.output = asyncio.StreamReader(BUFFER)
+        """stdout and stderr in the order they were written. Ends when the process has ended or is lost; `wait` tells
+        which. While it is not read and the buffers are full, the process waits when it writes."""
+        self.output.set_transport(_Flow(self._hold))
+        self._end = channel.send(b"X", header, b"", self.output.feed_data)
+        self._end.reply.add_done_callback(lambda _: self.output.feed_eof())
+        self._address = {"worker": header["worker"], "process": self._end.number}
+        self._stdin_open = True
+
+    def _hold(self, held: bool) -> None:
+        self._channel.tell(b"H", {**self._address, "held": held})
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
+        end = self._end.reply
+        return int(end.result()[0]["exit_code"]) if end.done() and end.exception() is None else None
+
+    async def write(self, data: bytes) -> None:
+        """Write to its stdin; return when the process's pipe has taken everything.
+
+        Raises `BrokenPipeError` if it has ended, or reads no more.
+        """
+        if data:  # an empty piece would end its stdin
+            await self._reply(self._channel.send(b"I", self._address, data), None)
+
+    async def close_stdin(self) -> None:
+        """End its stdin after everything that was written. Idempotent."""
+        if self._stdin_open:
+            self._stdin_open = False
+            with contextlib.suppress(BrokenPipeError):
+                await self._reply(self._channel.send(b"I", self._address), None)
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
+
+        Raises `TimeoutError` if it has not ended within `timeout` seconds; it runs on.
+        """
+        async with asyncio.timeout(timeout):
+            header, _ = await self._reply(self._end, None)
+        return int(header["exit_code"])
+
+    async def kill(self) -> None:
+        """Kill it and everything it started; return when it has ended. Idempotent.
+
+        A tracer learns of a process's end first and could hide it. So if it is not seen in time, all processes of the
+        sandbox are killed.
+        """
+        self._channel.tell(b"K", {**self._address, "all": False})
+        await asyncio.wait({self._end.reply}, timeout=self._grace / 2)
+        if not self._end.reply.done():
+            self._channel.tell(b"K", {**self._address, "all": True})
+        await self._reply(self._end, self._grace)
+
+    async def communicate(
+        self, stdin: bytes = b"", *, timeout: float = 600.0, max_output: int = 1_000_000
+    ) -> CommandResult:
+        """Write its stdin, read its output, and wait for it; kill it at the time-out.
+
+        Args:
+            stdin: The rest of its stdin, which ends after it.
+            timeout: Seconds from now.
+            max_output: Characters to keep of the output, half of them from the head and half from the tail.
+        """
+        begun = time.monotonic()
+        head = bytearray()
+        kept = Output(8 * max_output, head.extend)
+
+        async def feed() -> None:
+            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
+                await self.write(stdin)
+                await self.close_stdin()
+
+        async def finish() -> int:
+            while data := await self.output.read(1 << 20):
+                kept.feed(data)
+            return await self.wait()
+
+        feeding = asyncio.ensure_future(feed())
+        code = None
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    code = await finish()
+            if code is None:
+                await self.kill()
+                await finish()
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        text, truncated = cut(bytes(head) + kept.rest(), kept.size, kept.chars, max_output)
+        return CommandResult(
+            output=text,
+            exit_code=code,
+            timed_out=code is None,
+            truncated=truncated,
+            output_chars=kept.chars,
+            seconds=time.monotonic() - begun,
+        )
+
+
+class _Flow(asyncio.ReadTransport):
+    """Calls `hold` when an `asyncio.StreamReader` pauses or resumes reading."""
+
+    def __init__(self, hold: Callable[[bool], None]) -> None:
+        super().__init__()
+        self._hold = hold
+
+    def pause_reading(self) -> None:
+        self._hold(True)
+
+    def resume_reading(self) -> None:
+        self._hold(False)

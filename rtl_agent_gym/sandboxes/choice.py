@@ -16,13 +16,12 @@ from pydantic import BeforeValidator, SkipValidation
 
 from ..errors import DaemonError, SandboxError, UsageError
 from ..options import SANDBOXES, WITHOUT_DAEMON
-from .apptainer import ApptainerSandboxes, check_apptainer
 from .budgeted import BudgetedSandboxes
 from .container import DockerSandboxes
 from .daemon import daemon_host, find_daemon
-from .namespaces import NamespaceSandboxes, check_namespaces
+from .namespaces import ApptainerSandboxes, NamespaceSandboxes, check_apptainer, check_namespaces
 from .protocol import SandboxSpec
-from .root_run import apptainer
+from .root_folder import apptainer
 from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_SANDBOX"
@@ -45,8 +44,7 @@ def set_kind(option: str) -> None:
 def kind(option: str = "auto") -> str:
     """The word that counts: an option that is not ``auto``, else `set_kind`'s, else the variable's.
 
-    Raises:
-        UsageError: The variable has an unknown one.
+    Raises `UsageError` if the variable has an unknown one.
     """
     word = (option if option != "auto" else None) or _chosen or os.environ.get(VARIABLE) or "auto"
     if word not in SANDBOXES:
@@ -77,14 +75,10 @@ def make_provider(option: str = "auto") -> BudgetedSandboxes[Any]:
         SandboxError: With ``auto``, no kind works here; the message says what each lacks. With ``podman``, it does not
             answer.
     """
-    without_daemon: dict[str, type[NamespaceSandboxes]] = {
-        "namespaces": NamespaceSandboxes,
-        "apptainer": ApptainerSandboxes,
-    }
     found = resolved_kind(option)
-    if found in without_daemon:
-        return without_daemon[found]()
-    return DockerSandboxes(host=host_of(found))
+    if found == "namespaces":
+        return NamespaceSandboxes()
+    return ApptainerSandboxes() if found == "apptainer" else DockerSandboxes(host=host_of(found))
 
 
 def resolved_kind(option: str = "auto") -> str:
@@ -93,7 +87,7 @@ def resolved_kind(option: str = "auto") -> str:
     if (word := kind(option)) != "auto":
         return word
     with _lock:
-        _found = _found or _first_that_works(_CHECKS)
+        _found = _found or _first_that_works(CHECKS)
         return _found
 
 
@@ -105,17 +99,13 @@ def made_by() -> str:
     return host_of(found) or daemon_host()
 
 
-_CHECKS: Mapping[str, Callable[[], object]] = {
+CHECKS: Mapping[str, Callable[[], object]] = {
     "docker": find_daemon,
     "namespaces": check_namespaces,
     "apptainer": check_apptainer,
 }
-"""What ``auto`` tries, in this order."""
-
-
-def check(word: str) -> object:
-    """What there is here for a kind of sandboxes that ``auto`` tries. Raises `SandboxError` if they cannot be made."""
-    return _CHECKS[word]()
+"""What ``auto`` tries, in this order: each describes what there is here for a kind of sandboxes, and raises
+`SandboxError` if they cannot be made."""
 
 
 def _first_that_works(checks: Mapping[str, Callable[[], object]]) -> str:

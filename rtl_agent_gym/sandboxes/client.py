@@ -69,19 +69,13 @@ T = TypeVar("T")
 
 
 class DockerClient:
-    """Owns its connections and threads until `close`.
-
-    Args:
-        host: The daemon's address; None for `daemon_host`.
-    """
+    """Owns its connections and threads until `close`. Without an address it is `daemon_host`'s."""
 
     def __init__(self, host: str | None = None) -> None:
         self.host = host
         self._client: docker.DockerClient | None = None
         self.podman = False
-        """Whether the daemon is Podman."""
         self.missing_limits: tuple[str, ...] = ()
-        """Limits of a sandbox that the daemon cannot enforce."""
         self.info: Mapping[str, Any] = {}
         """The daemon's description of itself, once connected."""
         self._connecting = threading.Lock()
@@ -189,33 +183,25 @@ def sweep(api: Any, *, podman: bool = False) -> None:
 
 
 class UserIds:
-    """Draws user ids for the sandboxes of one provider; see `UIDS`. Two have the same only if there is but one.
-
-    Args:
-        ids: Those that there are.
-    """
+    """Draws user ids for the sandboxes of one provider; see `UIDS`. Two have the same only if there is but one."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self._ids, self._taken = ids, set[int]()
 
     def take(self) -> int:
-        """An id that no other sandbox has."""
         while (uid := secrets.choice(self._ids)) in self._taken and len(self._ids) > 1:
             pass
         self._taken.add(uid)
         return uid
 
     def give_back(self, uid: int) -> None:
-        """Release the id of a sandbox that has ended."""
         self._taken.discard(uid)
 
 
 def uid_range(info: Mapping[str, Any], *, local: bool = False) -> Sequence[int]:
-    """The user ids that a daemon's containers can have.
+    """The user ids that a daemon's containers can have, by its description of itself.
 
-    Args:
-        info: Its description of itself.
-        local: Whether it runs on this machine: where this process has only some ids, as in LXC, so does the daemon.
+    Where it is `local` and this process has only some ids, as in LXC, so does the daemon.
     """
     mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
     mapped = mapped or bool(info.get("Rootless"))  # Podman's word for it
@@ -268,12 +254,8 @@ def owner_lives(label: str) -> bool:
 def folders(spec: SandboxSpec, uid: int, keeper_uid: int | None = None) -> dict[str, str]:
     """The options of a container's writable folders, which are all in memory.
 
-    Together they are smaller than the container's memory, so that the warden can still work when they are full.
-
-    Args:
-        spec: Role, sizes, the keeper's folders.
-        uid: Of the sandbox's user.
-        keeper_uid: None for the next one.
+    Together they are smaller than the container's memory, so that the warden can still work when they are full. Without
+    `keeper_uid`, the keeper has the id after the sandbox's user, `uid`.
     """
     keeper_uid = uid + 1 if keeper_uid is None else keeper_uid
     agent, keeper = f"uid={uid},gid={uid}", f"uid={keeper_uid},gid={keeper_uid}"
@@ -307,10 +289,8 @@ def host_config(
     """The limits of a sandbox's container, in Docker's form.
 
     Args:
-        api: The daemon's client.
-        info: Its description of itself.
-        spec: The limits.
-        uid: Of the sandbox's user.
+        api, info: The daemon's client, and its description of itself.
+        spec, uid: The limits, and the id of the sandbox's user.
         volumes: On Podman, what to mount for `folders`.
         parent: The control group that the container comes below; None for the daemon's own.
     """
@@ -345,16 +325,9 @@ def host_config(
 
 
 def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapping[str, str]) -> list[str]:
-    """Make volumes for the folders in memory of a container.
+    """Make volumes for the folders in memory of a container (its name), with a label for `sweep`.
 
-    Args:
-        api: Podman's client.
-        container: The container's name.
-        tmpfs: Options by folder, as for Docker.
-        label: For `sweep`.
-
-    Returns:
-        What to mount where, in the form of Docker's ``binds``.
+    `tmpfs` has options by folder, as for Docker. Returns what to mount where, in the form of Docker's ``binds``.
     """
     binds = []
     for number, (folder, text) in enumerate(sorted(tmpfs.items())):

@@ -65,14 +65,7 @@ _WAIT = 3
 
 
 class DockerSandbox(WardenSandbox):
-    """One container with a warden in it.
-
-    Args:
-        client: The provider's client of the daemon.
-        spec: Image, limits and files.
-        budget: Of the daemon's machine, with its control groups.
-        on_close: Called with it when it has ended.
-    """
+    """One container with a warden in it. `client` is its provider's; other arguments as for `WardenSandbox`."""
 
     def __init__(
         self, client: DockerClient, spec: SandboxSpec, budget: Budget, on_close: Callable[[DockerSandbox], None]
@@ -118,10 +111,12 @@ class DockerSandbox(WardenSandbox):
         )["Id"]
         self._socket = attach(client, self._container)
         api.start(self._container)
-        if groups is not None and groups.holds(spec.room, self._container):
-            self._group = SandboxGroup({"memory": groups.folder(spec.room) / self._container})
-        elif groups is not None:
-            self.budget.drop_groups("the daemon sees other control groups than this process")
+        if groups is not None:
+            group = groups.folder(spec.room) / self._container
+            if group.is_dir():
+                self._group = SandboxGroup({"memory": group})
+            else:
+                self.budget.drop_groups("the daemon sees other control groups than this process")
         return self._socket
 
     async def _remove(self) -> None:
@@ -154,9 +149,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, memory_full: bool, be
     """How the sandbox's own commands ended it; empty if they did not, or if that is unknown. Blocks for seconds.
 
     Args:
-        api: The daemon's client.
-        container: Its id.
-        spec: Its limits.
+        api, container, spec: The daemon's client, the container's id and limits.
         memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
         before: What it had used when its warden's silence began, if that is known.
 
@@ -229,7 +222,6 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         self._tidied = time.monotonic()  # a client does so when it connects
 
     async def budget(self) -> Budget:
-        """The budget of the daemon's machine. Raises `DaemonError`, and `SandboxLost` if this provider is closed."""
         self._require_open()
         return await self._client.budget()
 
@@ -274,11 +266,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
 def other_owners(host: str | None = None) -> dict[str, int]:
     """The number of running containers of each other process at the daemon; ``host:pid`` names a process.
 
-    Args:
-        host: The daemon's address; None for `daemon_host`.
-
-    Raises:
-        SandboxError: The daemon does not answer.
+    Raises `SandboxError` if the daemon does not answer. Without an address it is `daemon_host`'s.
     """
     with connected(host) as client:
         api: Any = client.api
@@ -292,12 +280,8 @@ def warning_of_others(option: str, limits: str = "", host: Callable[[], str | No
     It is also empty if the daemon does not answer: a run that needs it says so itself.
 
     Args:
-        option: The name of the run's option for limits.
-        limits: Its value.
+        option, limits: The name of the run's option for limits, and its value; `UsageError` if limits cannot be read.
         host: Returns the daemon's address, as for `other_owners`.
-
-    Raises:
-        UsageError: The user's limits cannot be read.
     """
     if {"memory", "cpus"} & (given_limits() | read_limits(limits, option)).keys():
         return ""

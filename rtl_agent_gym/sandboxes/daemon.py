@@ -38,7 +38,6 @@ Progress = Callable[[str], None]
 _SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
 _LONGEST_RUN = 1800.0
 DEFAULT_HOST = "unix:///var/run/docker.sock"
-"""Where a daemon listens by default."""
 PIDFILE = Path("/var/run/docker.pid")
 CONTAINERD_PIDFILE = Path("/var/run/docker/containerd/containerd.pid")
 """The files with the process ids of a daemon and of its containerd."""
@@ -177,9 +176,7 @@ def _is_loopback(name: str) -> bool:
 def is_local(host: str, info: Mapping[str, Any]) -> bool:
     """Whether a daemon runs on this machine, and not behind a forwarded socket or in a virtual machine.
 
-    Args:
-        host: Its address.
-        info: Its description of itself; another machine has another size of memory.
+    Another machine has, in the daemon's description of itself, another size of memory.
     """
     if not host.startswith("unix://"):
         return False
@@ -234,12 +231,7 @@ def is_podman(api: Any) -> bool:
 
 
 def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The limits of a sandbox that a daemon cannot enforce, by their names in ``docker info``.
-
-    Args:
-        api: Its client.
-        info: Its description of itself.
-    """
+    """The limits of a sandbox that a daemon cannot enforce, by their names in ``docker info``, its answer `info`."""
     if not is_podman(api):
         return tuple(name for name in _ENFORCED_LIMITS.values() if not info.get(name))
     # Podman's answers to Docker's questions are the machine's, also where a user without root has no control groups.
@@ -252,9 +244,6 @@ def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
 
 def ensure_daemon(progress: Progress = silent) -> DaemonInfo:
     """Find the daemon, or install and start one where this process may.
-
-    Args:
-        progress: Called with one line per step.
 
     Raises:
         DaemonError: There is none and none could be started; the message says why and what to do.

@@ -66,12 +66,7 @@ class Stage:
 
 
 def read_stages(text: str, arguments: Mapping[str, str] | None = None) -> list[Stage]:
-    """The stages of a Dockerfile, in its order.
-
-    Args:
-        text: Its content.
-        arguments: Values of the ARGs before the first FROM, in place of their defaults.
-    """
+    """The stages of a Dockerfile, in its order. `arguments` replace the defaults of the ARGs before the first FROM."""
     values: dict[str, str] = {}
     stages: list[tuple[str, str, list[Instruction]]] = []
     for instruction in _instructions(text):
@@ -98,8 +93,7 @@ def _instructions(text: str) -> Iterator[Instruction]:
 def split_words(rest: str, values: Mapping[str, str]) -> list[str]:
     """The words of an instruction, with the values of variables. These are not split and may have quotes.
 
-    Raises:
-        ValueError: A quote is not closed, or a variable has another form than $NAME and ${NAME}.
+    Raises `ValueError` if a quote is not closed, or a variable has another form than $NAME and ${NAME}.
     """
 
     def mark(found: re.Match[str]) -> str:

@@ -15,8 +15,8 @@ import contextlib
 from importlib import resources
 
 from ..errors import SandboxBroken, SandboxError, SandboxLost
+from .channel import Process
 from .gateway_inside import HEADER, PIECE
-from .process import Process
 from .protocol import Sandbox
 
 PORT = 4117
@@ -36,8 +36,7 @@ class Gateway:
 
     Args:
         sandbox: Where the port is.
-        host: Of the address on this machine.
-        port: Of that address.
+        host, port: The address on this machine.
 
     Example:
         await Gateway(sandbox, "127.0.0.1", 8000).start()

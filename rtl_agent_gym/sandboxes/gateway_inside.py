@@ -26,7 +26,6 @@ class Gateway:
         self._open: dict[int, asyncio.StreamWriter] = {}
 
     async def send(self, number: int, data: bytes) -> None:
-        """Pass on a frame."""
         self._out.write(HEADER.pack(number, len(data)) + data)
         await self._out.drain()
 

@@ -40,7 +40,6 @@ from .daemon import attach, connect, docker_errors, is_podman, tail
 REPOSITORY = "rtl-agent-gym/sim"
 """The image's name; its tag is a digest of the build context."""
 CONTEXT = Path(__file__).parent / "image_context"
-"""The folder that the image is built from."""
 CONTENT_LABEL = "io.rtl-agent-gym.content"
 """The label with the digest that the build recorded."""
 RECORDED = Path(__file__).with_name("image_recorded.txt")
@@ -154,9 +153,7 @@ class Content(BaseModel):
 def content_of(client: docker.DockerClient, image: str) -> Content:
     """The content of an image; read in a container of it (seconds), once per image and user.
 
-    Args:
-        client: Of the daemon that has the image.
-        image: Its id, not a name, since a name may get another image.
+    `image` is its id, not a name, since a name may get another image.
 
     Raises:
         ImageError: It has no Python that could read it.

@@ -182,12 +182,16 @@ def _tar(files: Mapping[str, bytes]) -> io.BytesIO:
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w") as tar:
         for path, content in files.items():
-            entry = tarfile.TarInfo(path)
-            entry.size = len(content)
-            entry.mode = file_mode(content)
-            tar.addfile(entry, io.BytesIO(content))
+            add_file(tar, path, content)
     archive.seek(0)
     return archive
+
+
+def add_file(archive: tarfile.TarFile, path: str, content: bytes) -> None:
+    """Add a file to an archive, with `file_mode`'s mode."""
+    entry = tarfile.TarInfo(path)
+    entry.size, entry.mode = len(content), file_mode(content)
+    archive.addfile(entry, io.BytesIO(content))
 
 
 def pinned_versions() -> dict[str, str]:

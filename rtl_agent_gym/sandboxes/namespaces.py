@@ -1,4 +1,4 @@
-"""Sandboxes without a daemon and without root: Linux namespaces, made by bubblewrap.
+"""Sandboxes without a daemon and without root: Linux namespaces, made by bubblewrap, or by Apptainer.
 
 A `NamespaceSandbox` is process 1 of namespaces of its own: the same warden as in a container. The warden's stdin and
 stdout are one end of a socket pair. It ends when this process closes the other end or ends, also by SIGKILL; with it
@@ -25,7 +25,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,13 @@ from .client import CPU_SHARES, UIDS, UserIds, finished, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
-from .root_folder import Root, find_root, require_unchanged
+from .root_folder import Root, apptainer, apptainer_exec, find_root, require_unchanged
 from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
 from .warden.confine import SHARED_PAGES
 from .warden.relay import NAMES
 from .warden_sandbox import ENVIRONMENT, START_PATIENCE, CpuTime, WardenSandbox, starving
-from .zygote import ENDING, Launch, Started, Zygote, by_bubblewrap, missing_folders, set_within
+from .zygote import ENDING, Launch, Started, Zygote, bubblewrap_options, memory_file, missing_folders, set_within
 
 HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
@@ -62,14 +62,7 @@ _NOTICE = 1.0
 
 
 class NamespaceSandbox(WardenSandbox):
-    """One sandbox; see above.
-
-    Args:
-        host: The provider's user namespace and root.
-        spec: Limits and files.
-        budget: Of this machine, with its control groups.
-        on_close: Called with it when it has ended.
-    """
+    """One sandbox; see above. `host` is its provider's; other arguments as for `WardenSandbox`."""
 
     def __init__(
         self, host: NamespaceHost, spec: SandboxSpec, budget: Budget, on_close: Callable[[NamespaceSandbox], None]
@@ -90,7 +83,6 @@ class NamespaceSandbox(WardenSandbox):
 
     @property
     def image_id(self) -> str:
-        """What identifies its image."""
         return self._host.root_of(self.spec).digest
 
     async def _connect(self) -> None:
@@ -212,9 +204,7 @@ class NamespaceSandbox(WardenSandbox):
             return ""
         assert self._started is not None
         assert self._channel is not None
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._started.ended.wait(), _NOTICE)
-        if self._started.ended.is_set():
+        if await set_within(self._started.ended, _NOTICE):
             full = self._channel.memory_full and self._group.oom_kills() > 0
             return "its processes and files took most of its memory" if self._started.killed and full else ""
         if starved := starving(self._group.memory_share(), (), 0.0):
@@ -235,7 +225,8 @@ class NamespaceHost:
 
     def __init__(self) -> None:
         self._users: UserNamespace | None = None
-        self._root: Root | None = None
+        self.root: Root | None = None
+        """The image's, once it is prepared."""
         self.built: dict[str, Root] = {}
         """Roots of harnesses' own images, by digest."""
         self._lock = threading.Lock()
@@ -243,21 +234,17 @@ class NamespaceHost:
         self._zygotes: dict[object, Zygote] = {}
         """By root, folders that are missing in it, whether there are control groups, and an agent's programs."""
 
-    def prepare(self) -> None:
-        """Find the root and make the shared user namespace, once. Raises `ImageError` or `SandboxError`."""
+    def prepare(self) -> Root:
+        """Find the image's root and make the shared user namespace, once. Raises `ImageError` or `SandboxError`."""
         with self._lock:
-            if self._root is None:
+            if self.root is None:
                 bubblewrap()
                 raise_limits()
                 root = find_root()
                 self._users = open_single(secrets.choice(UIDS)) if why_not_ranged() else open_ranged()
                 self.uids = UserIds(self._users.uids)
-                self._root = root
-
-    @property
-    def prepared(self) -> bool:
-        """Whether `prepare` has been called."""
-        return self._root is not None
+                self.root = root
+            return self.root
 
     @property
     def ranged(self) -> bool:
@@ -286,23 +273,29 @@ class NamespaceHost:
                 found = self._zygotes[key] = Zygote(launch)
         return found
 
-    def launch(
-        self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None
-    ) -> contextlib.AbstractContextManager[Launch]:
-        """How a zygote is started. Arguments as for `by_bubblewrap`."""
-        return by_bubblewrap(root.folder, missing, self.users, groups=groups, programs=programs)
+    @contextlib.contextmanager
+    def launch(self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None) -> Iterator[Launch]:
+        """How a zygote is started, for use within the context.
 
-    @property
-    def root(self) -> Root:
-        """The image's files. Raises as `prepare` does."""
-        self.prepare()
-        assert self._root is not None
-        return self._root
+        Args:
+            root, groups: The files of its sandboxes, and whether they have control groups.
+            missing: Folders to be made in it; see `missing_folders`.
+            programs: A folder that they have at `programs.PLACE`; None for none.
+        """
+        users = self.users
+        options = bubblewrap_options(root.folder, missing, ranged=users.ranged, groups=groups, programs=programs)
+        arguments = memory_file(b"".join(word.encode() + b"\0" for word in options))  # the command line has a limit
+        try:
+            command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
+            yield Launch(command, not users.ranged, (users.descriptor, arguments))
+        finally:
+            os.close(arguments)
 
     def root_of(self, spec: SandboxSpec) -> Root:
         """The root of a sandbox. Raises `ImageError` if its image is neither the simulation image nor built here."""
-        if spec.image in (None, self.root.digest):
-            return self.root
+        root = self.prepare()
+        if spec.image in (None, root.digest):
+            return root
         if spec.image not in self.built:
             raise ImageError(f"a sandbox without Docker has only the simulation image, not {spec.image}")
         return self.built[spec.image]
@@ -311,7 +304,7 @@ class NamespaceHost:
         """End what starts sandboxes, without its event loop. Idempotent."""
         for zygote in self._zygotes.values():
             zygote.abandon()
-        users, self._users, self._root = self._users, None, None
+        users, self._users, self.root = self._users, None, None
         if users is not None:
             users.close()
 
@@ -334,15 +327,9 @@ def raise_limits() -> None:
 def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
     """The limits of each process of a sandbox, at most this process's own hard ones, which no sandbox can raise.
 
-    Where a sandbox has no limit of its own, as of processor time, it has this process's hard one, not the soft one.
-
-    Args:
-        spec: What the sandbox may use.
-        guarded: Whether no control group limits its memory.
-
-    Raises:
-        SandboxError: This process's hard limit of memory, the size of a file or processor time is lower than a sandbox
-            needs.
+    Where a sandbox has no limit of its own, as of processor time, it has this process's hard one, not the soft one. It
+    is `guarded` if no control group limits its memory. Raises `SandboxError` if this process's hard limit of memory,
+    the size of a file or processor time is lower than a sandbox needs.
     """
     inherited = {"as": spec.memory, "cpu": _CPU_SECONDS} | ({} if guarded else {"data": spec.memory})
     limits = process_limits(spec) | {"nproc": spec.pids, "data": spec.memory} | inherited
@@ -363,9 +350,8 @@ def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
 def check_namespaces() -> str:
     """Whether such sandboxes can be made here; describes them in a sentence.
 
-    Raises:
-        SandboxError: Bubblewrap is missing, the kernel refuses a user namespace, or this user's limits are too low.
-        ImageError: The image has not been unpacked.
+    Raises `SandboxError` if bubblewrap is missing, the kernel refuses a user namespace, or this user's limits are too
+    low; `ImageError` if the image has not been unpacked.
     """
     version = subprocess.run([bubblewrap(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
     why = why_not_ranged()
@@ -390,14 +376,13 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         self._host = host or NamespaceHost()
 
     async def budget(self) -> Budget:
-        """The budget of this machine for such sandboxes. Raises `SandboxLost` if this provider is closed."""
         self._require_open()
         return budget_of(HOST, machine_info(), local=True)
 
     async def _require(self, spec: SandboxSpec) -> None:
         if spec.network:
             raise SandboxError(f"a sandbox without Docker cannot join the Docker network {spec.network}")
-        if not self._host.prepared:
+        if self._host.root is None:
             await asyncio.to_thread(self._host.prepare)
         self._host.root_of(spec)
 
@@ -405,10 +390,10 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
         return NamespaceSandbox(self._host, spec, budget, self._ended)
 
     async def image(self) -> str:
-        return await asyncio.to_thread(lambda: self._host.root.digest)
+        return (await asyncio.to_thread(self._host.prepare)).digest
 
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
-        built = await asyncio.to_thread(lambda: build_root(self._host.root, files, dockerfile))
+        built = await asyncio.to_thread(lambda: build_root(self._host.prepare(), files, dockerfile))
         self._host.built[built.digest] = built
         return built.digest
 
@@ -419,3 +404,66 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
     def abandon(self) -> None:
         super().abandon()
         self._host.abandon()
+
+
+def image_file(root: Root) -> Path:
+    """What Apptainer runs: the SIF file ``root.sif`` beside a root folder, if there is one, else the folder."""
+    file = root.folder.with_name("root.sif")
+    return file if file.is_file() else root.folder
+
+
+class ApptainerHost(NamespaceHost):
+    """The same below Apptainer: on clusters that have it, and no bubblewrap.
+
+    Apptainer starts the same zygote below the same root folder, or below a SIF file beside it. Each sandbox has a user
+    namespace, so the limits, the filter of system calls and the read-only root are those of a sandbox with one user.
+
+    What Apptainer cannot hold is refused. Its containers have a single user, so each sandbox has one. Root gets none,
+    since the kernel does not limit its processes. Apptainer's own limits need control groups that root has delegated:
+    none of them is used. Harnesses' own images are built by bubblewrap, and are refused without it.
+    """
+
+    locks = True
+    grouped = False
+
+    def prepare(self) -> Root:
+        with self._lock:
+            if self.root is None:
+                apptainer()
+                raise_limits()
+                self.root = find_root()
+            return self.root
+
+    @property
+    def ranged(self) -> bool:
+        return False
+
+    @contextlib.contextmanager
+    def launch(self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None) -> Iterator[Launch]:
+        if programs is not None:
+            raise SandboxError("below Apptainer, agents have no programs in their sandboxes; use namespaces or Docker")
+        scratch = [word for path in missing for word in ("--scratch", path)]
+        command, environment = apptainer_exec(image_file(root), *scratch)
+        yield Launch(command, single=True, environment=environment)
+
+
+class ApptainerSandboxes(NamespaceSandboxes):
+    """Makes sandboxes below Apptainer on this machine.
+
+    Example:
+        async with ApptainerSandboxes() as provider:
+            sandbox = await provider.create()
+            print((await sandbox.run("iverilog -V | head -1")).output)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(ApptainerHost())
+
+
+def check_apptainer() -> str:
+    """Whether Apptainer and the image are here; describes them in a sentence. Starts nothing.
+
+    Raises `SandboxError` if Apptainer is missing, `ImageError` if the image has not been unpacked.
+    """
+    version = subprocess.run([apptainer(), "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    return f"{version}; {image_file(find_root())}; one user per sandbox"

@@ -78,7 +78,6 @@ class WaitingSandboxes(SandboxProvider):
         return await self._provider.build_image(files, dockerfile=dockerfile)
 
     async def prepare(self, spec: SandboxSpec) -> None:
-        """Start waiting sandboxes of this spec; return when they are ready. Raises `SandboxError` if none starts."""
         shelf = self._shelf(spec)
         self._most_in_use = max(self._most_in_use, self._size)
         self._refill(shelf)
@@ -177,7 +176,6 @@ class WaitingSandboxes(SandboxProvider):
         await sandbox.close()
 
     async def close(self) -> None:
-        """End every sandbox. Idempotent."""
         self._closing.set()
         self._served.extend(self._in_use)
         self._in_use.clear()

@@ -29,14 +29,7 @@ def programs_id(agent: str) -> str:
 
 
 def programs_folder(wanted: str) -> Path:
-    """The folder of installed programs, below ``$XDG_CACHE_HOME/rtl-agent-gym/programs``.
-
-    Args:
-        wanted: As from `programs_id`.
-
-    Raises:
-        ImageError: They are not installed on this machine.
-    """
+    """The folder of the programs with an id of `programs_id`. Raises `ImageError` if they are not installed here."""
     folder = cache_folder("programs") / wanted
     if not re.fullmatch(r"[a-z-]+-[0-9a-f]{12}", wanted) or not folder.is_dir():
         agent = wanted.rpartition("-")[0]
@@ -48,14 +41,9 @@ def programs_folder(wanted: str) -> Path:
 
 
 def install_programs(agent: str, progress: Progress) -> Path:
-    """Install an agent's programs, unless they are installed; returns their folder.
+    """Install the programs of an agent, one of `PROGRAMS`, unless they are installed; returns their folder.
 
-    Args:
-        agent: One of `PROGRAMS`.
-        progress: Called with a line for each step.
-
-    Raises:
-        ImageError: npm is missing, or fails; the message ends with its last lines.
+    Raises `ImageError` if npm is missing, or fails; the message ends with its last lines.
     """
 
     def install(made: Path) -> None:

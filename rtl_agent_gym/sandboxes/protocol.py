@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, Protocol, Self
 
-from .process import Process
+from .channel import Process
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 OutputSink = Callable[[bytes], None]
@@ -197,9 +196,7 @@ class SandboxProvider(Protocol):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:

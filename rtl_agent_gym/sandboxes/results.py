@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .warden.output import CONTINUATION
+from .warden.frames import CONTINUATION
 
 WORK_DIR = "/code"
 """The work folder of a problem inside every sandbox; paths of problems are relative to it."""

@@ -38,15 +38,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
-    """The root that a Dockerfile makes of the simulation image's; built once for the same files and image.
+    """The root that a Dockerfile makes of the simulation image's (`base`); built once for the same files and image.
 
-    Args:
-        base: The simulation image.
-        files: The build context: contents by relative path.
-        dockerfile: The path of its Dockerfile among them.
-
-    Raises:
-        ImageError: It cannot be built; the message says which instruction is the reason.
+    Files and Dockerfile are as for `SandboxProvider.build_image`, and so is `ImageError`; its message says which
+    instruction is the reason.
     """
     key = hashlib.sha256(repr((_VERSION, base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
     place = roots_folder() / f"harness-{key[:24]}"
@@ -87,9 +82,8 @@ class RootSteps:
     """Runs the steps of a stage in a root folder.
 
     Args:
-        root: The folder.
+        root, runner: The folder, and what runs their commands.
         environment: Variables of the steps, to which ENV adds.
-        runner: Runs their commands.
         inputs: The roots of other stages, by name, in the same folder as this one.
         folder: Where they run, until a WORKDIR.
     """
@@ -143,9 +137,8 @@ class RootSteps:
 class StepRunner:
     """Runs commands as root of a user namespace, with nothing of this machine but a root folder.
 
-    Args:
-        users: The namespace of a build, which has a network and all users of a system. None for one user, without a
-            network and with a time limit.
+    `users` is the namespace of an image's build, which has a network and all users of a system; None for one user,
+    without a network and with a time limit.
     """
 
     def __init__(self, users: UserNamespace | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The simulation image as a folder: the root of sandboxes without a daemon.
+"""The simulation image as a folder: the root of sandboxes without a daemon, and of programs that look into it.
 
 `unpack` writes it once for each version of the image, from a Docker daemon or from a file that ``rtl-agent-gym image
 save`` or ``docker save`` wrote. The variable RTL_GYM_ROOTS names the folder for all versions, for example on a disk
@@ -22,9 +22,9 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from pydantic import Field, ValidationError
 
@@ -42,8 +42,7 @@ from .image import (
     new_file,
     require_own,
 )
-from .root_run import UNCHANGED, run_in
-from .userns import as_builder, open_full, why_not_ranged
+from .userns import as_builder, bubblewrap, open_full, why_not_ranged
 
 VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
@@ -53,6 +52,30 @@ _DELETED, _EMPTIED = ".wh.", ".wh..wh..opq"
 _SCRATCH = (".unpacking-", ".building-")
 """What the names of folders begin with that are not complete."""
 SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
+UNCHANGED = "/mnt"
+"""Where a program of `run_in` finds the root's files again, as they are; at ``/``, Apptainer adds lines to some."""
+ISOLATION = (
+    "--userns",  # also where Apptainer is installed with set-user-id
+    "--containall",  # PID and IPC namespaces; no files, devices and variables of the machine
+    "--no-home",
+    "--no-mount",
+    "home,cwd,tmp,sys,hostfs,bind-paths",  # whatever the machine's configuration mounts
+    "--cleanenv",
+    "--no-eval",
+    "--no-privs",
+    "--uts",
+    "--net",
+    "--network",
+    "none",
+    "--no-init",  # the warden is process 1
+    "--no-umask",
+    "--writable-tmpfs",  # places for the folders in memory; the warden makes the root read-only
+    "--pwd",
+    "/",
+)
+"""Options of ``apptainer exec``. ``--security`` is for root only; the warden has a filter of its own."""
+_KEPT = ("HOME", "PATH", "TMPDIR", "USER")
+"""The variables that Apptainer itself gets. Others, such as APPTAINER_BIND, could change what the options say."""
 
 
 class Root(Content):
@@ -61,7 +84,6 @@ class Root(Content):
     tag: str
     """The image's name, which identifies what it was built from."""
     environment: dict[str, str]
-    """The image's environment variables."""
     modes: dict[str, int]
     """The modes of files whose set-user-id and set-group-id bits were left out, by path."""
     folder: Path = Field(default=Path(), exclude=True)
@@ -81,11 +103,7 @@ def root_place() -> Path:
 
 
 def find_root() -> Root:
-    """The root of this version's image, which no `prune` removes while this process lives.
-
-    Raises:
-        ImageError: It has not been unpacked or built.
-    """
+    """The root of this version's image, as from `find_built`. Raises `ImageError` if it is not unpacked or built."""
     place = root_place()
     if (root := find_built(place)) is None:
         lacks = "damaged" if (place / RECORD).exists() else "not"
@@ -100,10 +118,7 @@ def find_root() -> Root:
 def find_built(place: Path) -> Root | None:
     """The root in a folder, unless there is none or its record is damaged, as by a loss of power.
 
-    No `prune` removes it while this process lives.
-
-    Raises:
-        ImageError: The record cannot be read.
+    No `prune` removes it while this process lives. Raises `ImageError` if the record cannot be read.
     """
     try:
         found = Root.model_validate_json(held(place / RECORD))
@@ -148,7 +163,6 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
     Args:
         source: A file of ``image save`` or ``docker save``, or of ``image export``; None for the image of the Docker
             daemon, or what has been unpacked.
-        progress: Called with one line per step.
         digest: Of the content that it must have; None for what its build recorded. As for `image.load_image`, no
             protection from an image made to deceive.
 
@@ -164,15 +178,16 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
                 with in_scratch(".unpacking-", place) as scratch:
                     progress(f"unpacking {image_tag()} into {place}")
                     tree = _Tree(scratch / "root")
-                    config = _from_docker(tree) if source is None else _from_file(source, tree)
+                    environment, recorded = _from_docker(tree) if source is None else _from_file(source, tree)
                     tree.finish()
-                    record(scratch, config, tree.modes, digest, str(source or "the daemon"), progress)
+                    wanted = digest or recorded
+                    record(scratch, environment, tree.modes, wanted, str(source or "the daemon"), progress)
                 unpacked = True
     root = find_root()
     if source is not None and not unpacked:
         progress(f"comparing {source} with {place}, which has been unpacked before")
-        label = (_from_file(source, None).get("Labels") or {}).get(CONTENT_LABEL)
-        if root.digest != (found := digest if digest not in (None, root.digest) else label or digest):
+        _, recorded = _from_file(source, None)
+        if root.digest != (found := digest if digest not in (None, root.digest) else recorded or digest):
             raise UsageError(
                 f"{source} is not unpacked: {place} has the image already, with the content {root.digest}, not "
                 f"{found or 'known to be the same'}; to replace it, remove that folder (chmod -R u+w, then rm -rf) "
@@ -182,26 +197,21 @@ def unpack(source: Path | None = None, progress: Progress = silent, *, digest: s
 
 
 def record(
-    scratch: Path, config: Mapping[str, Any], modes: dict[str, int], digest: str | None, source: str, progress: Progress
+    scratch: Path,
+    environment: dict[str, str],
+    modes: dict[str, int],
+    digest: str | None,
+    source: str,
+    progress: Progress,
 ) -> Root:
-    """Write the record of a root that is complete, in the folder `root` of `scratch`.
+    """Write the record of a root that is complete, in the folder `root` of `scratch`; other values are as in `Root`.
 
-    Args:
-        scratch: The folder.
-        config: The image's configuration: ``Env`` and ``Labels``.
-        modes: As in `Root.modes`.
-        digest: Of the content that it must have; None for what its build recorded.
-        source: Where it is from, for messages.
-        progress: Called with one line per step.
-
-    Raises:
-        ImageError: It has another content.
+    Raises `ImageError`, which names the `source`, if its content has another digest, unless that is None.
     """
     progress("computing the digest of its content")
     content = _read(scratch / "root", modes)
-    environment = dict(text.split("=", 1) for text in config.get("Env") or [])
     root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes)
-    _checked(root, digest or (config.get("Labels") or {}).get(CONTENT_LABEL), source)
+    _checked(root, digest, source)
     (scratch / RECORD).write_text(root.model_dump_json(indent=1), encoding="utf-8")
     return root
 
@@ -216,12 +226,7 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
 def locked(progress: Progress, folder: Path | None = None) -> Iterator[list[str]]:
     """Let one process at a time write into a folder of roots. Removes what a killed one has left there, and yields it.
 
-    Args:
-        progress: Called with a line if another process writes.
-        folder: None for this process's own.
-
-    Raises:
-        UsageError: The folder cannot be written.
+    Without `folder` it is `roots_folder`. Raises `UsageError` if it cannot be written.
     """
     folder = folder or roots_folder()
     try:
@@ -379,22 +384,22 @@ def _delete(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _from_docker(tree: _Tree) -> dict[str, Any]:
-    """Write the files of the daemon's image; return its configuration."""
+def _from_docker(tree: _Tree) -> tuple[dict[str, str], str | None]:
+    """Write the files of the daemon's image; returns what `_from_file` does."""
     archive = tree.root.with_name("image.tar")
     with connected() as client:
         checked_content(client, find_image(client))
         with new_file(archive) as new, new.open("wb") as file:
             file.writelines(client.api.get_image(image_tag()))
-    config = _from_file(archive, tree)
+    found = _from_file(archive, tree)
     archive.unlink()
-    return config
+    return found
 
 
-def _from_file(source: Path, tree: _Tree | None) -> dict[str, Any]:
-    """Write the files of an image that ``docker save`` or ``image export`` wrote; return its configuration.
+def _from_file(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | None]:
+    """Write the files of an image that ``docker save`` or ``image export`` wrote.
 
-    Without a tree, only read the configuration.
+    Returns its environment, and the digest of the content that its build recorded. Without a tree, it only reads these.
     """
     scratch = None if tree is None else tree.root.parent
     try:
@@ -414,15 +419,17 @@ def _from_file(source: Path, tree: _Tree | None) -> dict[str, Any]:
                     for layer in image["Layers"]:
                         with tarfile.open(fileobj=archive.extractfile(layer), mode="r:*") as one:
                             tree.add(one)
-                return dict(json.load(cast(IO[bytes], archive.extractfile(image["Config"])))["config"])
+                config = dict(json.load(cast(IO[bytes], archive.extractfile(image["Config"])))["config"])
+                environment = dict(text.split("=", 1) for text in config.get("Env") or [])
+                return environment, (config.get("Labels") or {}).get(CONTENT_LABEL)
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{source} is not a file of `rtl-agent-gym image save`: {error}") from error
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise UsageError(f"cannot read the image in {source}: {error}") from error
 
 
-def _from_squashfs(source: Path, tree: _Tree | None) -> dict[str, Any]:
-    """Unpack a root that `root_image.export_root` wrote; return its configuration. Without a tree, only read that."""
+def _from_squashfs(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | None]:
+    """Unpack a root that `root_image.export_root` wrote. Returns and reads what `_from_file` does."""
     if (program := find_program("unsquashfs")) is None:
         raise SandboxError(f"{source} is unpacked by unsquashfs; install the package squashfs-tools (Debian, Ubuntu)")
     name = root_place().name
@@ -443,8 +450,7 @@ def _from_squashfs(source: Path, tree: _Tree | None) -> dict[str, Any]:
             tree.root.rmdir()
             (there / name / "root").rename(tree.root)
             tree.modes |= known.modes
-    environment = [f"{variable}={value}" for variable, value in known.environment.items()]
-    return {"Env": environment, "Labels": {CONTENT_LABEL: known.digest}}
+    return known.environment, known.digest
 
 
 def _read(root: Path, modes: dict[str, int]) -> Content:
@@ -453,3 +459,39 @@ def _read(root: Path, modes: dict[str, int]) -> Content:
     if found.returncode or (content := Content.printed(found.stdout)) is None:
         raise SandboxError(f"the content of the root folder cannot be read:\n{tail(found.stderr.splitlines())}")
     return content
+
+
+def apptainer() -> str:
+    """The path of Apptainer's program. Raises `SandboxError` if it is not installed, or must not be used."""
+    if (found := shutil.which("apptainer")) is None:
+        raise SandboxError("the program apptainer is not installed")
+    if os.geteuid() == 0:
+        raise SandboxError(
+            "below Apptainer the number of root's processes would not be limited; be another user, or use namespaces"
+        )
+    return found
+
+
+def apptainer_exec(image: Path, *options: str) -> tuple[list[str], dict[str, str]]:
+    """The beginning of a command below Apptainer, and Apptainer's own environment. Raises as `apptainer` does."""
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return [apptainer(), "exec", *ISOLATION, *options, str(image)], environment
+
+
+def run_in(
+    root: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of a root, which it cannot change, with these variables alone.
+
+    Raises `SandboxError` if Bubblewrap is missing, and Apptainer too.
+    """
+    own, variables = dict[str, str](), (environment or {}).items()
+    if shutil.which("bwrap") is None and shutil.which("apptainer") is not None:
+        words, own = apptainer_exec(root, "--scratch", "/tmp", "--bind", f"{root}:{UNCHANGED}:ro")
+        words += ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in variables)]
+    else:
+        words = [bubblewrap(), "--unshare-all", "--die-with-parent", "--new-session"]
+        words += ["--ro-bind", str(root), "/", "--ro-bind", str(root), UNCHANGED]
+        words += ["--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+        words += [word for name, value in variables for word in ("--setenv", name, value)] + ["--"]
+    return subprocess.run([*words, *command], env=own, capture_output=True, text=True, stdin=subprocess.DEVNULL)

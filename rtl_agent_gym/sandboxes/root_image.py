@@ -14,7 +14,6 @@ import contextlib
 import datetime
 import gzip
 import hashlib
-import io
 import json
 import os
 import platform
@@ -34,6 +33,7 @@ from .image_build import (
     IMAGE_LABEL,
     KEYRING,
     RELEASE,
+    add_file,
     build_context,
     checked_versions,
     debian_mirror,
@@ -43,8 +43,18 @@ from .image_build import (
 )
 from .results import WORK_DIR
 from .root_build import RootSteps, StepRunner
-from .root_folder import SPECIAL_BITS, Root, find_built, find_root, in_scratch, locked, record, remove_tree, root_place
-from .root_run import run_in
+from .root_folder import (
+    SPECIAL_BITS,
+    Root,
+    find_built,
+    find_root,
+    in_scratch,
+    locked,
+    record,
+    remove_tree,
+    root_place,
+    run_in,
+)
 from .userns import bubblewrap, open_full, why_not_ranged
 
 SQUASHFS = (".sqsh", ".squashfs", ".sfs")
@@ -54,15 +64,10 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
-    """The root of the simulation image, built (minutes) if it is missing.
+    """The root of the simulation image, built (minutes) if it is missing, and in any case if it is to `rebuild`.
 
-    Args:
-        progress: Called with one line per step.
-        rebuild: Build it in any case.
-
-    Raises:
-        SandboxError: A program is missing, or this user has no range of user ids.
-        ImageError: A step failed; the message ends with its last lines.
+    Raises `SandboxError` if a program is missing, or this user has no range of user ids; `ImageError`, which ends with
+    the last lines, if a step failed.
     """
     place = root_place()
     if not rebuild and (known := find_built(place)) is not None:
@@ -116,8 +121,7 @@ def _build(scratch: Path, progress: Progress) -> None:
             if path.name != "root":
                 remove_tree(path)
     environment = {name: value for name, value in done[stages[-1].name].environment.items() if name not in proxies()}
-    config = {"Env": [f"{name}={value}" for name, value in environment.items()]}
-    found = record(scratch, config, take_special_bits(scratch / "root"), None, "the build", progress)
+    found = record(scratch, environment, take_special_bits(scratch / "root"), None, "the build", progress)
     progress(found.remark)
 
 
@@ -155,9 +159,7 @@ def verify() -> dict[str, str]:
 def save_root(path: Path) -> str:
     """Write the root to a file that ``image load`` and ``image unpack`` read. Returns the digest of its content.
 
-    Raises:
-        ImageError: There is no root.
-        UsageError: The file cannot be written.
+    Raises `ImageError` if there is no root, `UsageError` if the file cannot be written.
     """
     root = find_root()
     with new_file(path) as packed:
@@ -208,19 +210,13 @@ def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
         "index.json": index,
         "manifest.json": docker,
     }.items():
-        _add_bytes(archive, name, json.dumps(content).encode())
+        add_file(archive, name, json.dumps(content).encode())
 
 
 def _add_blob(archive: tarfile.TarFile, data: bytes, kind: str) -> dict[str, Any]:
     digest = hashlib.sha256(data).hexdigest()
-    _add_bytes(archive, f"blobs/sha256/{digest}", data)
+    add_file(archive, f"blobs/sha256/{digest}", data)
     return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
-
-
-def _add_bytes(archive: tarfile.TarFile, name: str, data: bytes) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(data), 0o644
-    archive.addfile(entry, io.BytesIO(data))
 
 
 def export_root(target: Path) -> Root:

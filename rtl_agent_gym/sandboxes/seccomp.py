@@ -45,8 +45,7 @@ _MISSING: _Step = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
 def allowed(machine: str = "") -> dict[str, int]:
     """The numbers of the allowed system calls by name, for an architecture; empty for this machine's.
 
-    Raises:
-        SandboxError: The list does not know the architecture.
+    Raises `SandboxError` if the list does not know it.
     """
     machine = machine or os.uname().machine
     if machine not in _ARCHITECTURES:
@@ -59,14 +58,7 @@ def allowed(machine: str = "") -> dict[str, int]:
 
 @functools.cache
 def compile_filter(machine: str = "") -> bytes:
-    """The filter as instructions of the kernel's BPF.
-
-    Args:
-        machine: The architecture; empty for this machine's.
-
-    Raises:
-        SandboxError: As from `allowed`.
-    """
+    """The filter as instructions of the kernel's BPF. Argument and errors as for `allowed`."""
     machine = machine or os.uname().machine
     calls = allowed(machine)
     families = _among(FAMILIES, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT))

@@ -139,11 +139,8 @@ _BUILDER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "SETFC
 def as_builder(users: UserNamespace, *, network: bool) -> list[str]:
     """The beginning of bubblewrap's command for root of a namespace that `open_full` has made.
 
-    The caller adds what is mounted, ``--`` and the program, and lets bubblewrap inherit `users.descriptor`.
-
-    Args:
-        users: The namespace.
-        network: Whether it has this machine's network.
+    The caller adds what is mounted, ``--`` and the program, and lets bubblewrap inherit `users.descriptor`. With
+    `network`, the program has this machine's.
     """
     words = [bubblewrap(), "--userns", str(users.descriptor), "--die-with-parent", "--new-session"]
     words += [f"--unshare-{name}" for name in ("pid", "ipc", "uts", "cgroup", *(() if network else ("net",)))]

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from ..errors import RTLGymError, SandboxBroken, SandboxLost
 from .admission import Budget
 from .cgroups import SandboxGroup
-from .channel import Channel, Pieces, Reply, Request
-from .process import Process
+from .channel import Channel, Process, Reply, Request
 from .protocol import OutputSink, Sandbox, SandboxSpec
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest, cut
 
@@ -91,7 +90,6 @@ class WardenSandbox(Sandbox):
 
     @property
     def id(self) -> str:
-        """The sandbox's name."""
         return self._name
 
     async def open(self) -> None:
@@ -148,20 +146,15 @@ class WardenSandbox(Sandbox):
     async def _own_doing(self, before: CpuTime | None) -> str:
         """How the sandbox's own commands ended it, in a sentence; empty if they did not, or if that is unknown.
 
-        Args:
-            before: What it had used when the last reply was late, if that is known.
+        `before` is what it had used when the last reply was late, if that is known.
         """
         raise NotImplementedError
 
     async def _reply(self, request: Request, patience: float | None, due: float = 0.0) -> Reply:
         """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.
 
-        Callers only make valid requests, so an operation that the warden cannot perform is one of the two.
-
-        Args:
-            request: The request.
-            patience: Seconds after which a silent warden counts as lost; None for no limit.
-            due: Seconds that the operation itself may take.
+        Callers only make valid requests, so an operation that the warden cannot perform is one of the two. A warden is
+        lost that is silent for `patience` seconds, None without a limit; the operation itself may take `due` seconds.
         """
         assert self._channel is not None
         if self._verdict is not None:
@@ -211,12 +204,26 @@ class WardenSandbox(Sandbox):
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body."""
+        """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body.
+
+        What `on_piece` raises is raised at the end: raised where the pieces arrive, it would end the channel.
+        """
         assert self._channel is not None
-        pieces = Pieces(on_piece)
+        pieces, raised = bytearray(), list[Exception]()
+
+        def take(piece: bytes) -> None:
+            pieces.extend(piece)
+            if on_piece is not None and not raised:
+                try:
+                    on_piece(piece)
+                except Exception as error:
+                    raised.append(error)
+
         header = {**header, "worker": self._scoring and not keeper}
-        answer, rest = await self._reply(self._channel.send(kind, header, body, pieces.take), patience, due)
-        return answer, pieces.joined() + rest
+        answer, rest = await self._reply(self._channel.send(kind, header, body, take), patience, due)
+        if raised:
+            raise raised[0]
+        return answer, bytes(pieces) + rest
 
     async def run(
         self,

@@ -23,10 +23,9 @@ from typing import Any
 
 from ..errors import SandboxError, SandboxLost
 from .cgroups import ROOT as GROUPS
-from .channel import close_in_children
+from .channel import closed_in_children
 from .programs import PLACE
 from .seccomp import compile_filter
-from .userns import UserNamespace, bubblewrap
 from .warden import program
 from .warden.zygote import CAPABILITIES
 from .warden_sandbox import START_PATIENCE
@@ -96,11 +95,7 @@ class Launch:
 
 
 class Zygote:
-    """Owns the process until `close`. Belongs to the event loop in which it is made.
-
-    Raises:
-        SandboxError: It cannot be started.
-    """
+    """Owns the process until `close`, in the loop that makes it. Raises `SandboxError` if it cannot be started."""
 
     def __init__(self, launch: Launch) -> None:
         self._numbers = itertools.count(1)
@@ -108,7 +103,7 @@ class Zygote:
         self._sandboxes: dict[int, Started] = {}
         self._loop = asyncio.get_running_loop()
         self._control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        close_in_children(self._control)
+        closed_in_children.add(self._control)
         self._errors = self._descriptor = -1
         words = [f"zygote={'single' if launch.single else 'ranged'}", f"filter={compile_filter().hex()}"]
         try:
@@ -265,8 +260,7 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
 def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
     """Those of some folders in memory for which the root has no place; without those that are below another one.
 
-    Raises:
-        SandboxError: It would be below one of the root's own folders that does not have it.
+    Raises `SandboxError` if one would be below one of the root's own folders that does not have it.
     """
     wanted = sorted(folders)
     missing = tuple(
@@ -280,31 +274,10 @@ def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
     return missing
 
 
-@contextlib.contextmanager
-def by_bubblewrap(
-    root: Path, missing: Collection[str], users: UserNamespace, *, groups: bool, programs: Path | None = None
-) -> Iterator[Launch]:
-    """How bubblewrap starts a zygote, for use within the context.
-
-    Args:
-        root: The files of its sandboxes.
-        missing: Folders to be made in it; see `missing_folders`.
-        users: Their user namespace, or the one above theirs if each has one of its own.
-        groups: Whether they have control groups.
-        programs: A folder that they have at `PLACE`; None for none.
-    """
-    options = _options(root, missing, ranged=users.ranged, groups=groups, programs=programs)
-    arguments = memory_file(b"".join(word.encode() + b"\0" for word in options))  # the command line has a limit
-    try:
-        command = [bubblewrap(), "--userns", str(users.descriptor), "--args", str(arguments), "--"]
-        yield Launch(command, not users.ranged, (users.descriptor, arguments))
-    finally:
-        os.close(arguments)
-
-
-def _options(
+def bubblewrap_options(
     root: Path, missing: Collection[str], *, ranged: bool, groups: bool, programs: Path | None
 ) -> Iterator[str]:
+    """The options with which bubblewrap starts a zygote. Arguments as for `NamespaceHost.launch`."""
     yield from (f"--unshare-{name}" for name in _NAMESPACES)
     yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL")

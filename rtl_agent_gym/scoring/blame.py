@@ -1,9 +1,7 @@
 """Decides from evidence whether the design, the problem or the machine caused a failed grading.
 
-What a design cannot cause is the machine's fault: a frozen container, a stopped process, a signal from outside, a
-process killed for memory although the container had not reached its own limit, a witness that lost its connection. What
-a design can cause is its own fault, even if a machine could fail in the same way: a policy would learn to exploit
-anything else.
+``docs/scoring.md`` has the evidence ("When the machine fails"). What a design cannot cause is the machine's fault. What
+it can cause is its own, even if a machine could fail in the same way: a policy would learn to exploit anything else.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from ..problems.model import Problem
 from ..problems.paths import editable
 from ..sandboxes import WORK_DIR
 from .grader.messages import Memory, Report, Signal, StartFault
-from .outcomes import Account, Ran
+from .outcomes import Ran
 
 LOST = 5.0
 """Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
@@ -73,14 +71,10 @@ def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
 
 def memory_use(memory: Memory) -> MemoryUse | None:
     """The design's part in processes killed for memory; None if the host or a parent group ran out of it."""
-    limit = memory["limit"]
+    limit, own = memory["limit"], memory["own"] > 0
     if memory["kills"] <= 0:
         return MemoryUse(limit=limit)
-    if memory["own"] > 0:
-        return MemoryUse(out=True, limit=limit)
-    if _hog(memory):
-        return MemoryUse(out=True, limit=limit, own=False)
-    return None
+    return MemoryUse(out=True, limit=limit, own=own) if own or _hog(memory) else None
 
 
 def _hog(memory: Memory) -> bool:
@@ -140,15 +134,12 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
     sent, use = sent_from_outside(report), memory_use(report["memory"])
-    denied = (sent or use is None) and any(map(_denied, Ran.of(report["services"]).accounts))
+    # A service also fails although it ended well: a killed simulation leaves results that no witness confirms.
+    found = Ran.of(report["services"]).accounts if sent or use is None else ()
+    denied = any(account.wraps or account.violations for account in found)
     failed = denied or any(service["code"] != 0 for service in report["services"])
     if failed and (fault := machine_fault(report)):
         raise HarnessError(f"{problem.id}: {fault}")
     if failed and sent:
         return MemoryUse(out=True, limit=report["memory"]["limit"], own=False)
     return use or MemoryUse()
-
-
-def _denied(found: Account) -> bool:
-    """Whether a service fails although it ended well: a killed simulation leaves results that no witness confirms."""
-    return found.wraps or bool(found.violations)

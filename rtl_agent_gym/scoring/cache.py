@@ -118,11 +118,9 @@ class HeldCache(ScoreCache):
         self._sealed: dict[str, Grading] = {}
 
     def get(self, key: str) -> Grading | None:
-        """The grading with this key, or None."""
         return self._new.get(key) or self._sealed.get(key) or super().get(key)
 
     def put(self, key: str, grading: Grading) -> None:
-        """Hold a grading."""
         self._new[key] = grading
 
     def seal(self) -> None:

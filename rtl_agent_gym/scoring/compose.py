@@ -66,10 +66,6 @@ class Service:
 def read_services(problem: Problem, options: HarnessOptions | None = None) -> list[Service]:
     """The services of a problem's harness, in running order.
 
-    Args:
-        problem: With its harness.
-        options: Images and variables for commercial simulators; None for none.
-
     Raises:
         ProblemError: The harness cannot be run here; the message names the service and the key.
     """
@@ -184,12 +180,7 @@ def _is_there(word: str, has: Mapping[str, str]) -> bool:
 
 
 class HarnessImages:
-    """Finds or builds the images of services.
-
-    Args:
-        base: The id of the simulation image; None for the provider's.
-        options: The caller's own images.
-    """
+    """Finds or builds the images of services. `base` is the id of the simulation image; None for the provider's."""
 
     def __init__(self, base: str | None = None, options: HarnessOptions | None = None) -> None:
         self._base, self._options = base, options or HarnessOptions()
@@ -201,19 +192,16 @@ class HarnessImages:
             self._digest = await provider.image_digest()
         return self._digest
 
-    async def base(self, provider: SandboxProvider) -> str:
-        """The id of the simulation image. Raises `ImageError` if it is missing."""
-        if self._base is None:
-            self._base = await provider.image()
-        return self._base
-
     async def image(self, problem: Problem, service: Service, provider: SandboxProvider) -> str:
         """The id or name of a service's image, built when it is missing.
 
         Raises:
-            ImageError: It cannot be built; the message ends with the build's last lines.
+            ImageError: It cannot be built, and the message ends with the build's last lines; or there is no simulation
+                image.
         """
-        base = await self.base(provider)
+        if self._base is None:
+            self._base = await provider.image()
+        base = self._base
         if service.dockerfile is None:
             return service.image or base
         if service.image is None and not needs_build(problem.harness[service.dockerfile]):

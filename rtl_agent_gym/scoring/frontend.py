@@ -76,12 +76,10 @@ class Reading:
     """Whether another reading must give the same result; False if the machine's speed or memory decided."""
 
 
-_NOTHING: Mapping[str, Sequence[str]] = {"tops": (), "folders": (), "defines": ()}
-
-
 def _request(files: Mapping[str, bytes], sources: Sequence[str], **options: Sequence[str]) -> bytes:
     texts = {path: content.decode("latin-1") for path, content in files.items()}
-    return json.dumps({"files": texts, "sources": sources, **options}, default=list).encode() + b"\n"
+    nothing: dict[str, Sequence[str]] = {"tops": (), "folders": (), "defines": ()}
+    return json.dumps({"files": texts, "sources": sources, **nothing, **options}, default=list).encode() + b"\n"
 
 
 class Frontend:
@@ -137,7 +135,7 @@ class Frontend:
                     return _reading(reply["reading"])
                 if (blamed := self._blame(reply["ended"])) is not None:
                     return blamed
-            if "reading" not in await self._ask(_request({"m.sv": b"module m; endmodule"}, ["m.sv"], **_NOTHING)):
+            if "reading" not in await self._ask(_request({"m.sv": b"module m; endmodule"}, ["m.sv"])):
                 raise HarnessError(
                     "the SystemVerilog front end crashes on everything; is pyslang installed correctly, and do "
                     "`ulimit -Hv` and `ulimit -Hf` allow 2 GiB of memory and files of 64 MiB?"
@@ -207,8 +205,7 @@ class Frontend:
     async def _start(self) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         try:
-            limits = (str(self._processor), str(self._patience))
-            command = (sys.executable, "-P", str(_WORKER), *limits)
+            command = (sys.executable, "-P", str(_WORKER), str(self._processor), str(self._patience))
             return await asyncio.create_subprocess_exec(
                 *command, stdin=pipe, stdout=pipe, stderr=null, limit=_LINE, start_new_session=True
             )

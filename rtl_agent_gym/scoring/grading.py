@@ -9,8 +9,8 @@ from pydantic import Field
 
 from ..visible import first_few, printable
 from .harness import Defences, HarnessRun, scoring_limits
-from .outcomes import Account, Ran, share
-from .score import Measured, RewardWeights, Score, TestOutcome
+from .outcomes import Ran, share
+from .score import Measured, RewardWeights, Score
 from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
 
@@ -25,7 +25,6 @@ class Grading(Measured):
     """Everything that was measured of one submission, independent of weights."""
 
     credit: float = 0.0
-    """Partial credit for the hidden tests, 0..1."""
     notes: list[str] = Field(default_factory=list)
     """Files that the design tried to write or read and did not get."""
     repeatable: bool = True
@@ -64,14 +63,14 @@ class Grading(Measured):
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
     """Complete `static`, the stages that run nothing, with the run of the harness."""
     ran = Ran.of(run.services, check_results=defences.witness)
-    accounts, tests = ran.accounts, ran.tests
+    accounts = ran.accounts
     violations = [*static.violations, *honest_places(ran.violations, submission.tree)]
     passed = ran.passes(violations)
     in_time = all(service["code"] is not None for service in run.services)
     readable = static.format == static.syntax == 1.0 and in_time
     # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
-    reason = _reason(submission, run, tests, violations, passed, accounts)
+    reason = _reason(submission, run, ran, violations, passed)
     earned = ran.earned
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
@@ -87,7 +86,7 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
         update={
             "passed": passed,
             "compile": sum(compiled) / len(compiled),
-            "tests": tests,
+            "tests": ran.tests,
             "credit": credit,
             "measures": measures,
             "violations": violations,
@@ -135,14 +134,8 @@ def _first_words(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "its compiler gives no reason")
 
 
-def _reason(
-    submission: SubmittedFiles,
-    run: HarnessRun,
-    tests: Sequence[TestOutcome],
-    violations: Sequence[str],
-    passed: bool,
-    accounts: Sequence[Account],
-) -> str:
+def _reason(submission: SubmittedFiles, run: HarnessRun, ran: Ran, violations: Sequence[str], passed: bool) -> str:
+    tests = ran.tests
     done, total = share(tests)
     if violations:
         return f"tried to reach the checker: {violations[0]}"
@@ -154,7 +147,7 @@ def _reason(
         return f"missing: {', '.join(absent)}"
     if submission.missing:
         return f"not submitted, or empty: {', '.join(submission.missing)}"
-    for found in accounts:
+    for found in ran.accounts:
         if found.compiler:
             match = _COMPILER_ERROR.search(found.compiler)
             return f"does not compile: {f'{match[1]}: {match[2]}' if match else _first_words(found.compiler)}"
@@ -167,7 +160,7 @@ def _reason(
         limit = f" ({run.memory.limit >> 20} MiB)" if run.memory.limit else ""
         there_is = f"a grading has{limit}" if run.memory.own else "the machine has, and used most of a grading's limit"
         return f"the compiler or the simulation needed more memory than {there_is}"
-    if any(item.late for found in accounts for item in found.items.values()):
+    if any(item.late for found in ran.accounts for item in found.items.values()):
         return f"the testbench timed out; {total - done} of {total} tests failed"
     bad = [test for test in tests if test.outcome not in ("passed", "skipped")]
     first = f", first {bad[0].name}" if bad else ""

@@ -43,20 +43,16 @@ _HASH_SEED = "0"
 
 @dataclass(frozen=True)
 class Defences:
-    """The defences of a grading. All are active; tests switch one off to show that it is the effective one."""
+    """The defences of a grading, whose effects ``docs/scoring.md`` lists. All are active; tests switch one off to show
+    that it is the effective one.
+    """
 
     simulation: bool = True
-    """A compiled design is checked before it is simulated, and its files are when it opens them."""
     includes: bool = True
-    """A design that includes files other than the problem's is not simulated."""
     witness: bool = True
-    """A results file that reports better results than the witnesses did is a violation."""
     testbench: bool = True
-    """A design that is compiled with a hidden testbench in Verilog may use its own ports only, and not end the run."""
     files: bool = True
-    """Only files below the folders that the problem allows to change are graded, and none that a checker would load."""
     limits: bool = True
-    """A service's time, what is kept of its output, and the length of a report are bounded."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,6 @@ class HarnessRun:
     lint: str | None = None
     """Verilator's lint of the design; None if it did not finish."""
     memory: MemoryUse = field(default_factory=MemoryUse)
-    """The design's part in running out of memory."""
 
 
 @functools.cache
@@ -77,32 +72,24 @@ def grader_files() -> dict[str, bytes]:
     return {f"{GRADER}/rtl_gym_grader/{path.name}": path.read_bytes() for path in sorted(folder.glob("*.py"))}
 
 
-def hidden_folders(problem: Problem) -> tuple[str, ...]:
-    """The folders of a problem's hidden files."""
-    return HIDDEN[:1] if problem.checkout else HIDDEN
-
-
 def scoring_sandbox(image: str, *, checkout: bool = False, foreign: bool = False, network: str = "") -> SandboxSpec:
     """The sandbox of one grading. Its supervisor starts before there is a submission, under the harness's Python, so
     that a harness can run in a fork of it.
 
     Args:
-        image: Its image.
         checkout: Whether the work folder is a repository, so that ``src`` in it is not hidden.
         foreign: Whether the image is the caller's own, whose Python is found in its PATH.
         network: A Docker network to join.
     """
-    program = "from rtl_gym_grader.supervisor import main; main()"
-    python = ["/venv/bin/python3", "-c", program]
+    python, program = "/venv/bin/python3", "from rtl_gym_grader.supervisor import main; main()"
     if foreign:
-        program = f"import sys; sys.path.insert(0, {GRADER!r}); {program}"
-        python = ["python3", "-c", program]
+        python, program = "python3", f"import sys; sys.path.insert(0, {GRADER!r}); {program}"
     return SandboxSpec(
         image=image,
         role="scoring",
         files=grader_files(),
         keeper_folders=(*(HIDDEN[:1] if checkout else HIDDEN), GRADER),
-        standby=("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", *python),
+        standby=("/usr/bin/env", f"PYTHONHASHSEED={_HASH_SEED}", python, "-c", program),
         network=network,
     )
 
@@ -128,7 +115,6 @@ async def run_harness(
     """Run every service of a harness on a submission.
 
     Args:
-        submission, services, provider, images: What is graded, and in which sandboxes.
         timeout: Seconds for each service.
         defences: None for all of them.
         lint: Whether Verilator lints the design meanwhile.
@@ -170,7 +156,7 @@ async def _run_batch(
     sandbox = await provider.create(spec)
     try:
         await sandbox.write_files(submission.tree)
-        for folder in hidden_folders(submission.problem):
+        for folder in HIDDEN[:1] if submission.problem.checkout else HIDDEN:
             await sandbox.write_files(hidden, root=folder, keeper=True)
         supervisor = sandbox.standby or await sandbox.spawn(spec.standby, cwd="/")
         seconds = (1 + MOST_ADDED) * request["seconds"] * len(request["services"]) + _PATIENCE
@@ -195,8 +181,6 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
     """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own.
 
     Args:
-        service: One of the problem's.
-        problem: The problem.
         drawn: The seed; None for `default_seed`.
         number: How many services of the problem there are before it; each has its own stimuli.
     """

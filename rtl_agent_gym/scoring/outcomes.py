@@ -23,7 +23,6 @@ class Item:
     name: str
     phases: dict[str, str] = field(default_factory=dict)
     unfinished: bool = False
-    """Whether it failed before all its work was done, for example with more configurations to run."""
     late: bool = False
     """Whether it failed with `TimeoutError`, as the harnesses of other benchmarks do where the testbench times out."""
     simulations: list[Simulation] = field(default_factory=list)
@@ -88,17 +87,12 @@ class Account:
     """Whether each call of a compiler succeeded."""
     compiler: str = ""
     """The compiler's output at its first failure."""
-    simulated: int = 0
-    """How many simulations were begun."""
     violations: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
     """Why a simulation was refused although it is no violation."""
     notes: list[str] = field(default_factory=list)
-    """Files that a design tried to write or read and did not get."""
     builds: list[Build] = field(default_factory=list)
-    """What was compiled."""
     measures: dict[str, float | str] = field(default_factory=dict)
-    """What a test recorded of the design's quality."""
 
     @property
     def wraps(self) -> bool:
@@ -159,9 +153,7 @@ def account(
         if message["kind"] == "compiler" or message["kind"] == "simulator":
             total.violations += message["violations"]
             total.complaints += message["refusals"]
-            if message["kind"] == "simulator":
-                total.simulated += 1
-            elif message["code"] is not None:
+            if message["kind"] == "compiler" and message["code"] is not None:
                 total.compiled.append(message["code"] == 0)
                 total.builds += [message["build"]] if message["build"] else []
                 if message["code"]:
@@ -201,7 +193,6 @@ class Ran:
 
     services: Sequence[ServiceReport]
     accounts: Sequence[Account]
-    """One for each service."""
 
     @classmethod
     def of(cls, services: Sequence[ServiceReport], *, check_results: bool = True) -> Ran:
@@ -212,7 +203,6 @@ class Ran:
 
     @property
     def tests(self) -> list[TestOutcome]:
-        """The tests of all services."""
         found: list[TestOutcome] = []
         for service, told in zip(self.services, self.accounts, strict=True):
             prefix = f"{service['name']}: " if len(self.services) > 1 else ""

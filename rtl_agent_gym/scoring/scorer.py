@@ -129,7 +129,9 @@ class Scorer:
         """
         begun = time.monotonic()
         if problem.asks_text:
-            return await self._score_text(problem, files)
+            rated, cached = await grade_text(problem, files, weights=self.weights, judge=self._judge, cache=self._cache)
+            CACHED.inc(cached)
+            return text_score(rated, self.weights, seconds=time.monotonic() - begun, cached=cached)
         submission = sift(problem, files, defended=self._defences.files)
         retries = Retries(attempts=self._attempts)
 
@@ -151,12 +153,6 @@ class Scorer:
         if cache and grading.repeatable:
             cache.put(key, grading)
         return score(grading)
-
-    async def _score_text(self, problem: Problem, files: Mapping[str, str | bytes]) -> Score:
-        begun = time.monotonic()
-        grading, cached = await grade_text(problem, files, weights=self.weights, judge=self._judge, cache=self._cache)
-        CACHED.inc(cached)
-        return text_score(grading, self.weights, seconds=time.monotonic() - begun, cached=cached)
 
     async def _key(self, submission: SubmittedFiles, timeout: float, seed: int | None, retries: Retries) -> str:
         parts = {
@@ -241,15 +237,15 @@ class Scorer:
         reading = await self._frontend.read(
             files, build.sources, list(tops), own, folders=build.folders, defines=build.defines
         )
-        syntax = judge_syntax(submission, reading, compiled)
-        interface = judge_interface(await self._asked(submission.problem, tops), reading)
-        ports = f"interface: {', '.join(interface.differences)}" if interface.differences else ""
+        syntax, complaint = judge_syntax(submission, reading, compiled)
+        interface, differences = judge_interface(await self._asked(submission.problem, tops), reading)
+        ports = f"interface: {', '.join(differences)}" if differences else ""
         return Grading(
             format=submission.format,
-            syntax=syntax.share,
-            interface=interface.share,
+            syntax=syntax,
+            interface=interface,
             violations=list(submission.violations),
-            reason="; ".join(part for part in (syntax.reason, ports) if part),
+            reason="; ".join(part for part in (complaint, ports) if part),
             repeatable=reading.repeatable,
         )
 
@@ -324,7 +320,6 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
     """Why a problem cannot be scored here, with these options; None if it can.
 
     Args:
-        problem: The problem.
         options: The judge and the images that there are; None for none.
         texts: Whether answers that are text reach the grader.
     """
@@ -345,12 +340,8 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
 def scorable(
     problems: Sequence[Problem], source: object, options: GradingOptions | None = None, *, texts: bool = True
 ) -> tuple[list[Problem], list[tuple[Problem, str]]]:
-    """The problems that can be scored here, and the others with the reason.
-
-    Args:
-        problems: Those that were selected.
-        source: The name of what they were selected from.
-        options: As for `why_unscorable`; `texts` likewise.
+    """The problems, selected from `source`, that can be scored here, and the others with the reason, as from
+    `why_unscorable`.
 
     Raises:
         UsageError: None can be scored here, perhaps since nothing was selected.

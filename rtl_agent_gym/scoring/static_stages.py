@@ -30,16 +30,6 @@ letters."""
 _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediatevalue\()|\bClock\(\s*dut\.([A-Za-z]\w*)")
 
 
-@dataclass(frozen=True)
-class SyntaxStage:
-    """What the syntax stage found."""
-
-    share: float
-    """Share of the target files that were submitted and have no syntax error."""
-    reason: str = ""
-    """The first complaint; empty if there is none."""
-
-
 def is_hdl(path: str) -> bool:
     """Whether a file is read as SystemVerilog."""
     return path.endswith(HDL)
@@ -65,13 +55,8 @@ class Build:
     ) -> Build:
         """The files to read: the harness's sources in its order, then other targets.
 
-        Headers are read where they are included, unless they are targets that nothing includes.
-
-        Args:
-            submission: What was submitted.
-            sources: The files that the harness compiles.
-            folders: Its include folders; None if they are not known, for every folder that has a file.
-            defines: Its macros.
+        Headers are read where they are included, unless they are targets that nothing includes. If the harness's
+        include folders are not known, every folder that has a file is one.
         """
         tree = submission.tree
         named = [path for path in dict.fromkeys(sources) if path in tree]
@@ -85,35 +70,30 @@ class Build:
         return cls(tuple(order), tuple(folders), tuple(defines))
 
 
-def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequence[str] = ()) -> SyntaxStage:
-    """The syntax stage from pyslang's reading. Targets in other languages only need to exist.
+def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequence[str] = ()) -> tuple[float, str]:
+    """The syntax stage from pyslang's reading: the share of the target files that were submitted and have no syntax
+    error, and the first complaint, empty if there is none. Targets in other languages only need to exist.
 
-    Args:
-        submission: What was submitted.
-        reading: Of its files.
-        compiled: Sources that a compiler of the harness accepted. Where the reading lacks an included file, such as
-            one that comes with the simulator, they count as free of errors.
+    Where the reading lacks an included file, such as one that comes with the simulator, the sources that a compiler of
+    the harness accepted, `compiled`, count as free of errors.
     """
     targets = submission.problem.targets
     if reading.fault:
-        return SyntaxStage(0.0, f"{SYNTAX}{reading.fault}")
+        return 0.0, f"{SYNTAX}{reading.fault}"
     broken = {path for path, _, _ in reading.errors}
     if reading.unread:
         broken -= set(compiled)
     good = [t for t in targets if t not in broken and t not in submission.missing]
     first = next((error for error in reading.errors if error[0] in targets and error[0] in broken), None)
     reason = f"{SYNTAX}{first[0]}:{first[1]}: {first[2]}" if first else ""
-    return SyntaxStage(len(good) / len(targets) if targets else float(not broken), reason)
+    return len(good) / len(targets) if targets else float(not broken), reason
 
 
 def disagreement(complained: bool, lint: str | None) -> str:
     """Which of the two front ends complained if only one did; empty if they agree or Verilator did not run.
 
-    Only syntax errors count, not features that Verilator does not support or modules that it misses.
-
-    Args:
-        complained: Whether pyslang did.
-        lint: What Verilator printed; None if it did not run.
+    Only syntax errors count, not features that Verilator does not support or modules that it misses. pyslang has
+    `complained` or not; `lint` is what Verilator printed, None if it did not run.
     """
     if lint is None:
         return ""
@@ -136,23 +116,9 @@ class Demand:
     """Whether only the ports' names are known."""
 
 
-@dataclass(frozen=True)
-class InterfaceStage:
-    """What the interface stage found."""
-
-    share: float
-    """Share of the required ports that exist with their direction and width."""
-    differences: tuple[str, ...] = ()
-    """A description of each difference."""
-
-
 async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend: Frontend) -> list[Demand]:
-    """The ports that a problem requires of the modules under test.
-
-    Args:
-        problem: With its hidden tests.
-        tops: The modules, each with the names of the Python modules that test it.
-        frontend: Reads the headers.
+    """The ports that a problem requires of the modules under test, `tops`, each with the names of the Python modules
+    that test it.
 
     The module's header is taken from the prompt, the documents, or the given RTL, in this order. Without a header, only
     the names that the tests drive are required. A header in a file that is to be changed may be outdated: ports that
@@ -203,25 +169,27 @@ def _without_comments(text: str) -> str:
 def _used(problem: Problem, tests: Sequence[str], tops: Mapping[str, Sequence[str]]) -> set[str]:
     """Signals that a module's tests, or what they may import, use: all Python files except other modules' tests."""
     others = {name for names in tops.values() for name in names} - set(tests)
-    texts = [
-        text
-        for path, text in problem.harness.items()
-        if path.endswith(".py") and path.removesuffix(".py").rsplit("/", 1)[-1] not in others
-    ]
+    texts = [text for module, text in _modules(problem) if module not in others]
     return set(re.findall(r"\bdut\.([A-Za-z]\w*)", "\n".join(texts)))
 
 
 def _driven(problem: Problem, tests: Sequence[str]) -> list[str]:
-    names: dict[str, None] = {}
-    for path, text in problem.harness.items():
-        if path.endswith(".py") and path.removesuffix(".py").rsplit("/", 1)[-1] in tests:
-            names.update(dict.fromkeys(a or b for a, b in _DRIVEN.findall(text)))
-    return list(names)
+    found = (match for module, text in _modules(problem) if module in tests for match in _DRIVEN.findall(text))
+    return list(dict.fromkeys(a or b for a, b in found))
 
 
-def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage:
-    """Compare the required ports with the existing ones. If none are required, the share is 1."""
-    shares, differences = [], []
+def _modules(problem: Problem) -> list[tuple[str, str]]:
+    """The name and the text of each Python module of a harness."""
+    found = [(path.rpartition("/")[2], text) for path, text in problem.harness.items()]
+    return [(name.removesuffix(".py"), text) for name, text in found if name.endswith(".py")]
+
+
+def judge_interface(asked: Sequence[Demand], reading: Reading) -> tuple[float, list[str]]:
+    """The interface stage: the share of the required ports that exist with their direction and width, 1 if none are
+    required, and a description of each difference.
+    """
+    shares: list[float] = []
+    differences: list[str] = []
     for demand in asked:
         ports = reading.ports.get(demand.module)
         if ports is None:
@@ -232,7 +200,7 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> InterfaceStage
         wrong = list(_compare(demand, {port.name: port for port in ports}))
         differences += wrong
         shares.append(1.0 - len(wrong) / len(demand.ports))
-    return InterfaceStage(sum(shares) / len(shares) if shares else 1.0, tuple(differences))
+    return sum(shares) / len(shares) if shares else 1.0, differences
 
 
 def _compare(demand: Demand, ports: Mapping[str, Port]) -> Iterator[str]:

@@ -34,7 +34,6 @@ _FENCE = "```"
 _LANGUAGE = re.compile(r"\A\w+\n")
 _LONGEST_REASON = 400
 
-
 LONGEST = 2
 """Words of the longest sequences that are compared."""
 LEAST_SIMILARITY = 0.4
@@ -86,12 +85,6 @@ def quoted(answer: str) -> str:
     return _LANGUAGE.sub("", parts[1]) if len(parts) == 3 else answer
 
 
-def answer_of(files: Mapping[str, str | bytes]) -> str:
-    """The text among submitted files; empty if there is none."""
-    found = files.get(ANSWER_FILE, "")
-    return found.decode(errors="replace") if isinstance(found, bytes) else found
-
-
 async def grade_text(
     problem: Problem,
     files: Mapping[str, str | bytes],
@@ -100,14 +93,8 @@ async def grade_text(
     judge: Judge | None = None,
     cache: ScoreCache | None = None,
 ) -> tuple[Grading, bool]:
-    """Grade an answer, and whether its rating was in the cache.
-
-    Args:
-        problem: It asks for text.
-        files: Those of a submission; `ANSWER_FILE` is the answer.
-        weights: Without `RewardWeights.simulate`, answers are not compared or rated.
-        judge: Rates answers of the categories that need it.
-        cache: Stores ratings, by judge, prompt and answer.
+    """The grading of the submitted `ANSWER_FILE`, and whether its rating was in the cache, which stores ratings by
+    judge, prompt and answer. Without `RewardWeights.simulate`, answers are not compared or rated.
 
     Raises:
         ProblemError: The problem cannot be scored, or the answer needs a judge and there is none.
@@ -115,7 +102,8 @@ async def grade_text(
     """
     if problem.unscorable is not None:
         raise ProblemError(f"it cannot be scored: {problem.unscorable}", problem_id=problem.id)
-    answer = answer_of(files)
+    found = files.get(ANSWER_FILE, "")
+    answer = found.decode(errors="replace") if isinstance(found, bytes) else found
     if not answer.strip():
         return Grading(reason="there is no answer"), False
     if len(answer) > MAX_ANSWER:
@@ -132,7 +120,6 @@ async def grade_text(
 
 
 NOT_OF_TEXTS = ("syntax", "interface", "compile")
-"""Stages that a text does not have."""
 
 
 def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cached: bool) -> Score:
@@ -150,7 +137,8 @@ def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cach
 
 
 def _compare(problem: Problem, answer: str) -> Grading:
-    found = {name: measure(answer, problem.reference_response) for name, measure in _MEASURES.items()}
+    measures = {"rouge": rouge, "bleu": bleu}  # in the official order
+    found = {name: measure(answer, problem.reference_response) for name, measure in measures.items()}
     passed = {name: value > LEAST_SIMILARITY for name, value in found.items()}
     shown = ", ".join(f"{name.upper()} {value:.3f}" for name, value in found.items())
     return Grading(
@@ -162,10 +150,6 @@ def _compare(problem: Problem, answer: str) -> Grading:
         bleu=found["bleu"],
         rouge=found["rouge"],
     )
-
-
-_MEASURES = {"rouge": rouge, "bleu": bleu}
-"""In the official order."""
 
 
 async def _judged(problem: Problem, answer: str, judge: Judge, cache: ScoreCache | None) -> tuple[Grading, bool]:

@@ -8,7 +8,6 @@ bundled problems; `making` finds out the rest.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
@@ -20,15 +19,15 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rtl_agent_gym.errors import ProblemError, UsageError, cannot_write
-from rtl_agent_gym.files import cache_folder, replace_file
-from rtl_agent_gym.problems.loading import load_problems
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.registry import Located, read_query, split_source
-from rtl_agent_gym.problems.rows import Place
-from rtl_agent_gym.scoring.compose import read_services
-from rtl_agent_gym.scoring.harness import source_paths, top_modules
-from rtl_agent_gym.sources.suites.common import DesignPort, instantiated, module_names, plain, ports, rename
+from ..errors import ProblemError, UsageError, cannot_write
+from ..files import cache_folder, replace_file
+from ..problems.loading import load_problems
+from ..problems.model import Problem
+from ..problems.registry import Located, read_query, split_source
+from ..problems.rows import Place
+from ..scoring.compose import read_services
+from ..scoring.harness import source_paths, top_modules
+from .suites.common import DesignPort, instantiated, module_names, plain, ports, rename
 
 _CLOCK = re.compile(r"(?:\w+_)?a?(?:clk|clock)(?:_?i)?", re.IGNORECASE)
 _RESET = re.compile(r"(?:(?P<before>(?:\w+_)?n_)|\w+_)?a?(?:rst|reset)(?P<low>_?n|_?ni|_?b)?(?:_?i)?", re.IGNORECASE)
@@ -63,7 +62,6 @@ class Device:
 
     @property
     def outputs(self) -> tuple[DesignPort, ...]:
-        """The outputs."""
         return tuple(port for port in self.ports if port.direction == "output")
 
     @property
@@ -272,7 +270,7 @@ class Case:
     """Whose reference solution it is made of."""
     device: Device
     key: str
-    """Of all that decides what is found out about it."""
+    """Twelve digits of the `json_digest` of all that decides what is found out about it."""
 
     @property
     def label(self) -> str:
@@ -281,11 +279,6 @@ class Case:
 
 
 CaseT = TypeVar("CaseT", bound=Case)
-
-
-def case_key(parts: Sequence[Any]) -> str:
-    """The key of a case."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def devices(problems: Sequence[Problem], left_out: list[str]) -> Iterator[tuple[Problem, Device]]:
@@ -303,8 +296,6 @@ def devices(problems: Sequence[Problem], left_out: list[str]) -> Iterator[tuple[
 class DerivedSource(Generic[CaseT, Options, KnownT]):
     """A source of problems made of designs that must be examined first."""
 
-    suffix: str
-    """With the plus sign."""
     command: str
     """What ``problems COMMAND`` examines them."""
     name: str
@@ -352,5 +343,6 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
     def check_count(self, source: str, options: Options, made: int) -> None:
         """Raise `UsageError` if there are fewer problems than are wanted, or none."""
         if made < (wanted := options.count or 1):
-            message = f"{made} {self.name} can be made of its designs, not {wanted}; choose a smaller count"
-            raise UsageError(f"{source}: {message}")
+            raise UsageError(
+                f"{source}: {made} {self.name} can be made of its designs, not {wanted}; choose a smaller count"
+            )

@@ -1,6 +1,6 @@
 """Examines designs, and verifies the problems made of them: to make them smaller or faster, and to write benches.
 
-A `Maker` remembers what it finds out. `in_order` serves mutants, too.
+`Examiner` and `in_order` serve mutants, too.
 """
 
 from __future__ import annotations
@@ -15,88 +15,76 @@ from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Generic, Self, TypeVar
 
-from rtl_agent_gym.errors import HarnessError, SandboxBroken, most_telling
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sandboxes import Sandbox, SandboxProvider
-from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.scoring import ScoreCache, Scorer
-from rtl_agent_gym.sources.derivation import (
-    ENOUGH,
-    Case,
-    CaseT,
-    DerivedSource,
-    Device,
-    KnownT,
-    Options,
-    Store,
-    renamed_inside,
-    right_files,
-)
-from rtl_agent_gym.sources.optimization import derived as optimization
-from rtl_agent_gym.sources.optimization.derived import (
-    GOALS,
-    PROGRAMS,
-    Measured,
-    OptimizeOptions,
-    WastefulCase,
-    template,
-)
-from rtl_agent_gym.sources.verification import derived as verification
-from rtl_agent_gym.sources.verification.benches import comparison
-from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cycles, drawn_mutants
+from ..errors import HarnessError, SandboxBroken, most_telling
+from ..problems.model import Problem
+from ..sandboxes import Sandbox, SandboxProvider
+from ..sandboxes.choice import make_provider
+from ..scoring import ScoreCache, Scorer
+from .derivation import ENOUGH, Case, CaseT, DerivedSource, Device, KnownT, Options, Store, renamed_inside, right_files
+from .optimization import derived as optimization
+from .optimization.derived import GOALS, PROGRAMS, Measured, OptimizeOptions, WastefulCase, template
+from .verification import derived as verification
+from .verification.benches import comparison
+from .verification.derived import Findings, VerifyOptions, cycles, drawn_mutants
 
 PATIENCE = 1800
 """Seconds in which a machine must have given the processor time of an examination."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+_Store = TypeVar("_Store")
 
 
-class Maker(ABC, Generic[CaseT, Options, KnownT]):
-    """Makes problems of designs and remembers what it found out. Made by `open`.
+class Examiner(ABC, Generic[_Store]):
+    """Examines and grades, and remembers what it found out. Made by `open`.
 
     Args:
         provider: Creates the sandboxes in which designs are examined; no agent's file is there.
-        scorer: Grades the problems.
-        store: What is known, and where more goes; None for the source's.
-        workers: How many designs are examined at the same time.
+        scorer: Grades with this provider.
+        store: What is known, and where more goes; None for that of the package and the user's cache.
+        workers: How many designs or mutants are examined at the same time.
         image: The digest of the provider's image.
     """
 
-    source: DerivedSource[CaseT, Options, KnownT]
-    """Set by each subclass."""
-
     def __init__(
-        self, provider: SandboxProvider, scorer: Scorer, store: Store[KnownT] | None, workers: int, image: str
+        self, provider: SandboxProvider, scorer: Scorer, store: _Store | None, workers: int, image: str
     ) -> None:
-        self.scorer = scorer
-        self._provider, self._store = provider, store or self.source.store()
+        self.scorer, self.store = scorer, store or self._own_store()
+        self._provider, self._image = provider, image
         self._turn = asyncio.Semaphore(workers)
         self._free: list[Sandbox] = []
-        self._image = image
+
+    @abstractmethod
+    def _own_store(self) -> _Store:
+        """What the package and the user's cache know."""
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls, *, workers: int = 2, store: Store[KnownT] | None = None, cache: bool = True
-    ) -> AsyncIterator[Self]:
-        """A maker with sandboxes and a scorer, which are closed at the end.
+    async def open(cls, *, workers: int = 2, store: _Store | None = None, cache: bool = True) -> AsyncIterator[Self]:
+        """An examiner with sandboxes and a scorer, which are closed at the end.
 
-        Args:
-            workers: How many designs are examined at the same time.
-            store: As for the class.
-            cache: Whether gradings are taken from the cache on disk.
+        `cache` says whether gradings are taken from the cache on disk.
         """
         async with (
             make_provider() as provider,
             Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
         ):
-            maker = cls(provider, scorer, store, workers, await provider.image_digest())
+            examiner = cls(provider, scorer, store, workers, await provider.image_digest())
             try:
-                yield maker
+                yield examiner
             finally:
-                while maker._free:
-                    await maker._free.pop().close()
+                while examiner._free:
+                    await examiner._free.pop().close()
+
+
+class Maker(Examiner[Store[KnownT]], Generic[CaseT, Options, KnownT]):
+    """Makes problems of designs."""
+
+    source: DerivedSource[CaseT, Options, KnownT]
+    """Set by each subclass."""
+
+    def _own_store(self) -> Store[KnownT]:
+        return self.source.store()
 
     @staticmethod
     @abstractmethod
@@ -114,20 +102,20 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
             SandboxError: The machine failed.
         """
         async with self._turn:
-            known = self.source.known(case, options, self._store)
+            known = self.source.known(case, options, self.store)
             if known is None or known.image != self._image:
                 known = await self._examined(case, options)
-                self._store.put(known)
+                self.store.put(known)
             if known.is_usable(options) is None:
                 problem = self.source.problem(case, known, options)
                 good = await self.grade(problem)
                 if good < ENOUGH:  # it is kept, and the clock of a busy machine may have ended the grading
                     good = max(good, await self.grade(problem))
                 # Another task may have verified another kind meanwhile.
-                known = self._store.get(case.key) or known
+                known = self.store.get(case.key) or known
                 verified = {**known.verified, known.kind(options): good}
                 known = known.model_copy(update={"verified": verified})
-                self._store.put(known)
+                self.store.put(known)
         return (self.source.problem(case, known, options) if known.is_usable(options) else None), known
 
     async def _examined(self, case: CaseT, options: Options) -> KnownT:
@@ -136,7 +124,7 @@ class Maker(ABC, Generic[CaseT, Options, KnownT]):
             found = await self.examine(case, options, sandbox)
         except SandboxBroken as error:  # Yosys or a simulation needed too much memory
             await sandbox.close()
-            found = self._store.model(key=case.key, problem_id=case.problem.id, fault=str(error))
+            found = self.store.model(key=case.key, problem_id=case.problem.id, fault=str(error))
         except BaseException:
             await sandbox.close()
             raise
@@ -155,8 +143,7 @@ async def in_order(
 
     Args:
         items: Taken only when they are needed.
-        work: What is done with each.
-        at_once: How many are worked on at the same time.
+        work: What is done with each, with `at_once` of them at the same time.
         is_enough: Gets each result. If it returns True, that was the last: work that is not finished is cancelled.
 
     Raises:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -39,24 +39,15 @@ class RunningMeans:
     momentum: float = 0.9
     """Weight of the old mean in an update, after the first few episodes."""
     means: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By problem: episodes seen, mean reward."""
+    """By problem: episodes seen, mean reward. Saved in checkpoints."""
 
     def update(self, problem: str, rewards: Sequence[float]) -> None:
-        """Add the rewards of a group."""
         if not rewards:
             return
         seen, mean = self.means.get(problem, (0, 0.0))
         new = sum(rewards) / len(rewards)
         weight = max(1 - self.momentum, len(rewards) / (seen + len(rewards)))  # an exact mean at first
         self.means[problem] = (seen + len(rewards), mean + weight * (new - mean))
-
-    def state(self) -> dict[str, list[float]]:
-        """The state to save in a checkpoint."""
-        return {problem: [seen, mean] for problem, (seen, mean) in self.means.items()}
-
-    def load(self, state: Mapping[str, Sequence[float]]) -> None:
-        """Restore the `state` of a checkpoint."""
-        self.means = {problem: (int(seen), float(mean)) for problem, (seen, mean) in state.items()}
 
 
 def centred_rewards(
@@ -108,11 +99,8 @@ def centred_turns(
     earned. Without them, the number of terms would depend on when an episode ends, and so on its own actions: a bonus
     or a price for each further turn (https://github.com/verl-project/verl/issues/7244).
 
-    Args:
-        turns_P: The rewards of the turns of each episode of each group.
-        problems_P: The groups' problems.
-        baseline: Of which episodes, as in `centred_rewards`.
-        running: For the baseline ``running``, which has a mean for each turn of a problem.
+    `turns_P` has the rewards of the turns of each episode of each group. The rest is as in `centred_rewards`; `running`
+    has a mean for each turn of a problem.
     """
     togo_P = [[list(accumulate(reversed(turns)))[::-1] for turns in group] for group in turns_P]
     longest = max((len(togo) for group in togo_P for togo in group), default=0)
@@ -137,10 +125,8 @@ def _name_of_turn(problem: str, turn: int) -> str:
 def _add_missing_turns(running: RunningMeans, problems: Iterable[str], longest: int) -> int:
     """Give the known problems of a batch a mean for each turn, and return the number of turns.
 
-    Args:
-        running: The means. A turn that none of a problem's earlier episodes had gets a mean of 0 over all of them.
-        problems: The problems of the batch.
-        longest: The number of turns of the batch's longest episode; earlier ones may have had more.
+    `longest` is that of the batch's longest episode; earlier ones may have had more. A turn that none of a problem's
+    earlier episodes had gets a mean of 0 over all of them.
     """
     known = {problem: running.means[problem][0] for problem in problems if problem in running.means}
     while any(_name_of_turn(problem, longest) in running.means for problem in known):
@@ -238,12 +224,9 @@ def token_targets(
 
     Args:
         sampled_T: The tokens.
-        kl_T: ``log p_student − log p_teacher`` of each.
+        kl_T: As of `token_advantages`; so are `mask_T`, `options` and `weights_T`.
         logprobs_T: The student's log-probability of each.
         top_T: The teacher's most likely tokens with their log-probabilities; none where they are unknown.
-        mask_T: 1 for tokens that the student sampled, 0 for the others.
-        options: The coefficients.
-        weights_T: Factor for each token.
     """
     width = options.kl_top_k + 1
     targets_TK = [[token, *[0] * (width - 1)] for token in sampled_T]

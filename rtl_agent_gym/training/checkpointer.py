@@ -1,4 +1,4 @@
-"""Saves a run's steps, resumes a run, and repeats failed steps so that none counts twice.
+"""Trains on a step's batch, saves it, resumes a run, and repeats failed steps so that none counts twice.
 
 A failed request to a trainer may or may not have been executed, and so may those sent after it. So a step counts only
 once its checkpoint is saved. After a failure, a new trainer is created from the last checkpoint, and the step is
@@ -8,21 +8,26 @@ repeated with the same episodes. If that checkpoint is older than the step (``re
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import tinker
+import torch
+from tinker.types import LossFnType
+from tinker_cookbook.rl.metrics import compute_kl_sample_train
 
 from ..engines.connect import Engine
 from ..engines.protocol import Sampler, Trainer
-from ..engines.requests import context_length
+from ..engines.requests import SentRequest, context_length
 from ..errors import NotFinite, RequestRefused, ServiceDown, ServiceError
 from ..retries import STEP
+from .datums import with_inputs
 from .options import TrainOptions
 from .progress import Progress
 from .run_folder import RunFolder
-from .step import Stepped, step_and_save
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
@@ -37,11 +42,8 @@ class Checkpointer:
     folder: RunFolder
     """Must be open and repaired."""
     engine: Engine
-    """Deletes checkpoints, and creates samplers of saved weights."""
     make_trainer: MakeTrainer
-    """Creates the trainer, at the beginning and after a failure."""
     progress: Progress
-    """Where to show repetitions."""
     tested: bool = False
     """Whether held-out problems are evaluated: then the weights with the best ``test/pass_rate`` are kept."""
     repeated: int = field(default=0, init=False)
@@ -84,9 +86,7 @@ class Checkpointer:
     async def apply(self, step: int, work: Callable[[Trainer], Awaitable[T]]) -> T:
         """Do a step's work on the trainer so that it takes effect once.
 
-        Args:
-            step: The step, counted from 0.
-            work: Everything that changes or saves weights since the last step. It is repeated from its beginning.
+        It is everything that changes or saves weights since the last step, and is repeated from its beginning.
 
         Raises:
             RequestRefused: The service refuses it and would refuse it again.
@@ -132,15 +132,8 @@ class Checkpointer:
     async def commit(self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any]) -> bool:
         """Record a step whose weights are saved, and delete weights that no resumed run needs any more.
 
-        Args:
-            step: The step, counted from 0.
-            metrics: The step's metrics.
-            stepped: The result of `train`.
-            state: What a resumed loop needs besides the weights; ``pending`` names those of pending episodes, and
-                ``teacher`` earlier weights of a self-teacher.
-
-        Returns:
-            Whether a checkpoint was written.
+        `state` is what a resumed loop needs besides the weights; ``pending`` names those of pending episodes, and
+        ``teacher`` earlier weights of a self-teacher. Returns whether a checkpoint was written.
         """
         self.steps, self.repeated = step + 1, 0
         self._unsaved.append({"step": step, **metrics})
@@ -185,9 +178,7 @@ class Checkpointer:
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
 
     def _may_be_kept(self, step: int) -> bool:
-        """Whether a step's weights are kept, or may turn out to be the best: they are evaluated after they are
-        saved.
-        """
+        """Whether a step's weights are kept, or may turn out to be the best, once they are saved and evaluated."""
         return self._is_kept(step) or (self.tested and self.options.evaluates_after(step))
 
     def _is_saved(self, step: int) -> bool:
@@ -199,3 +190,133 @@ def _upgrade_state(state: dict[str, Any], steps: int) -> dict[str, Any]:
     if state.get("behind") is None or "pending" in state:
         return state
     return {**state, "pending": [{"problems": state["next"], "version": steps - 1, "weights": state["behind"]}]}
+
+
+async def optimize(
+    trainer: Trainer, data: Sequence[tinker.Datum], learning_rate: float, options: TrainOptions
+) -> dict[str, float]:
+    """Train on a batch, in one or more optimizer steps, and return the optimizer's metrics.
+
+    Data with ``weights`` are trained on with cross-entropy, and data with ``advantages`` with ``loss_fn``. Both have a
+    ``mask`` of the trained tokens. With several targets per token, the first is the sampled token.
+
+    All requests are sent before the first is awaited, so that the service can execute them without a pause.
+
+    Raises:
+        ServiceError: A request failed. It is unknown which of the others were executed, so the trainer cannot be used
+            any more.
+        NotFinite: An input, the loss or a metric is NaN or infinite. A service may have taken the step by then, so the
+            trainer's weights must not be used any more.
+    """
+    for datum in data:
+        for name, tensor in datum.loss_fn_inputs.items():
+            if not tensor.to_torch().isfinite().all():
+                raise NotFinite(f"an episode's {name} are not finite")
+    adam = tinker.AdamParams(
+        learning_rate=learning_rate,
+        beta1=0.9,
+        beta2=options.adam_beta2,
+        eps=1e-8,
+        grad_clip_norm=options.grad_clip_norm,
+    )
+    supervised = any("weights" in datum.loss_fn_inputs for datum in data)
+    loss_fn: LossFnType = "cross_entropy" if supervised else options.loss_fn
+    requests = []
+    for part in _split(data, options.num_substeps):
+        inputs = [_for_engine(datum, _sampled(part) if options.loss_reduction == "mean" else 1.0) for datum in part]
+        requests.append((trainer.forward_backward(inputs, loss_fn), trainer.optim_step(adam)))
+    logprobs: list[torch.Tensor] = []
+    metrics: dict[str, float] = {"optim/lr": learning_rate}
+    try:
+        for gradient, step in requests:
+            output = await gradient
+            _require_finite(output.metrics)
+            logprobs += [found["logprobs"].to_torch() for found in output.loss_fn_outputs]
+            for name, value in ((await step).metrics or {}).items():
+                metrics[name if "/" in name else f"optim/{name}"] = float(value)
+    except BaseException:
+        for pair in requests:
+            for request in pair:
+                if isinstance(request, SentRequest):
+                    request.cancel()
+        raise
+    distilled = any(len(datum.loss_fn_inputs["target_tokens"].shape or ()) > 1 for datum in data)
+    if distilled:
+        data, logprobs = _of_sampled_tokens(data, logprobs)
+    if supervised and not distilled:
+        pairs = zip(data, logprobs, strict=True)
+        total = sum(float(values[datum.loss_fn_inputs["mask"].to_torch() > 0].sum()) for datum, values in pairs)
+        metrics["sft/nll"] = -total / max(1.0, _sampled(data))
+    elif any(_sampled([datum]) for datum in data):
+        metrics |= {name: float(value) for name, value in compute_kl_sample_train(list(data), logprobs).items()}
+    _require_finite(metrics)
+    return metrics
+
+
+def _require_finite(metrics: Mapping[str, float]) -> None:
+    """Raise `NotFinite` that names the first metric of an engine that is not finite."""
+    for name, value in metrics.items():
+        if not math.isfinite(value):
+            raise NotFinite(f"{name} is {value}")
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """The result of a step: a sampler of the new weights, and what was requested to be saved."""
+
+    metrics: dict[str, float]
+    sampler: Sampler
+    state_path: str | None = None
+    """Path of the checkpoint."""
+    sampler_path: str | None = None
+    """Path of the weights for sampling."""
+
+
+async def step_and_save(
+    trainer: Trainer,
+    data: Sequence[tinker.Datum],
+    options: TrainOptions,
+    step: int,
+    state: str | None = None,
+    weights: str | None = None,
+) -> Stepped:
+    """`optimize` with the learning rate of a step, unless `data` is empty, and save.
+
+    `state` and `weights` name the checkpoint and the weights for sampling to be saved; None for none.
+    """
+    metrics = await optimize(trainer, data, options.learning_rate_at(step), options) if data else {}
+    sampler = await trainer.save_weights_and_get_sampling_client()
+    state_path = (await trainer.save_state(state)).path if state is not None else None
+    sampler_path = (await trainer.save_weights_for_sampler(weights)).path if weights is not None else None
+    return Stepped(metrics, sampler, state_path, sampler_path)
+
+
+def _of_sampled_tokens(
+    data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]
+) -> tuple[list[tinker.Datum], list[torch.Tensor]]:
+    """Data whose mask has only trained tokens, and their log-probabilities of the first targets, the sampled tokens."""
+    weights = [datum.loss_fn_inputs["weights"].to_torch() for datum in data]
+    masked = [
+        with_inputs(datum, mask=(weight != 0).any(-1).float()) for datum, weight in zip(data, weights, strict=True)
+    ]
+    return masked, [values.reshape(weight.shape)[:, 0] for values, weight in zip(logprobs, weights, strict=True)]
+
+
+def _sampled(data: Sequence[tinker.Datum]) -> float:
+    return sum(float(datum.loss_fn_inputs["mask"].to_torch().sum()) for datum in data)
+
+
+def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
+    """What the loss takes of a datum (engines reject the rest), with its weights or advantages divided by `divisor`."""
+    supervised = "weights" in datum.loss_fn_inputs
+    factor = "weights" if supervised else "advantages"
+    scaled = with_inputs(datum, **{factor: datum.loss_fn_inputs[factor].to_torch() / max(1.0, divisor)})
+    others = {"mask", "logprobs", "advantages"} if supervised else {"mask"}
+    inputs = {name: value for name, value in scaled.loss_fn_inputs.items() if name not in others}
+    return tinker.Datum(model_input=datum.model_input, loss_fn_inputs=inputs)
+
+
+def _split(data: Sequence[tinker.Datum], parts: int) -> list[Sequence[tinker.Datum]]:
+    parts = max(1, min(parts, len(data)))
+    bounds = [round(number * len(data) / parts) for number in range(parts + 1)]
+    return [data[begin:end] for begin, end in pairwise(bounds)]

@@ -53,33 +53,20 @@ class Example:
     def of(cls, rollout: Rollout, centred: Sequence[float], feedback: str = "") -> list[Example]:
         """The examples of an episode, still without advantages.
 
-        Args:
-            rollout: The episode.
-            centred: Its reward minus the baseline, one number; or one for each turn of its only stream.
-            feedback: What the teacher reads about it.
+        `centred` is its reward minus the baseline, one number, or one for each turn of its only stream; `feedback` is
+        what the teacher reads about it.
         """
-        problem = rollout.result.problem_id
-
-        def by_turn(tokens: TokenTranscript) -> tuple[float, ...]:
-            turns = sum(segment.sampled for segment in tokens.segments)
-            return tuple(centred) * turns if len(centred) == 1 else tuple(centred)
-
-        return [
-            cls(
-                rollout,
-                tokens,
-                Sampled(problem, tokens.tokens, tokens.mask, tokens.logprobs, feedback),
-                _known_only(tokens.to_datum()),
-                by_turn(tokens),
-            )
-            for tokens in rollout.streams
-        ]
+        found: list[Example] = []
+        for tokens in rollout.streams:
+            turns = sum(segment.sampled for segment in tokens.segments) if len(centred) == 1 else 1
+            sampled = Sampled(rollout.result.problem_id, tokens.tokens, tokens.mask, tokens.logprobs, feedback)
+            found.append(cls(rollout, tokens, sampled, _known_only(tokens.to_datum()), tuple(centred) * turns))
+        return found
 
     async def judge(self, teacher: Teacher | None) -> None:
         """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
 
-        Raises:
-            ServiceDown: The service cannot be used any more.
+        Raises `ServiceDown` if the service cannot be used any more.
         """
         nothing = [0.0] * len(self.sampled.tokens)
         self.judgement = Judgement(nothing, nothing)
@@ -100,7 +87,13 @@ class Example:
             weights_T = kl_weights(self.sampled, options, renderer)[1:]
         mask_T = self.datum.loss_fn_inputs["mask"].to_torch().tolist()
         if options.kl_top_k:
-            self._set_targets(options, mask_T, kl_T or [0.0] * len(mask_T), weights_T or [1.0] * len(mask_T))
+            kl_T, weights_T = kl_T or [0.0] * len(mask_T), weights_T or [1.0] * len(mask_T)
+            found = None if self.judgement is None else self.judgement.top
+            top_T = [[] for _ in mask_T] if found is None else found[1:]
+            sampled_T, logprobs_T = (self.datum.loss_fn_inputs[name].tolist() for name in ("target_tokens", "logprobs"))
+            targets_TK, weights_TK = token_targets(sampled_T, kl_T, logprobs_T, top_T, mask_T, options, weights_T)
+            weights = torch.tensor(weights_TK, dtype=torch.float32)
+            self.datum = with_inputs(self.datum, target_tokens=torch.tensor(targets_TK), weights=weights)
             return
         turns = iter(self.centred)
         centred_T = [
@@ -110,15 +103,6 @@ class Example:
         ][1:]
         advantages_T = token_advantages(centred_T, kl_T, mask_T, options, weights_T)
         self.datum = with_inputs(self.datum, advantages=torch.tensor(advantages_T, dtype=torch.float32))
-
-    def _set_targets(
-        self, options: TrainOptions, mask_T: Sequence[float], kl_T: Sequence[float], weights_T: Sequence[float]
-    ) -> None:
-        top_T = [[] for _ in mask_T] if self.judgement is None or self.judgement.top is None else self.judgement.top[1:]
-        sampled_T, logprobs_T = (self.datum.loss_fn_inputs[name].tolist() for name in ("target_tokens", "logprobs"))
-        targets_TK, weights_TK = token_targets(sampled_T, kl_T, logprobs_T, top_T, mask_T, options, weights_T)
-        inputs = {"target_tokens": torch.tensor(targets_TK), "weights": torch.tensor(weights_TK, dtype=torch.float32)}
-        self.datum = with_inputs(self.datum, **inputs)
 
 
 def _known_only(datum: tinker.Datum) -> tinker.Datum:
@@ -133,7 +117,7 @@ def _known_only(datum: tinker.Datum) -> tinker.Datum:
 
 def kl_weights(sampled: Sampled, options: TrainOptions, renderer: Renderer | None) -> list[float]:
     """Factor for the KL of each token, by its kind; 1 for a token without a kind, such as a control token."""
-    weights = options.kl_weights()
+    weights = {"thinking": options.kl_weight_thinking, "text": options.kl_weight_text, "call": options.kl_weight_call}
     if renderer is None or all(weight == 1 for weight in weights.values()):
         return [1.0] * len(sampled.tokens)
     found: list[float] = []
@@ -155,15 +139,12 @@ def make_examples(
     running: RunningMeans,
     weights: Mapping[str, float] | None = None,
 ) -> list[Example]:
-    """The training examples of a step, with their centred rewards.
+    """The training examples of a step, with their centred rewards; updates the `running` means.
 
-    Args:
-        groups: The graded episodes.
-        options: The baseline, and what a teacher reads.
-        running: The running means; updated.
-        weights: Factors of the centred rewards by problem; 1 for others.
+    `weights` are factors of the centred rewards by problem, 1 for others.
     """
-    problems_P, rewards_P = [group.problem.id for group in groups], [group.rewards for group in groups]
+    problems_P = [group.problem.id for group in groups]
+    rewards_P = [[rollout.reward for rollout in group.rollouts] for group in groups]
     if options.control == "permuted_rewards":
         rewards_P = permuted(rewards_P, problems_P)
     # Without rewards of turns, the whole reward is that of one turn.

@@ -39,23 +39,19 @@ class Evaluator:
     problems: Mapping[str, Sequence[Problem]]
     """See `Plan.evaluated`."""
     config: TinkerEnvConfig
-    """Configuration of the training environments."""
+    """Of the training environments."""
     folder: Path
-    """Folder of the evaluations."""
     progress: Progress
 
     async def __call__(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
-        """Evaluate weights.
+        """Evaluate weights that were trained for `version` steps.
 
         ``pass_rate`` is a mean over problems, and ``pass_rate_low`` and ``pass_rate_high`` are its 95 % interval. With
         one episode a problem the verdicts are independent, and the interval is Wilson's, which holds near 0 and 1 and
         never has width 0. With several it is a bootstrap over problems and episodes, because episodes of a problem are
         alike; see `estimate`.
 
-        Args:
-            sampler: The weights.
-            version: Number of steps they were trained for.
-            when: Appended to the first part of the metrics' names, as in ``test_before/pass_rate``.
+        `when` is appended to the first part of the metrics' names, as in ``test_before/pass_rate``.
         """
         metrics: dict[str, float] = {}
         begun = time.monotonic()
@@ -88,13 +84,15 @@ class Evaluator:
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
         """Play `samples` episodes of each problem. At least one has a score. Raises like `with_retries`."""
-        o = self.options
+        o, reward = self.options, self.config.reward
+        if reward is not None and not reward.simulate:
+            reward = RewardWeights()  # the hidden tests are always run, as a pass rate counts official verdicts
         renderer = await asyncio.to_thread(load_renderer, self.config)
         config = EvaluationConfig(
             problems=problems,
             renderer=renderer,
             episode=self.config.episode.with_options(turn_rewards="none"),  # nothing is trained on
-            reward=_official(self.config.reward),
+            reward=reward,
             samples=samples,
             seed=o.seed,
             folder=folder,
@@ -123,11 +121,6 @@ class Evaluator:
             return await with_retries(play_missing, self.progress.print)
         finally:
             await policy.close()
-
-
-def _official(reward: RewardWeights | None) -> RewardWeights | None:
-    """The weights for evaluations. They always run the hidden tests, as a pass rate counts official verdicts."""
-    return reward if reward is None or reward.simulate else RewardWeights()
 
 
 def _set_aside(folder: Path, record: EvaluationRecord) -> None:

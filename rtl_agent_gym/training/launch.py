@@ -107,8 +107,7 @@ def launch(plan: Plan, clusters: Clusters | None = None) -> Outcome:
 def dry_run(plan: Plan) -> str:
     """What `launch` would do with a plan: its lines on the run, and its warnings. Nothing is created or requested.
 
-    Raises:
-        UsageError: A prompt is too long, or the tokenizer of a published student cannot be loaded.
+    Raises `UsageError` if a prompt is too long, or the tokenizer of a published student cannot be loaded.
     """
     if not plan.recipes:
         check_prompts(plan, plan.env_config(Path(plan.options.log_path)))
@@ -271,10 +270,9 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
     from ..envs.tinker_config import load_renderer
     from .checkpointer import Checkpointer
     from .evaluator import Evaluator
-    from .loop import TrainingLoop
+    from .loop import SupervisedLoop, TrainingLoop
     from .options import SftOptions
     from .rollouts import EpisodePlayer
-    from .sft.loop import SupervisedLoop
     from .teachers.setup import make_teachers
 
     o = plan.options
@@ -334,11 +332,9 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
-    """Do every step, even if another fails.
+    """Do every step, even if another fails, and then raise the first of their exceptions.
 
-    Raises:
-        Exception: The first of the steps' exceptions. A `ServiceError` is only logged, and so is every exception if the
-            run has `failed` already.
+    A `ServiceError` is only logged, and so is every exception if the run has `failed` already.
     """
     first: Exception | None = None
     for name, step in steps.items():
@@ -375,7 +371,5 @@ def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | N
         wandb = WandbLogger(plan.options.wandb_project, plan.record(), folder.path, plan.options.wandb_name)
     except (ImportError, ConfigurationError) as error:
         raise UsageError(f"wandb_project: {error}") from error
-    try:
+    with contextlib.closing(wandb):
         yield wandb.log_metrics
-    finally:
-        wandb.close()

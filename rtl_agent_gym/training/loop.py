@@ -1,4 +1,4 @@
-"""The training loop.
+"""The training loops: on the student's own episodes, and on recorded ones (`SupervisedLoop`).
 
 ::
 
@@ -14,24 +14,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import tinker
+import torch
 
 from ..engines.protocol import Sampler
 from ..envs.problem_order import Batches
 from ..renderers import Renderer
 from ..sandboxes.admission import QueueMetrics
 from .advantages import RunningMeans, weights_of_rewards
-from .checkpointer import Checkpointer
+from .checkpointer import Checkpointer, Stepped
 from .datums import Example, annotate, check_first_judgements, example_metrics, judge, make_examples, warnings_of
 from .evaluator import Evaluator
-from .options import TrainOptions
+from .options import SftOptions, TrainOptions
 from .progress import Progress
 from .rollouts import PlayEpisode, RolloutProducer
 from .run_folder import RunFolder
-from .step import Stepped
+from .sft.data import EncodedEpisode, SupervisedData
 from .teachers import SelfTeacher, Teacher
 
 logger = logging.getLogger(__name__)
@@ -46,14 +50,12 @@ class TrainingLoop:
 
     options: TrainOptions
     batches: Batches
-    """The training problems of each step."""
     play: PlayEpisode
     checkpointer: Checkpointer
     """Must be open."""
     teachers: Mapping[str, Teacher]
     """The teachers by problem; empty if there are none."""
     evaluate: Evaluator
-    """Evaluates the weights before the first step and after later ones."""
     folder: RunFolder
     progress: Progress
     renderer: Renderer | None = None
@@ -66,10 +68,9 @@ class TrainingLoop:
             (teacher for teacher in self.teachers.values() if isinstance(teacher, SelfTeacher)), None
         )
         self._queues = QueueMetrics()
-        self._running = RunningMeans()
+        self._running = RunningMeans(means=self.checkpointer.state.get("running", {}))
         self._tested = self.options.reward_config().simulate
         self._weights = weights_of_rewards(self.batches.problems, self.options)
-        self._running.load(self.checkpointer.state.get("running", {}))
         self.batches.problem_sampler.restore(self.checkpointer.state.get("problem_sampler", {}))
 
     async def run(self) -> None:
@@ -130,7 +131,7 @@ class TrainingLoop:
             metrics |= await self.evaluate(stepped.sampler, step + 1)
         metrics |= self._queues.since()
         state = {
-            "running": self._running.state(),
+            "running": self._running.means,
             "problem_sampler": self.batches.problem_sampler.state(),
             "pending": self._producer.pending(),
             "teacher": [] if self._self_teacher is None else self._self_teacher.saved(step + 1),
@@ -164,3 +165,93 @@ class TrainingLoop:
                 tasks.create_task(asyncio.to_thread(annotate, examples, self.renderer))
             training = tasks.create_task(self.checkpointer.train(step, [example.datum for example in examples]))
         return training.result()
+
+
+@dataclass
+class SupervisedLoop:
+    """A supervised run, from its first step or from its last checkpoint.
+
+    The data of each step depend only on the options and the step's number, so a resumed run continues with the same.
+    """
+
+    options: SftOptions
+    data: SupervisedData
+    checkpointer: Checkpointer
+    """Must be open."""
+    evaluate: Evaluator
+    progress: Progress
+    on_metrics: OnMetrics | None = None
+
+    async def run(self) -> None:
+        """Do the remaining steps. If it is cancelled, the folder is in the state of the last checkpoint."""
+        first, before = self.checkpointer.steps, dict[str, float]()
+        if first == 0:
+            self.progress.print(self.data.summary())
+            logger.info("%s", self.data.summary())
+            before = await self._evaluate(await self.checkpointer.sampler(None), 0, "_before")
+        for step in range(first, self.options.num_steps):
+            await self._step(step, before)
+            before = {}
+
+    async def _step(self, step: int, before: dict[str, float]) -> None:
+        o, begun = self.options, time.monotonic()
+        self.progress.begin(step, "training")
+        episodes = self.data.batch(step, o.batch_size, o.epochs, o.seed)
+        stepped = await self.checkpointer.train(step, [as_datum(episode) for episode in episodes])
+        trained = time.monotonic()
+        metrics = before | stepped.metrics
+        metrics |= {
+            "sft/episodes": float(len(episodes)),
+            "sft/tokens": float(sum(sum(episode.mask) for episode in episodes)),
+            "sft/epoch": min((step + 1) * o.batch_size / len(self.data.train), o.epochs),
+            "progress/done_frac": (step + 1) / o.num_steps,
+            "service/steps_repeated": float(self.checkpointer.repeated),
+            "time/train": trained - begun,
+            "time/total": trained - begun,
+        }
+        if o.evaluates_after(step):
+            metrics |= await self._evaluate(stepped.sampler, step + 1)
+        await self.checkpointer.commit(step, metrics, stepped, {"pending": []})
+        if self.on_metrics is not None:
+            self.on_metrics(metrics, step)
+        self.progress.step_done(step, metrics)
+        logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})
+
+    async def _evaluate(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
+        """Evaluate in real shells, and on the validation episodes."""
+        metrics = await self.evaluate(sampler, version, when)
+        if self.data.validation:
+            known, total = await self._validation_logprobs(sampler)
+            text = "unknown"
+            if known:
+                metrics[f"sft/val_nll{when}"] = nll = -sum(known) / len(known)
+                text = f"{nll:.4f} nats a token"
+            if missing := total - len(known):
+                text += f", without {missing} of {total} tokens, whose probability is unknown"
+            self.progress.print(f"validation after {version} steps: {text}")
+        return metrics
+
+    async def _validation_logprobs(self, sampler: Sampler) -> tuple[list[float], int]:
+        """The finite log-probabilities of the model's tokens in the validation episodes, and the number of tokens."""
+        slots = asyncio.Semaphore(self.options.max_concurrent)
+
+        async def of(episode: EncodedEpisode) -> list[float | None]:
+            async with slots:
+                logprobs = await sampler.compute_logprobs(tinker.ModelInput.from_ints(episode.tokens))
+            return [logprob for logprob, kept in zip(logprobs, episode.mask, strict=True) if kept]
+
+        found = [logprob for part in await asyncio.gather(*map(of, self.data.validation)) for logprob in part]
+        return [logprob for logprob in found if logprob is not None and math.isfinite(logprob)], len(found)
+
+
+def as_datum(episode: EncodedEpisode) -> tinker.Datum:
+    """An episode for the loss ``cross_entropy``, with the mask of the trained tokens for `checkpointer.optimize`."""
+    mask = tinker.TensorData.from_torch(torch.tensor(episode.mask[1:], dtype=torch.float32))
+    return tinker.Datum(
+        model_input=tinker.ModelInput.from_ints(episode.tokens[:-1]),
+        loss_fn_inputs={
+            "target_tokens": tinker.TensorData.from_torch(torch.tensor(episode.tokens[1:], dtype=torch.int64)),
+            "weights": mask,
+            "mask": mask,
+        },
+    )

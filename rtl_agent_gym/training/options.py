@@ -37,14 +37,12 @@ from ..options import (
 from ..policies.agents import INSIDE
 from ..problems.paths import text_of_option
 from ..renderers import RENDERER_NAMES, is_renderer_name
-from ..renderers.protocol import Kind
 from ..scoring import RewardWeights
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
 Prompt = Annotated[str | None, BeforeValidator(lambda value: value if value == "" else optional(value))]
 """A text that may be None; the empty one is a text."""
-
 
 OLDER_NAMES = {"problems": "cvdp_jsonl_path", "ids": "problem_ids", "command_timeout": "timeout_seconds"}
 """The names that trainers have for options of the tree; both can be given."""
@@ -301,8 +299,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     def build(cls, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
         """Build options from values by name, as text or with their type; `defaults` replace the general ones.
 
-        Raises:
-            UsageError: An option is unknown or has a wrong value; the message names it.
+        Raises `UsageError` that names an option that is unknown or has a wrong value.
         """
         given = with_older_names(given)
         names = cls.names()
@@ -352,10 +349,6 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
             batch_tokens=self.local_batch_tokens,
             gradient_checkpointing=self.local_gradient_checkpointing,
         )
-
-    def kl_weights(self) -> dict[Kind, float]:
-        """The weight of the KL by kind of token."""
-        return {"thinking": self.kl_weight_thinking, "text": self.kl_weight_text, "call": self.kl_weight_call}
 
     def reward_config(self) -> RewardWeights:
         """The weights of the reward. Raises `UsageError` that names the option."""
@@ -419,15 +412,10 @@ class SftOptions(TrainOptions):
         return own + [name for name in super().names() if name not in NOT_APPLICABLE and name not in own]
 
 
-MAX_HELP_WIDTH = 120
-"""Columns of the help text at most."""
-
-
 def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
     """Split ``key=value`` arguments; ``key?=value`` counts only if there is no ``key=value``, as in a makefile.
 
-    Raises:
-        UsageError: An argument has another form, or an option is given twice.
+    Raises `UsageError` if an argument has another form, or an option is given twice.
     """
     given: dict[str, str] = {}
     defaults: dict[str, str] = {}
@@ -444,8 +432,8 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def describe_options(kind: type[TrainOptions] = TrainOptions) -> str:
-    """All options with their defaults and descriptions, as wide as the terminal."""
-    columns = max(40, min(shutil.get_terminal_size().columns, MAX_HELP_WIDTH))
+    """All options with their defaults and descriptions, as wide as the terminal, up to 120 columns."""
+    columns = max(40, min(shutil.get_terminal_size().columns, 120))
     lines = ["Options, as name=value, with their defaults:", ""]
     fields = {field.alias or name: field for name, field in kind.model_fields.items()}
     for name in kind.names():

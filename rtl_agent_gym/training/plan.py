@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..engines.catalogue import renderer_for, same_family
-from ..engines.config import has_key
+from ..engines.config import key_source
 from ..envs.problem_order import Batches, Order, Schedule
 from ..envs.tinker_config import TinkerEnvConfig, load_renderer
 from ..episodes.prompt import PromptTooLong, episode_renderer, open_prompt
@@ -31,7 +31,7 @@ from ..visible import without_secrets
 from .advantages import has_weak_tests
 from .options import SftOptions, TrainOptions, with_older_names
 from .run_folder import ENGINE
-from .sft.data import Prompts, SupervisedData
+from .sft.data import SupervisedData
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
@@ -50,7 +50,6 @@ class ModelRecipe:
     name: str
     """Their name in ``student_model`` and ``teacher_model``."""
     renderer: str
-    """Their dialect."""
     defaults: Mapping[str, Any]
     """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[Plan], Plan]
@@ -66,7 +65,6 @@ class Plan:
     options: TrainOptions
     engine: Literal["local", "tinker"]
     problems: list[Problem]
-    """Problems to train on."""
     held_out: list[Problem]
     """Problems that are only evaluated."""
     student: str
@@ -83,7 +81,6 @@ class Plan:
     """Where the run will not do what its options suggest."""
     extra_held_out: Mapping[str, list[Problem]] = field(default_factory=dict)
     """More problems that are only evaluated, by their name in the options."""
-
     supervised: SupervisedData | None = None
     """The episodes to imitate; None for a run that plays its own."""
 
@@ -125,24 +122,17 @@ class Plan:
     def env_config(self, transcripts: Path, context: int | None = None) -> TinkerEnvConfig:
         """The configuration of the run's episodes; `context` is the student's length in tokens, if that is known."""
         o = self.options
+        rules = {name: getattr(o, name) for name in EpisodeOptions.model_fields} | {
+            "workspace": "answer" if o.env == "single_turn" else "shell",
+            "transcript_dir": transcripts,
+            "system_prompt": self.system_prompt,
+            "user_prompt": self.user_prompt,
+            "max_trajectory_tokens": min(o.max_trajectory_tokens, context or o.max_trajectory_tokens),
+        }
         return TinkerEnvConfig(
             model_name=self.student,
             renderer_name=self.renderer,
-            episode=EpisodeConfig(
-                workspace="answer" if o.env == "single_turn" else "shell",
-                max_turns=o.max_turns,
-                command_timeout=o.command_timeout,
-                harness_feedback=o.harness_feedback,
-                judge=o.judge,
-                progress_coef=o.progress_coef,
-                turn_rewards=o.turn_rewards,
-                turn_grading_time=o.turn_grading_time,
-                transcript_dir=transcripts,
-                system_prompt=self.system_prompt,
-                user_prompt=self.user_prompt,
-                max_tokens=o.max_tokens,
-                max_trajectory_tokens=min(o.max_trajectory_tokens, context or o.max_trajectory_tokens),
-            ),
+            episode=EpisodeConfig(**rules),
             reward=o.reward_config(),
             score_cache=default_cache_dir(),
         )
@@ -276,7 +266,7 @@ def local_recipe(given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> Mo
 
 def is_local(engine: str, base_url: str | None) -> bool:
     """Whether a run with these options trains on this machine."""
-    return engine == "local" or (engine != "tinker" and not has_key() and not base_url)
+    return engine == "local" or (engine != "tinker" and not key_source() and not base_url)
 
 
 def _check_engine(
@@ -289,7 +279,7 @@ def _check_engine(
         if missing:
             raise UsageError(f"engine: local needs {', '.join(missing)}; pip install 'rtl-agent-gym[local]'")
         return "local"
-    if not has_key():
+    if not key_source():
         what = f"base_url={without_secrets(o.base_url)}" if o.base_url else "engine=tinker"
         raise UsageError(
             f"TINKER_API_KEY: {what} needs a key, and there is none; export one, store one with `tinker auth login`, "
@@ -521,14 +511,9 @@ FROM_RECIPE = {
 
 
 def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -> Plan:
-    """Plan a supervised run, and read its episodes.
+    """Plan a supervised run, and read its episodes: like `plan_run`, with `SftOptions`.
 
-    Args:
-        given: Options of `SftOptions` by name, with values as text or with their type.
-        recipes: Models that can be built on this machine.
-
-    Raises:
-        UsageError: An option is wrong, or there is no episode to train on; the message begins with the option's name.
+    Raises `UsageError` also if there is no episode to train on.
     """
     defaults: dict[str, Any] = {}
     if chosen := local_recipe(given, recipes):
@@ -555,5 +540,5 @@ def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
     dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
     rules = EpisodeConfig(workspace="answer" if o.env == "single_turn" else "shell")
     held_out = {problem.id for problem in itertools.chain(plan.held_out, *plan.extra_held_out.values())}
-    prompts = Prompts(plan.system_prompt, plan.user_prompt)
+    prompts = plan.system_prompt, plan.user_prompt
     return SupervisedData.read(o, episode_renderer(rules, dialect), prompts, held_out)

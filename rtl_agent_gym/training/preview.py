@@ -47,7 +47,6 @@ class Price(BaseModel):
     """An entry of Tinker's list of models and prices, in US dollars for a million tokens of each kind."""
 
     tinker_id: str
-    """The model's name on the service."""
     prefill: Dollars
     cached_prefill: Dollars
     sample: Dollars
@@ -63,11 +62,11 @@ def describe_run(plan: Plan) -> list[str]:
     if o.distils:
         lines.append(f"teacher: {', '.join(_teachers(plan))}")
     held_out = "".join(f", {len(problems)} in {name}" for name, problems in plan.evaluated().items() if name != "train")
-    count = len(plan.supervised.train) if plan.supervised is not None else len(plan.problems)
     if plan.supervised is not None:
-        source = f"{plural(count, 'episode')} to imitate"
+        source, each = f"{plural(len(plan.supervised.train), 'episode')} to imitate", f"{o.batch_size} episodes"
     else:
-        source = f"{plural(count, 'problem')} of {o.problems} to train on"
+        source = f"{plural(len(plan.problems), 'problem')} of {o.problems} to train on"
+        each = f"{o.batch_size} x {o.group_size} episodes"
     lines.append(f"data: {source}{held_out.replace(', 0 in test', '')}")
     system = _prompt(o.system_prompt) if o.agent == "none" else f"of {o.agent}"
     lines.append(f"prompts: system {system}, user {_prompt(o.user_prompt)}")
@@ -76,7 +75,6 @@ def describe_run(plan: Plan) -> list[str]:
         f"limits: {turns}, {o.max_tokens:,} tokens a turn, {o.max_trajectory_tokens:,} an episode, "
         f"{o.command_timeout:g} s a command"
     )
-    each = f"{o.batch_size} episodes" if plan.supervised is not None else f"{o.batch_size} x {o.group_size} episodes"
     lines.append(f"steps: {o.num_steps} of {each}; {_evaluated(plan)} episodes in evaluations; folder {o.log_path}")
     if plan.engine == "tinker":
         lines += _describe_cost(plan)
@@ -111,8 +109,7 @@ def usage(plan: Plan, *, at_most: bool) -> Usage:
 def read_prices(source: str) -> dict[str, Price]:
     """The prices in a file or at an address, by model. Entries without all four prices are left out.
 
-    Raises:
-        UsageError: The file cannot be read, the address does not answer, or either holds something else.
+    Raises `UsageError` if the file cannot be read, the address does not answer, or either holds something else.
     """
     try:
         if source.startswith(("https://", "http://")):

@@ -16,11 +16,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """Prints the steps of a run to stderr. A context manager: leaving it ends the live line.
-
-    Args:
-        total: Number of steps of the run.
-    """
+    """Prints the steps of a run to stderr, of which there are `total`. Leaving the context ends the live line."""
 
     def __init__(self, total: int) -> None:
         self.console = Console(stderr=True)
@@ -49,12 +45,10 @@ class Progress:
         self._show()
 
     def episode_done(self) -> None:
-        """Count a graded episode."""
         self._played += 1
         self._show()
 
     def step_done(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Print the line of a completed step."""
         self._recent.append(float(metrics.get("time/total", 0.0)))
         if "pass_rate" in metrics:
             self._rates.append(float(metrics["pass_rate"]))

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 import tinker
+from tenacity import RetryCallState
 from tinker_cookbook.completers import TokensWithLogprobs
 from tinker_cookbook.rl.metric_util import compute_trajectory_metrics
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup, Transition
@@ -43,8 +44,7 @@ from ..evaluation.play import play, rules_for
 from ..files import replace_file
 from ..logs import logging_as
 from ..policies import ModelOptions
-from ..policies.harness import HarnessPlayer, HarnessPolicy
-from ..policies.inside import AgentPlayer, InsidePlayer
+from ..policies.harness import AgentPlayer, HarnessPlayer, HarnessPolicy, InsidePlayer
 from ..policies.sampler import TokenSamplerPolicy
 from ..policies.streams import TokenStreams
 from ..problems import Problem, category_name
@@ -72,7 +72,7 @@ class Rollout:
     reward: float
     """Of the whole episode, submissions included."""
     numbers: dict[str, float] = field(default_factory=dict)
-    """Its metrics; see `result_numbers`."""
+    """Its metrics; see `Episode.trained_numbers`."""
     files: dict[str, str] = field(default_factory=dict)
     """See `Episode.files`."""
     turn_rewards: tuple[float, ...] = ()
@@ -82,36 +82,29 @@ class Rollout:
     def of(cls, episode: Episode, result: EpisodeResult, agents: TokenStreams | None = None) -> Rollout:
         """An episode that was played to its end, by the student itself or through an agent with these streams."""
         assert result.score is not None
-        numbers = episode.trained_numbers(result.score)
         streams = (episode.tokens,) if agents is None else tuple(agents.transcripts())
-        if agents is not None:
-            numbers |= agents.numbers()
+        numbers = episode.trained_numbers(result.score) | ({} if agents is None else agents.numbers())
         reward = result.score.reward + sum(turn.progress_reward for turn in episode.turns)
-        turns = tuple(episode.turn_rewards)
-        return cls(result, streams, reward, numbers, episode.files, turns)
+        return cls(result, streams, reward, numbers, episode.files, tuple(episode.turn_rewards))
 
     @property
     def through_agent(self) -> bool:
         """Whether an agent played it, whose answers are not the turns of the episode one by one."""
         return "tokens/streams" in self.numbers
 
-    @property
-    def passed(self) -> bool:
-        """The official verdict."""
-        return self.result.passed
-
     def to_json(self) -> dict[str, Any]:
         """As plain data; see `from_json`."""
-        data = {"reward": self.reward, "numbers": self.numbers, "files": self.files}
-        data |= {"turn_rewards": list(self.turn_rewards)}
-        return data | {
+        return {
+            "reward": self.reward,
+            "numbers": self.numbers,
+            "files": self.files,
+            "turn_rewards": self.turn_rewards,
             "result": self.result.model_dump(mode="json"),
             "streams": [stream.to_json() for stream in self.streams],
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout:
-        """The rollout of `to_json`."""
         streams = tuple(map(TokenTranscript.from_json, data["streams"]))
         result = EpisodeResult.model_validate(data["result"])
         turns = tuple(data.get("turn_rewards", ()))
@@ -166,7 +159,7 @@ class EpisodePlayer:
             return Rollout.of(episode, await play(episode, policy))
         try:
             result = await play(episode, agent)
-            return Rollout.of(episode, result, agent.played().streams)
+            return Rollout.of(episode, result, agent.streams())
         finally:
             await agent.close()
 
@@ -180,10 +173,9 @@ class _OneEpisode(HarnessPolicy):
         self._player = player = super().player(problem, renderer, seed)
         return player
 
-    def played(self) -> AgentPlayer:
-        """The episode's player."""
+    def streams(self) -> TokenStreams:
         assert self._player is not None
-        return self._player
+        return self._player.streams
 
     async def close(self) -> None:
         if self._player is not None:
@@ -199,18 +191,17 @@ async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], N
         RequestRefused: The service refused every episode, and would refuse them again.
         ServiceDown: The service cannot be used any more.
     """
-    for failures in range(1, STEP_EPISODES.attempts):
-        try:
-            return await play()
-        except (RequestRefused, ServiceDown):
-            raise
-        except SandboxError as error:
-            pause = STEP_EPISODES.pause(failures)
-            text = f"{error}; retrying in {pause:g} s"
+
+    def temporary(error: BaseException) -> bool:
+        return isinstance(error, SandboxError) and not isinstance(error, (RequestRefused, ServiceDown))
+
+    def report(state: RetryCallState) -> None:
+        assert state.outcome is not None
+        text = f"{state.outcome.exception()}; retrying in {state.upcoming_sleep:g} s"
         logger.warning("%s", text)
         show(text)
-        await asyncio.sleep(pause)
-    return await play()
+
+    return await STEP_EPISODES.retrying(temporary, before_sleep=report)(play)
 
 
 def student_policy(
@@ -278,14 +269,9 @@ class PlayedGroup:
     rollouts: list[Rollout]
 
     @property
-    def rewards(self) -> list[float]:
-        """The reward of each episode."""
-        return [rollout.reward for rollout in self.rollouts]
-
-    @property
     def passed(self) -> list[float]:
         """For each episode, 1 if it passed the hidden tests and 0 if not."""
-        return [float(rollout.passed) for rollout in self.rollouts]
+        return [float(rollout.result.passed) for rollout in self.rollouts]
 
 
 @dataclass
@@ -349,7 +335,6 @@ class Pending(TypedDict):
     """A step whose episodes have been started, as a checkpoint records it."""
 
     problems: list[str]
-    """Their ids."""
     version: int
     """Number of steps that the sampling weights were trained for."""
     weights: str | None
@@ -365,7 +350,6 @@ class RolloutProducer:
 
     options: TrainOptions
     batches: Batches
-    """Chooses the problems."""
     play: PlayEpisode
     folder: Path
     """Where graded episodes are kept until their step is in a checkpoint."""
@@ -382,7 +366,6 @@ class RolloutProducer:
         return [number for number in ahead if number not in self._pending]
 
     def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
-        """Begin a step's episodes with the weights of `sampler`."""
         by_id = {problem.id: problem for problem in self.batches.problems}
         if gone := [name for name in pending["problems"] if name not in by_id]:
             raise UsageError(f"cvdp_jsonl_path: it no longer has the problem {gone[0]!r}, which is the run's next one")
@@ -390,13 +373,7 @@ class RolloutProducer:
         self._pending[step] = pending, asyncio.create_task(self._play_step(step, problems, sampler))
 
     async def collect(self, step: int) -> Batch:
-        """Wait for the episodes of a started step.
-
-        Raises:
-            SandboxError: No group survived, after all retries.
-            RequestRefused: The service refused every episode.
-            ServiceDown: The service cannot be used any more.
-        """
+        """Wait for the episodes of a started step. Raises like `with_retries`."""
         pending, task = self._pending[step]
         self.progress.begin(step, "playing", len(pending["problems"]) * self.options.group_size)
         batch = await task

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import math
 import os
@@ -78,9 +79,8 @@ class RunFolder:
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
         """Create the folder, or open it if it exists. A run that is to be deleted stays until `begin`.
 
-        Raises:
-            UsageError: The folder exists but must not, has a run with other options, cannot be written, or another
-                process uses it.
+        Raises `UsageError` if the folder exists but must not, has a run with other options, cannot be written, or is
+        used by another process.
         """
         try:
             exists = self.path.exists() and not all(map(_is_of_a_start, self.path.iterdir()))
@@ -268,8 +268,6 @@ class RunFolder:
         return isinstance(config, dict) and config.keys() >= {"log_path", "num_steps"}
 
     def _lock(self) -> None:
-        import fcntl
-
         handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._owned.callback(os.close, handle)
         try:

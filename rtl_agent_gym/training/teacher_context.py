@@ -84,8 +84,7 @@ def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list
 def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
     """Check the options of a self-teacher and of the teacher's context; returns warnings.
 
-    Raises:
-        UsageError: An option is wrong or has no effect, or no problem has the context.
+    Raises `UsageError` if an option is wrong or has no effect, or no problem has the context.
     """
     names = {model for _, model in o.named_teachers()}
     if o.teacher_lag is not None and SELF not in names:

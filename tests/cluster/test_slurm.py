@@ -131,7 +131,7 @@ def test_what_has_just_been_started_runs() -> None:
     """Right after it was started, a process has no command line yet, as here that of its program."""
     program = shlex.join([sys.executable, "-c", "import time; time.sleep(60)", "--block"])
     answers = [False, True]
-    log = start_apart(["sh", "-c", f"sleep 0.3; exec {program}"], dict(os.environ))
+    log = start_apart(["sh", "-c", f"sleep 0.3; exec {program}"])
     wait_for(log, partial(answers.pop, 0))
     assert stop_node()
 
@@ -196,7 +196,7 @@ def test_a_node_that_another_shell_has_started_is_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(node_module, "_is_ours", alive.__contains__)
     monkeypatch.setattr(os, "kill", lambda pid, _: alive.remove(pid))
     with pytest.raises(UsageError, match=r"is a node already \(process 4711\)"):
-        start_apart([], {})
+        start_apart([])
     assert stop_node()
     assert not alive
     assert not list(tmp_path.rglob("*.pid"))

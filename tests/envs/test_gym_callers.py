@@ -104,7 +104,7 @@ def test_an_environment_made_before_a_fork_can_be_used_behind_it(arbiter: Proble
 def test_a_forked_child_keeps_no_sandboxs_socket(env: gym.Env[str, str], arbiter: Problem) -> None:
     other = gym.make("CVDPAgentic-v0", problems=[arbiter])
     other.reset(seed=0)
-    sockets = list(channel._open_sockets)  # held, so that the one that is closed stays among them
+    sockets = list(channel.closed_in_children)  # held, so that the one that is closed stays among them
     other.close()
     assert any(sock.fileno() < 0 for sock in sockets)
     kept = {os.readlink(f"/proc/self/fd/{sock.fileno()}") for sock in sockets if sock.fileno() >= 0}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +175,7 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
     assert left == {"did not pass": 1, "malformed turns": 1, "violations": 1, "no turns": 1, "no score": 1}
     kept = ExportConfig(passed_only=False, keep_malformed=True, keep_violations=True)
     assert len(list(export_rows("sft", episodes, kept))) == 3
-    assert len(list(export_rows("sft", episodes, replace(kept, min_reward=1.4)))) == 2, "those with exactly as much"
+    assert len(list(export_rows("sft", episodes, kept.with_options(min_reward=1.4)))) == 2, "those with exactly as much"
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
     left.clear()
     assert list(export_rows("dpo", episodes, left_out=left)) == []

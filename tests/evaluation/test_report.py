@@ -29,7 +29,6 @@ from rtl_agent_gym.evaluation.report.run import (
     changes,
     compare_runs,
     configuration,
-    flips,
     parts,
     read_run,
     telling_failures,
@@ -209,9 +208,10 @@ def test_without_matplotlib_there_are_no_plots(tmp_path: Path) -> None:
 def test_flipped_problems(tmp_path: Path) -> None:
     student = read_run(evaluation(tmp_path / "student", {"a": 0, "b": 2, "c": 1, "only_here": 0}))
     teacher = read_run(evaluation(tmp_path / "teacher", {"a": 2, "b": 0, "c": 2}))
-    found = [(flip.problem_id, flip.first, flip.other, flip.gained) for flip in flips(student, teacher)]
+    compared = compare_runs(student, teacher)
+    found = [(flip.problem_id, flip.first, flip.other, flip.gained) for flip in compared["flips"]]
     assert found == [("a", (0, 2), (2, 2), True), ("b", (2, 2), (0, 2), False)]
-    difference = compare_runs(student, teacher)["paired"]
+    difference = compared["paired"]
     assert difference is not None
     assert (difference.problems, difference.difference) == (3, pytest.approx(0.5 / 3))
     assert difference.p_value > 0.5
@@ -224,8 +224,9 @@ def test_problems_of_other_content_are_not_compared(tmp_path: Path) -> None:
         runs.append(evaluation(tmp_path / name, dict.fromkeys("abc", passed)))  # the first knows no digest of c
         (runs[-1] / "config.json").write_text(json.dumps({"digests": digests}))
     first, other = map(read_run, runs)
-    assert [flip.problem_id for flip in flips(first, other)] == ["a", "c"]
-    difference = compare_runs(first, other)["paired"]
+    compared = compare_runs(first, other)
+    assert [flip.problem_id for flip in compared["flips"]] == ["a", "c"]
+    difference = compared["paired"]
     assert difference is not None
     assert difference.problems == 2
     page = write_report(runs, tmp_path / "out")

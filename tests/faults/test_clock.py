@@ -21,7 +21,7 @@ from .processes import EVAL, lines, started, transcripts, wait_for
 PACKAGE = Path(rtl_agent_gym.__file__).parent
 WALL = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
 ALLOWED = {
-    "transcripts/record.py",  # when an event was recorded
+    "transcripts.py",  # when an event was recorded
     "policies/chat_answers.py",  # a service's Retry-After may be a date; the wait has an upper bound
 }
 LIBRARY = os.environ.get("RTL_GYM_FAKETIME") or next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), "")

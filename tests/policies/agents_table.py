@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rtl_agent_gym import sandboxes
-from rtl_agent_gym.policies.harness import AGENTS
-from rtl_agent_gym.policies.inside import AgentPlayer
+from rtl_agent_gym.policies.harness import AGENTS, AgentPlayer
 from tests.integrations.ecosystem import locked
 from tests.integrations.table import CONSTRAINTS, DOCS, VARIABLE, with_table
 

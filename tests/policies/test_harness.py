@@ -181,7 +181,9 @@ async def test_it_reaches_its_model_where_a_proxy_is_set(monkeypatch: pytest.Mon
     async with ModelEndpoint(TokenSamplerPolicy(sampler, name="scripted"), "qwen3") as endpoint:
         wire = _Wire()
         await asyncio.to_thread(_run_mini, wire, endpoint.open().url, "Write an adder.")
-        assert (await wire.wants.get()).text == "RepeatedFormatError"
+        ended = await wire.wants.get()
+        assert not isinstance(ended, str)
+        assert ended.text == "RepeatedFormatError"
 
 
 def test_one_policy_serves_several_loops(problem: Problem, tmp_path: Path) -> None:

@@ -37,8 +37,7 @@ from rtl_agent_gym.evaluation.viewer import print_episode
 from rtl_agent_gym.policies import ModelOptions, heredoc
 from rtl_agent_gym.policies.agents import Address, Program
 from rtl_agent_gym.policies.endpoint import Line
-from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy
-from rtl_agent_gym.policies.inside import InsidePlayer, _completion, _Ended
+from rtl_agent_gym.policies.harness import HarnessPlayer, HarnessPolicy, InsidePlayer, _completion, _Ended
 from rtl_agent_gym.policies.protocol import InStream
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy
 from rtl_agent_gym.policies.streams import Answer, ContextFull
@@ -442,8 +441,7 @@ def test_results_belong_to_their_calls() -> None:
 
 @pytest.mark.parametrize("answered", [False, True])
 async def test_the_time_of_a_refused_request_is_the_programs_own(answered: bool) -> None:
-    agent = policy([])
-    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player = InsidePlayer(policy([]), "qwen3", None)
     player._seconds = player._left = 3600.0
     player._wanted.set()
     with contextlib.suppress(ContextFull):
@@ -460,8 +458,7 @@ async def test_the_time_of_a_refused_request_is_the_programs_own(answered: bool)
 async def test_refused_requests_do_not_postpone_the_end_of_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
-    agent = policy([])
-    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player = InsidePlayer(policy([]), "qwen3", None)
     player._seconds = player._left = 10.0
     player._wanted.set()
     player._run_clock()
@@ -477,8 +474,7 @@ async def test_refused_requests_do_not_postpone_the_end_of_the_programs_time(mon
 
 @pytest.mark.parametrize("answered", [False, True])
 async def test_an_agent_that_ends_after_a_refusal_says_which(answered: bool) -> None:
-    agent = policy([])
-    player = InsidePlayer(agent, agent._program_for, "qwen3", None)
+    player = InsidePlayer(policy([]), "qwen3", None)
     player._line, player._answered = Line("", streams("qwen3", [])[0], refused="stop: [1] is not understood"), answered
     refused = r"its last request was refused \(stop: \[1\] is not understood\); it ended with status 1"
     if not answered:

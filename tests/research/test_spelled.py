@@ -31,7 +31,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import Parameters
-from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN, draw_identifier
+from rtl_agent_gym.sources.families.looking import RESERVED, UNKNOWN, draw_identifier
 
 torch = pytest.importorskip("torch", reason="the extra `local` is not installed")
 

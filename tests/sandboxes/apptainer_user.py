@@ -95,6 +95,6 @@ def test_an_image_is_unpacked_and_checked_without_bubblewrap(monkeypatch: pytest
 async def test_another_command_line_would_be_an_error(
     provider: ApptainerSandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rtl_agent_gym.sandboxes.root_run.ISOLATION", ("--containall",))
+    monkeypatch.setattr("rtl_agent_gym.sandboxes.root_folder.ISOLATION", ("--containall",))
     with pytest.raises(SandboxError, match="unexpected options"):
         await provider.create()

@@ -10,7 +10,7 @@ import pytest
 from rtl_agent_gym.cli.image import prune_command
 from rtl_agent_gym.errors import ImageError, SandboxError
 from rtl_agent_gym.sandboxes import ApptainerSandboxes, choice, root_folder
-from rtl_agent_gym.sandboxes.apptainer import check_apptainer, image_file
+from rtl_agent_gym.sandboxes.namespaces import check_apptainer, image_file
 from rtl_agent_gym.sandboxes.root_folder import find_root
 from tests.sandboxes.apptainer_stub import apptainer_stub
 from tests.sandboxes.ordinary_user import ROOT, SINGLE, run_as

@@ -180,9 +180,9 @@ async def test_a_group_that_somebody_deleted_is_made_again(small: Groups) -> Non
 
 @pytest.mark.daemon
 async def test_groups_that_do_not_hold_the_containers_are_given_up(
-    small: Groups, monkeypatch: pytest.MonkeyPatch
+    small: Groups, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Groups, "holds", lambda *_: False)
+    monkeypatch.setattr(Groups, "folder", lambda *_: tmp_path)  # which has no container's
     async with DockerSandboxes() as provider:
         await (await provider.create()).ping()
         assert (await provider.budget()).groups is None

@@ -20,8 +20,7 @@ from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
 from rtl_agent_gym.sandboxes.warden import files, program
-from rtl_agent_gym.sandboxes.warden.frames import pack
-from rtl_agent_gym.sandboxes.warden.output import Output
+from rtl_agent_gym.sandboxes.warden.frames import Output, pack
 from rtl_agent_gym.transcripts import read_transcript
 
 IN_SANDBOX = """

@@ -20,7 +20,7 @@ import pytest
 from rtl_agent_gym.errors import ImageError, SandboxBroken, SandboxError, SandboxLost
 from rtl_agent_gym.sandboxes import NamespaceSandbox, NamespaceSandboxes, SandboxSpec, root_folder, userns, zygote
 from rtl_agent_gym.sandboxes.client import MAX_INODES, UIDS
-from rtl_agent_gym.sandboxes.root_run import run_in
+from rtl_agent_gym.sandboxes.root_folder import run_in
 from rtl_agent_gym.sandboxes.zygote import Launch, Started, Zygote
 from tests.sandboxes.ordinary_user import RANGED, SINGLE, run_as
 from tests.waiting import soon
@@ -561,7 +561,7 @@ async def test_a_python_that_was_built_for_old_systems_serves(monkeypatch: pytes
 
 
 def test_bubblewrap_0_4_knows_all_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = zygote._options(tmp_path, ("/new",), ranged=True, groups=True, programs=tmp_path)
+    options = zygote.bubblewrap_options(tmp_path, ("/new",), ranged=True, groups=True, programs=tmp_path)
     assert not {"--clearenv", "--perms", "--size"} & set(options)
     (tmp_path / "bwrap").write_text('#!/bin/sh\necho "$@"; /usr/bin/env\n')
     (tmp_path / "bwrap").chmod(0o755)

@@ -133,7 +133,7 @@ async def test_an_image_that_does_not_build_is_not_built_again_and_again(
 
     monkeypatch.setattr("rtl_agent_gym.sandboxes.container.build_from", build)
     monkeypatch.setattr("rtl_agent_gym.sandboxes.namespaces.build_root", build)
-    monkeypatch.setattr(NamespaceHost, "root", None)
+    monkeypatch.setattr(NamespaceHost, "prepare", lambda _: None)
     async with DockerSandboxes() if kind == "docker" else NamespaceSandboxes() as made:
         for _ in range(5):
             with pytest.raises(ImageError, match="step 2 failed"):

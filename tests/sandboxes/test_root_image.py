@@ -249,7 +249,7 @@ def test_a_root_that_is_built_again_stays_while_it_is_used(
 
 def test_a_root_that_another_process_has_replaced_is_not_used_as_the_earlier_one(root: Root) -> None:
     host = NamespaceHost()
-    host._root = root
+    host.root = root
     path = root.folder.parent / RECORD
     path.write_text(path.read_text().replace("sha256:1", "sha256:2"))
     with pytest.raises(ImageError, match="was replaced"):

@@ -322,57 +322,57 @@ async def test_the_syntax_stage_judges_each_target(frontend: Frontend) -> None:
     submission = sift(problem, files)
     build = Build.of(submission, ["rtl/a.sv"])
     assert build.sources == ("rtl/a.sv", "rtl/b.sv")
-    stage = judge_syntax(submission, await frontend.read(submission.tree, build.sources))
-    assert stage.share == pytest.approx(2 / 3)
-    assert stage.reason.startswith("syntax: rtl/b.sv:1: ")
+    share, reason = judge_syntax(submission, await frontend.read(submission.tree, build.sources))
+    assert share == pytest.approx(2 / 3)
+    assert reason.startswith("syntax: rtl/b.sv:1: ")
 
 
 async def test_given_files_that_nobody_submitted_earn_nothing(frontend: Frontend) -> None:
     problem = make_problem(context={TARGET: GOLDEN})
     submission = sift(problem, {})
-    stage = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
-    assert stage.share == 0.0
+    share, _ = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
+    assert share == 0.0
 
 
 async def test_a_disagreement_says_which_front_end_complained(frontend: Frontend) -> None:
     submission = sift(make_problem(), {TARGET: GOLDEN})
-    good = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
+    _, good = judge_syntax(submission, await frontend.read(submission.tree, [TARGET]))
     lint = "%Error: /code/rtl/adder.sv:2:5: syntax error, unexpected x\n"
-    assert disagreement(bool(good.reason), lint).startswith("Verilator alone complains of the syntax: rtl/adder.sv:2")
-    assert disagreement(bool(good.reason), "%Warning-WIDTH: /code/rtl/adder.sv:2:5: too wide\n") == ""
-    assert disagreement(bool(good.reason), None) == ""
+    assert disagreement(bool(good), lint).startswith("Verilator alone complains of the syntax: rtl/adder.sv:2")
+    assert disagreement(bool(good), "%Warning-WIDTH: /code/rtl/adder.sv:2:5: too wide\n") == ""
+    assert disagreement(bool(good), None) == ""
     broken = sift(make_problem(), {TARGET: "module adder; endmodul"})
-    bad = judge_syntax(broken, await frontend.read(broken.tree, [TARGET]))
-    assert disagreement(bool(bad.reason), lint) == ""
-    assert disagreement(bool(bad.reason), "") == "pyslang alone complains of the syntax, Verilator does not"
+    _, bad = judge_syntax(broken, await frontend.read(broken.tree, [TARGET]))
+    assert disagreement(bool(bad), lint) == ""
+    assert disagreement(bool(bad), "") == "pyslang alone complains of the syntax, Verilator does not"
 
 
 @pytest.mark.parametrize(
     ("header", "share", "said"),
     [
-        ("input clk, input [7:0] a, input [7:0] b, output [8:0] sum", 1.0, ()),
-        ("output [8:0] sum, input [7:0] b, a, input clk, input extra", 1.0, ()),
-        ("input clk, input [7:0] a, input b, output [8:0] sum", 0.75, ("b has 1 bit, expected 8",)),
-        ("input clk_i, input [7:0] a, input [7:0] b, output [8:0] sum", 0.75, ("clk_i instead of clk",)),
-        ("input clk, input [7:0] a, output [7:0] b, output [8:0] sum", 0.75, ("b is output, expected input",)),
-        ("input clk, input [7:0] a, input [7:0] b", 0.75, ("sum is missing",)),
+        ("input clk, input [7:0] a, input [7:0] b, output [8:0] sum", 1.0, []),
+        ("output [8:0] sum, input [7:0] b, a, input clk, input extra", 1.0, []),
+        ("input clk, input [7:0] a, input b, output [8:0] sum", 0.75, ["b has 1 bit, expected 8"]),
+        ("input clk_i, input [7:0] a, input [7:0] b, output [8:0] sum", 0.75, ["clk_i instead of clk"]),
+        ("input clk, input [7:0] a, output [7:0] b, output [8:0] sum", 0.75, ["b is output, expected input"]),
+        ("input clk, input [7:0] a, input [7:0] b", 0.75, ["sum is missing"]),
     ],
 )
 async def test_the_interface_stage_spells_out_differences(
-    frontend: Frontend, header: str, share: float, said: tuple[str, ...]
+    frontend: Frontend, header: str, share: float, said: list[str]
 ) -> None:
     asked = await demands(make_problem(), TOPS, frontend)
     text = f"module adder({header}); endmodule".encode()
-    stage = judge_interface(asked, await frontend.read({TARGET: text}, [TARGET], ["adder"]))
-    assert stage.share == pytest.approx(share)
-    assert stage.differences == said
+    found, differences = judge_interface(asked, await frontend.read({TARGET: text}, [TARGET], ["adder"]))
+    assert found == pytest.approx(share)
+    assert differences == said
 
 
 async def test_a_missing_module_names_those_that_are_there(frontend: Frontend) -> None:
     async def differences(text: str) -> list[str]:
-        stage = judge_interface(asked, await frontend.read({TARGET: text.encode()}, [TARGET], ["adder"]))
-        assert stage.share == 0.0
-        return list(stage.differences)
+        share, found = judge_interface(asked, await frontend.read({TARGET: text.encode()}, [TARGET], ["adder"]))
+        assert share == 0.0
+        return found
 
     asked = await demands(make_problem(), TOPS, frontend)
     assert await differences("module add; endmodule") == ["module adder is missing (modules found: add)"]

@@ -74,7 +74,7 @@ async def test_a_changed_grader_needs_no_other_image(provider: DockerSandboxes, 
             assert spec is not None
             guard = spec.files[GUARD]
             assert isinstance(guard, bytes)
-            text = guard.replace(b"def main() -> None:", b"def main() -> None:\n    refuse_if(['closed today'])", 1)
+            text = guard.replace(b"def main() -> None:", b"def main() -> None:\n    sys.exit('closed today')", 1)
             return await self.provider.create(replace(spec, files={**spec.files, GUARD: text}))
 
     async with Scorer(Changed(provider)) as scorer:

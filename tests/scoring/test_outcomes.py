@@ -131,7 +131,6 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
     assert found.compiler == "rtl/a.sv:1: syntax error"
     assert found.violations == ["a:1: x"]
     assert found.complaints == ["a:2: $foo"]
-    assert found.simulated == 2
 
 
 SEVEN = {f"t{n}": "passed" for n in range(7)}

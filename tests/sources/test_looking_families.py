@@ -27,8 +27,7 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.sources.families import FAMILIES, TARGET, Parameters, draw_members
 from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
 from rtl_agent_gym.sources.families.family import is_held_out, template
-from rtl_agent_gym.sources.families.identifiers import RESERVED, UNKNOWN
-from rtl_agent_gym.sources.families.looking import PASSED, RUN_SMOKE, SMOKE, LookingFamily
+from rtl_agent_gym.sources.families.looking import PASSED, RESERVED, RUN_SMOKE, SMOKE, UNKNOWN, LookingFamily
 
 from .documents import told_by
 
@@ -133,9 +132,8 @@ def test_habits_depend_on_what_is_read_in_both_directions(family: LookingFamily)
         changes = Counter[tuple[object, object]]()
         for member in members:
             field = next(iter(family.habits[habit]))
-            change = family.habits[habit][field]
-            assert callable(change)
-            before, after = member.fields[field], change(member.fields)
+            assert callable(family.habits[habit][field])
+            before, after = member.fields[field], family.with_habit(member.fields, habit)[field]
             changes[before, after] += 1
         changed = {pair: count for pair, count in changes.items() if (pair[0] or 0) != pair[1] and pair != (0, 0)}
         assert len(changed) >= 2, (habit, changes)

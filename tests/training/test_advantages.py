@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -79,9 +80,9 @@ def test_a_running_mean_forgets_what_lies_far_back() -> None:
 
 
 def test_running_means_survive_a_checkpoint() -> None:
-    first, second = RunningMeans(), RunningMeans()
+    first = RunningMeans()
     first.update("p", [1.0, 0.0, 0.0])
-    second.load(first.state())
+    second = RunningMeans(means=json.loads(json.dumps(first.means)))
     for means in (first, second):
         means.update("p", [1.0])
     assert first.means == second.means

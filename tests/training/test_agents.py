@@ -25,12 +25,12 @@ from rtl_agent_gym.policies import ModelOptions  # noqa: E402
 from rtl_agent_gym.policies.sampler import TokenSamplerPolicy  # noqa: E402
 from rtl_agent_gym.problems import Problem, load_problems  # noqa: E402
 from rtl_agent_gym.training.advantages import RunningMeans  # noqa: E402
+from rtl_agent_gym.training.checkpointer import optimize  # noqa: E402
 from rtl_agent_gym.training.datums import annotate, judge, make_examples  # noqa: E402
 from rtl_agent_gym.training.launch import train  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
 from rtl_agent_gym.training.plan import check_prompts, plan_run  # noqa: E402
 from rtl_agent_gym.training.rollouts import Batch, EpisodePlayer, PlayedGroup, Rollout  # noqa: E402
-from rtl_agent_gym.training.step import optimize  # noqa: E402
 from rtl_agent_gym.training.teachers import SameTokens  # noqa: E402
 from tests.policies.test_streams import in_json  # noqa: E402
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from rtl_agent_gym.renderers import Renderer
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.teachers import Sampled
-from rtl_agent_gym.training.teachers.align import Group, Passage, TokenOffsets, align_passage, spread_kl
-from rtl_agent_gym.training.teachers.cross import CrossTokens
+from rtl_agent_gym.training.teachers.cross import CrossTokens, Group, Passage, TokenOffsets, align_passage, spread_kl
 
 from .test_structure import encode
 

@@ -24,9 +24,9 @@ from rtl_agent_gym.renderers import ModelTurn, Renderer, ToolCall, get_renderer 
 from rtl_agent_gym.renderers.families import FAMILIES, VARIANTS  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import Control, qwen3_5_tokenizer  # noqa: E402
 from rtl_agent_gym.training.advantages import token_advantages  # noqa: E402
+from rtl_agent_gym.training.checkpointer import optimize  # noqa: E402
 from rtl_agent_gym.training.datums import with_inputs  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
-from rtl_agent_gym.training.step import optimize  # noqa: E402
 from rtl_agent_gym.training.teachers import Sampled  # noqa: E402
 from rtl_agent_gym.training.teachers.cross import CrossTokens  # noqa: E402
 from tests.renderers.families import renderer_of  # noqa: E402

@@ -165,7 +165,7 @@ async def test_a_small_student_plays_ten_episodes_in_each_family(
     play = EpisodePlayer(config, renderer, runtime, 0)
     options = ModelOptions(temperature=0.5, max_tokens=700, max_context=CONTEXT)
     golden = await play(problem, TokenSamplerPolicy(Scripted(script), name="golden", options=options))  # type: ignore[arg-type]
-    assert golden.passed
+    assert golden.result.passed
     trainer = await service.create_lora_training_client(str(folder), 0)
     data = [weighted(golden.streams[0].tokens, golden.streams[0].mask)]
     sampler = await imitate(trainer, data, enough=0.01, learning_rate=1e-3, most=400)
@@ -186,7 +186,7 @@ async def test_a_small_student_plays_ten_episodes_in_each_family(
         check_tokens(rollout, watched, renderer)
         called += sum(len(renderer.parse_ids(sampled).commands) for _, sampled in watched.requests)
         assert all(math.isfinite(value) for value in rollout.streams[0].logprobs)
-    passed = sum(rollout.passed for rollout, _ in played)
+    passed = sum(rollout.result.passed for rollout, _ in played)
     print(f"{family}: {called} calls, {passed} of {EPISODES} passed")
     record(STUDENT, family, {"episodes": EPISODES, "calls": called, "passed": passed})
     assert called >= EPISODES  # the golden episode has two calls; some may be spoilt by chance

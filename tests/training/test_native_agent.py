@@ -65,8 +65,8 @@ async def test_the_teachers_kl_is_that_of_the_episode_that_the_student_plays_its
         )
         through = Rollout.of(episode, await play(episode, agent), line.streams)
         await agent.close()
-    assert native.passed
-    assert through.passed
+    assert native.result.passed
+    assert through.result.passed
     assert through.numbers["tokens/breaks"] == 0
     [own], [agents] = native.streams, through.streams
     assert list(agents.tokens) == list(own.tokens)

@@ -21,7 +21,7 @@ from rtl_agent_gym.training.options import SftOptions, TrainOptions
 from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import read_demonstrations
 from rtl_agent_gym.training.teachers import Judgement, SameTokens, Sampled
-from rtl_agent_gym.training.teachers.align import Group, ImplicitAnswer
+from rtl_agent_gym.training.teachers.cross import Group, ImplicitAnswer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.cli.in_process import call
 from tests.evaluation.recording import final_turn, record, score
@@ -161,9 +161,9 @@ async def test_a_token_whose_log_probability_is_unknown_is_not_trained_on(
     toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bad: float
 ) -> None:
     from rtl_agent_gym.policies.sampler import TokenSamplerPlayer
-    from rtl_agent_gym.training import step
+    from rtl_agent_gym.training import checkpointer
 
-    sample, optimize, sent = TokenSamplerPlayer.sample, step.optimize, list[Any]()
+    sample, optimize, sent = TokenSamplerPlayer.sample, checkpointer.optimize, list[Any]()
 
     async def spoiled(self: Any, tokens: Any) -> Any:
         turn = await sample(self, tokens)
@@ -175,7 +175,7 @@ async def test_a_token_whose_log_probability_is_unknown_is_not_trained_on(
         return await optimize(trainer, data, *rest)
 
     monkeypatch.setattr(TokenSamplerPlayer, "sample", spoiled)
-    monkeypatch.setattr(step, "optimize", recorded)
+    monkeypatch.setattr(checkpointer, "optimize", recorded)
     ran = await toy.run(home, "num_steps=1", "group_size=2", "baseline=none")
     inputs = sent[0].loss_fn_inputs
     assert [value != 0 for value in inputs["advantages"].to_torch()] == [False, False, False, False, True]
@@ -324,7 +324,7 @@ def datum(advantages: list[float], logprobs: list[float]) -> Any:
 
 @pytest.mark.parametrize("where", ["loss", "optimizer", "logprobs"])
 async def test_a_services_loss_and_metrics_must_be_finite(where: str) -> None:
-    from rtl_agent_gym.training.step import step_and_save
+    from rtl_agent_gym.training.checkpointer import step_and_save
 
     def done(value: Any) -> Any:
         future = asyncio.get_running_loop().create_future()
@@ -354,7 +354,7 @@ async def test_a_services_loss_and_metrics_must_be_finite(where: str) -> None:
 
 
 async def test_nothing_is_sent_whose_inputs_are_not_finite() -> None:
-    from rtl_agent_gym.training.step import optimize
+    from rtl_agent_gym.training.checkpointer import optimize
 
     with pytest.raises(NotFinite, match="an episode's advantages are not finite"):
         await optimize(None, [datum([1.0, INF], [-1.0, -1.0])], 1e-3, TrainOptions())  # type: ignore[arg-type]

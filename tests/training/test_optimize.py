@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 tinker = pytest.importorskip("tinker")
 
+from rtl_agent_gym.training.checkpointer import optimize, step_and_save  # noqa: E402
 from rtl_agent_gym.training.datums import with_inputs  # noqa: E402
 from rtl_agent_gym.training.options import TrainOptions  # noqa: E402
-from rtl_agent_gym.training.step import optimize, step_and_save  # noqa: E402
 
 
 @dataclass

@@ -20,7 +20,7 @@ from pydantic.fields import FieldInfo
 from rtl_agent_gym.cluster import runtime_at
 from rtl_agent_gym.demo.founding import PROBLEM_ID
 from rtl_agent_gym.demo.shipped import SMALL
-from rtl_agent_gym.engines.config import STORED, has_key
+from rtl_agent_gym.engines.config import STORED, key_source
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import admission
@@ -376,22 +376,22 @@ def test_credentials_are_found_where_the_sdk_finds_them(monkeypatch: pytest.Monk
     from tinker.lib.credentials import JsonCredentialStore, ManualKey, default_credentials_path
 
     assert Path(STORED).expanduser() == default_credentials_path()
-    assert not has_key()
+    assert not key_source()
     with monkeypatch.context() as patch:
         patch.setattr(os.path, "expanduser", lambda path: path)  # as for a user without a home folder
-        assert not has_key()
+        assert not key_source()
     assert not tinker_has_credentials()
     store = JsonCredentialStore(default_credentials_path())
     store.add_key("one", ManualKey(key="tml-stored", name="mine"))
-    assert not has_key()  # none of them is the default
+    assert not key_source()  # none of them is the default
     store.set_default("one")
-    assert has_key()
+    assert key_source()
     assert tinker_has_credentials()
     assert plan_run({}).engine == "tinker"
     assert plan_run({"engine": "local"}).engine == "local"
     store.delete_key("one")
     monkeypatch.setenv("TINKER_CREDENTIAL_CMD", "echo tml-made")
-    assert has_key()
+    assert key_source()
     assert tinker_has_credentials()
 
 

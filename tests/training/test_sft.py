@@ -27,7 +27,6 @@ from rtl_agent_gym.training.run_folder import METRICS, RunFolder
 from rtl_agent_gym.training.sft.data import (
     Demonstration,
     EncodedEpisode,
-    Prompts,
     SupervisedData,
     encode,
     read_demonstrations,
@@ -151,7 +150,7 @@ def test_an_export_for_chat_templates_is_read_as_one_for_openais_format(tmp_path
 
 
 def test_the_loss_has_weight_on_the_sampled_targets_only(tmp_path: Path, qwen: Renderer) -> None:
-    from rtl_agent_gym.training.sft.loop import as_datum
+    from rtl_agent_gym.training.loop import as_datum
 
     [one], _ = read(recorded(tmp_path, qwen))
     found = encode(one, qwen)
@@ -194,7 +193,7 @@ def test_a_dialect_with_one_call_a_turn_gets_one_output(tmp_path: Path, qwen: Re
 
 def test_the_students_prompts_replace_the_recorded_ones(tmp_path: Path, qwen: Renderer) -> None:
     [one], _ = read(recorded(tmp_path, qwen))
-    found = encode(one, qwen, Prompts("", "Short."))
+    found = encode(one, qwen, "", "Short.")
     assert found is not None
     assert found.exact
     prompt = qwen.initial_ids("", "Short.")
@@ -225,7 +224,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, qwen: Renderer) -> None:
     assert read(good, failed, passed_only=False, min_reward=1.0)[1]["too little reward"] == 1
 
     def data(*held_out: str, **more: Any) -> SupervisedData:
-        return SupervisedData.read(options(good, **more), qwen, Prompts(), held_out)
+        return SupervisedData.read(options(good, **more), qwen, (None, None), held_out)
 
     assert data(max_trajectory_tokens=200).left_out == {"longer than 200 tokens": 1}
     assert data(env="single_turn").left_out == {"of another env": 1}
@@ -283,7 +282,7 @@ async def train(
 ) -> RunFolder:
     """A supervised run of the toy student; with `stop_after`, it ends in the step after that one."""
     from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
-    from rtl_agent_gym.training.sft.loop import SupervisedLoop
+    from rtl_agent_gym.training.loop import SupervisedLoop
 
     data = SupervisedData(episodes(20), episodes(23)[20:])
     made = SftOptions(

@@ -374,7 +374,7 @@ async def test_only_equal_bytes_are_paired_where_a_vocabulary_normalises(qwen: R
     ],
 )
 def test_passages_where_the_bytes_are_the_same(student: str, teacher: str, left: str) -> None:
-    from rtl_agent_gym.training.teachers.align import common_passages
+    from rtl_agent_gym.training.teachers.cross import common_passages
 
     own, other = student.encode(), teacher.encode()
     found = common_passages(own, other, 10, 20)

@@ -237,7 +237,7 @@ async def run(
             )
             if made.teacher_model == SELF:
                 start = await engine.published("student_model", str(home / "student"))
-                teacher = SelfTeacher(start, made.teacher_lag)
+                teacher = SelfTeacher(start, lag=made.teacher_lag)
             teachers = dict.fromkeys([problem.id for problem in trained], teacher)
         plan = Plan(made, "local", trained, tested, "toy", None, "")
         evaluator = ToyEvaluator(made, plan.evaluated(), TinkerEnvConfig(), folder.path / "evaluations", progress)

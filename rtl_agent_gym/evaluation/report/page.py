@@ -1,6 +1,4 @@
-"""Write a report of one or more runs: an HTML page, the same as Markdown, and a page with the episodes that it
-names.
-"""
+"""The files of a report on one or more runs: an HTML page, the same as Markdown, plots, and the episodes it names."""
 
 from __future__ import annotations
 
@@ -141,20 +139,15 @@ def _name(axis: Axes, title: str, x: str, *, share: bool) -> None:
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def smoothed(values: Sequence[float]) -> list[float]:
-    """Running means; see `WINDOW`."""
-    size = max(1, min(WINDOW, len(values) // 10))
-    return [sum(part) / len(part) for at in range(len(values)) if (part := values[max(0, at + 1 - size) : at + 1])]
-
-
 def _curve(axis: Axes, run: Run, metric: str, colour: str) -> None:
     if metric == PASS_RATE[0]:
         _evaluations(axis, run, colour)
     steps, values = run.curve(metric)
     if not values:
         return
-    line = smoothed(values)
-    if line != list(values):
+    size = max(1, min(WINDOW, len(values) // 10))
+    line = [sum(part) / len(part) for at in range(len(values)) if (part := values[max(0, at + 1 - size) : at + 1])]
+    if line != values:
         axis.plot(steps, values, color=colour, alpha=0.25, lw=1)
     axis.plot(steps, line, color=colour, lw=1.8, marker="o" if len(values) < 12 else None, ms=3)
 
@@ -208,16 +201,6 @@ MOST_FLIPS = 60
 """Upper bound on the flipped problems in a report."""
 
 
-def page_path(out: Path) -> Path:
-    """The page's path: `out` if it ends in ``.html``, otherwise ``report.html`` in the folder `out`.
-
-    In the folder of a training run it is ``full_report.html``, since training writes ``report.html``.
-    """
-    if out.suffix == ".html":
-        return out
-    return out / ("full_report.html" if (out / "metrics.jsonl").exists() else "report.html")
-
-
 def write_report(
     run_dirs: Sequence[Path | str],
     out: Path | str | None = None,
@@ -230,8 +213,9 @@ def write_report(
     Args:
         run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
             several, the evaluations are compared with the first, for example a student's evaluation with its teacher's.
-        out: A folder, or the page's own path (``….html``); None for the first run's folder. See `page_path`. The
-            Markdown version (``.md``), its plots (``.svg``) and a page with the episodes are written beside the page.
+        out: The page's path (``….html``), or a folder for ``report.html``, which is ``full_report.html`` in that of a
+            training run, since training writes ``report.html``; None for the first run's folder. The Markdown version
+            (``.md``), its plots (``.svg``) and a page with the episodes are written beside the page.
         unreadable: Receives a sentence for each transcript that cannot be read.
         episodes: Whether to read the episodes. If not, the report covers only the metrics, and is quick.
 
@@ -247,7 +231,9 @@ def write_report(
     if unreadable is not None:
         unreadable.extend(sentence for run in runs for sentence in run.unreadable)
     _make_names_unique(runs)
-    page = page_path(Path(out) if out is not None else runs[0].folder)
+    page = Path(out) if out is not None else runs[0].folder
+    if page.suffix != ".html":
+        page /= "full_report.html" if (page / "metrics.jsonl").exists() else "report.html"
     try:
         _write(runs, page)
     except OSError as error:

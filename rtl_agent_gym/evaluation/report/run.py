@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -87,19 +87,17 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     """Read a run. Incomplete lines and transcripts, as after a crash, are left out.
 
     Args:
-        folder: The run's folder.
         episodes: Whether to read the episodes too, which is slow for a long run.
 
     Raises:
         UsageError: There are no metrics, results or transcripts, or only those of several runs in the folder.
         TranscriptError: The results cannot be read.
     """
-    if folder.is_file():
-        raise UsageError(f"{folder}: is a file; a report is made of the folders of runs")
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; a report is made of the folders of runs")
+        what = "is a file" if folder.is_file() else "no such folder"
+        raise UsageError(f"{folder}: {what}; a report is made of the folders of runs")
     unreadable: list[str] = []
-    metrics = _json_objects(_text(folder / "metrics.jsonl").split("\n"))
+    metrics = _json_objects(folder / "metrics.jsonl")
     if not metrics and (below := _runs_below(folder)):
         names = ", ".join(map(str, below[:MOST_NAMES])) + (", …" if len(below) > MOST_NAMES else "")
         raise UsageError(
@@ -113,9 +111,9 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
             f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
             f"so there is no run{why}"
         )
-    (config,) = _json_objects([_text(folder / "config.json")]) or [{}]
+    (config,) = _json_objects(folder / "config.json", lines=False) or [{}]
     digests |= {name: {digest} for name, digest in config.get("digests", {}).items()}
-    checkpoints = _json_objects(_text(folder / "checkpoints.jsonl").split("\n"))
+    checkpoints = _json_objects(folder / "checkpoints.jsonl")
     best = next((checkpoint for checkpoint in reversed(checkpoints) if checkpoint.get("best")), None)
     spent = read_spending(folder) if episodes and (folder / "results.jsonl").exists() else None
     summary = summarise(results, spent=spent, same_policy=not metrics)
@@ -134,19 +132,16 @@ def unreadable_note(sentences: Sequence[str]) -> str:
     return f"{plural(len(sentences), 'transcript')} could not be read; first: {sentences[0]}"
 
 
-def _text(path: Path) -> str:
-    """A file's text; empty if it cannot be read."""
+def _json_objects(path: Path, *, lines: bool = True) -> list[dict[str, Any]]:
+    """The objects in a file, one a line or one in all; none if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
-
-
-def _json_objects(texts: Iterable[str]) -> list[dict[str, Any]]:
+        return []
     rows = []
-    for text in texts:
+    for part in text.split("\n") if lines else [text]:
         with suppress(ValueError):
-            rows.append(strict_json.loads(text))
+            rows.append(strict_json.loads(part))
     return [row for row in rows if isinstance(row, dict)]
 
 
@@ -187,9 +182,6 @@ NEARLY = 8
 """Failed tests that still count as close to passing, at most."""
 
 
-# ---- before and after
-
-
 @dataclass(frozen=True)
 class Change:
     """A figure at the beginning of a run and at its end."""
@@ -199,7 +191,7 @@ class Change:
     after: float
     how: str
     """What both are averaged over, and their intervals if they are known."""
-    percent: bool = True
+    percent: bool
 
 
 SHARES = {
@@ -218,7 +210,6 @@ SHARES = {
     "optim/entropy": ("entropy, nats a token", False),
 }
 """The metrics whose first and last values are compared: their names, and whether they are shares."""
-
 
 RATES = {
     "problems": ("problems", "{:,}"),
@@ -274,9 +265,6 @@ def _evaluated(run: Run) -> dict[str, str]:
     }
 
 
-# ---- runs against each other
-
-
 def side_by_side(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
     """Rates and costs: a name, and each run's value. Rows without any value are left out.
 
@@ -329,41 +317,11 @@ class Flip:
 
 
 def compare_runs(first: Run, other: Run) -> dict[str, Any]:
-    """The first run compared with another: the flipped problems, and the difference on the shared problems."""
-    mine, others, changed = _shared(first, other)
-    left_out = (
-        f"Left out: {plural(changed, 'shared problem')}, whose texts, files or hidden tests differ between the runs"
-    )
-    found = flips(first, other)
-    gained = sum(flip.gained for flip in found)
-    return {
-        "first": first.name,
-        "other": other.name,
-        "flips": found,
-        "gained": gained,
-        "lost": len(found) - gained,
-        "paired": compare(mine, others),
-        "left_out": left_out if changed else "",
-    }
+    """The first run compared with another: the difference on the shared problems, and the flipped problems, which only
+    one of them passes in at least half of its episodes; gained problems first.
 
-
-def flips(first: Run, other: Run) -> list[Flip]:
-    """The problems that only one of the runs passes in at least half of its episodes; gained problems first."""
-    mine, others, _ = _shared(first, other)
-    found = []
-    for problem in sorted(mine.keys() & others.keys()):
-        before, after = (2 * passed >= played for passed, played in (mine[problem], others[problem]))
-        if before != after:
-            found.append(Flip(problem, mine[problem], others[problem], gained=after))
-    return sorted(found, key=lambda flip: not flip.gained)
-
-
-Counts = dict[str, tuple[int, int]]
-"""For each problem: the number of episodes that passed, and of those with a verdict."""
-
-
-def _shared(first: Run, other: Run) -> tuple[Counts, Counts, int]:
-    """Both runs' counts without the problems of both whose recorded digests differ, and the number of these."""
+    Problems of both whose recorded digests differ are left out.
+    """
     mine, others = (
         {problem: (sum(passed), len(passed)) for problem, passed in verdicts(run.results).items()}
         for run in (first, other)
@@ -372,10 +330,25 @@ def _shared(first: Run, other: Run) -> tuple[Counts, Counts, int]:
     changed = {name for name in shared if len(first.digests.get(name, set()) | other.digests.get(name, set())) > 1}
     for problem in changed:
         del mine[problem], others[problem]
-    return mine, others, len(changed)
-
-
-# ---- the most informative failures
+    left_out = (
+        f"Left out: {plural(len(changed), 'shared problem')}, whose texts, files or hidden tests differ between the "
+        "runs"
+    )
+    flips = []
+    for problem in sorted(shared - changed):
+        before, after = (2 * passed >= played for passed, played in (mine[problem], others[problem]))
+        if before != after:
+            flips.append(Flip(problem, mine[problem], others[problem], gained=after))
+    gained = sum(flip.gained for flip in flips)
+    return {
+        "first": first.name,
+        "other": other.name,
+        "flips": sorted(flips, key=lambda flip: not flip.gained),
+        "gained": gained,
+        "lost": len(flips) - gained,
+        "paired": compare(mine, others),
+        "left_out": left_out if changed else "",
+    }
 
 
 @dataclass(frozen=True)
@@ -430,9 +403,6 @@ def _why(result: EpisodeResult) -> str:
     if result.cause == "tests" and score.tests_passed:
         return f"{score.tests_passed} of {score.tests_total} tests pass: {score.reason}"
     return f"{result.cause}: {score.reason}"
-
-
-# ---- cost and time
 
 
 @dataclass(frozen=True)
@@ -500,9 +470,6 @@ def _evaluation_parts(run: Run) -> list[CostItem]:
     if faults := len(run.results) - len(scored):
         found.append(CostItem("machine faults", faults))
     return found
-
-
-# ---- configuration
 
 
 def configuration(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:

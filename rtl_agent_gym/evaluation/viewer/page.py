@@ -14,7 +14,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -58,7 +57,6 @@ def write_page(
     Args:
         transcripts: The files of the episodes; the page names those that cannot be read.
         out: The page. Missing folders are created.
-        title: The page's title.
         unreadable: Receives an error message for each file that cannot be read.
 
     Raises:
@@ -96,7 +94,7 @@ def render_page(
                 yield block
 
     style, script = asset("page.css"), "\n".join(["'use strict';", *(asset(name) for name in SCRIPTS)])
-    template = _environment().from_string(asset("page.html.j2"))
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("page.html.j2"))
     yield from template.generate(
         title=title,
         style=Markup(style),
@@ -116,17 +114,12 @@ def _row_and_block(path: Path, cache: PageCache | None) -> tuple[Data, Markup]:
     if cache is not None and path in cache and cache[path][0] == state:
         return cache[path][1]
     transcript = read_episode(path)
-    built = summary(transcript, run=run_name(path)), json_block(episode(transcript))
+    above = Path(os.path.abspath(path)).parents
+    run = next((folder.parent.name for folder in above if folder.name == "transcripts"), "")
+    built = summary(transcript, run=run), json_block(episode(transcript))
     if cache is not None:
         cache[path] = state, built
     return built
-
-
-def run_name(path: Path) -> str:
-    """The name of the folder that contains the transcript's ``transcripts`` folder, or an empty text."""
-    return next(
-        (parent.parent.name for parent in Path(os.path.abspath(path)).parents if parent.name == "transcripts"), ""
-    )
 
 
 def json_block(data: object) -> Markup:
@@ -150,11 +143,6 @@ def content_policy(script: str, style: str) -> str:
 def asset(name: str) -> str:
     """A file of the page."""
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(autoescape=True, undefined=StrictUndefined)
 
 
 def _digest(content: str) -> str:
@@ -227,9 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the terminal belongs to the command."""
 
 
-@contextmanager
-def serving(source: Path, port: int = 0) -> Iterator[ViewerServer]:
-    """A server whose socket is closed at the end of the block. Call its `serve_forever`.
+def serving(source: Path, port: int = 0) -> ViewerServer:
+    """A server whose socket is closed at the end of its ``with`` block. Call its `serve_forever`.
 
     Args:
         source: A source for `transcript_files`.
@@ -240,10 +227,6 @@ def serving(source: Path, port: int = 0) -> Iterator[ViewerServer]:
     """
     transcript_files(source)
     try:
-        server = ViewerServer(source, port)
+        return ViewerServer(source, port)
     except (OSError, OverflowError) as error:
         raise UsageError(f"port {port} of {LOOPBACK} is not available: {error}; choose another with --port") from error
-    try:
-        yield server
-    finally:
-        server.server_close()

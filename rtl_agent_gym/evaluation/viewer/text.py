@@ -73,8 +73,6 @@ def print_episode(
     """Print an episode from the task to the score.
 
     Args:
-        console: The console to print to.
-        transcript: The episode.
         lines: Maximum lines of a command, an output or a diff.
         thinking: Print the model's thinking; otherwise only its length.
         heat: Print turns with a teacher's log-probabilities as tokens, coloured by the teacher KL.

@@ -86,6 +86,14 @@ class TestOutcome:
 '''
 
 
+_SUBSTITUTES = {
+    "problems/compose.py": f"COMPOSE_FILE = {COMPOSE_FILE!r}\n",
+    "problems/model.py": _PROBLEM,
+    "sandboxes/__init__.py": f"WORK_DIR = {WORK_DIR!r}\n",
+    "scoring/score.py": _OUTCOME,
+}
+
+
 def task_files(problem: Problem, image: str) -> dict[str, str]:
     """The files of a problem's task, by path relative to the task's folder. Equal for equal arguments.
 
@@ -102,9 +110,10 @@ def task_files(problem: Problem, image: str) -> dict[str, str]:
         raise UsageError(
             f"{problem.id}: its bench runs before the hidden tests, which a task's own verifier does not do"
         )
+    opening = tool_opening(problem, EpisodeConfig())
     files = {
         "task.toml": task_toml(problem, image),
-        "instruction.md": _instruction(problem),
+        "instruction.md": f"{opening.messages[-1]['content'].strip()}\n{_WHERE}",  # for agents with their own shell
         "tests/problem.json": _graded(problem),
         "tests/Dockerfile": _dockerfile(problem, image),
         "tests/test.sh": (_FILES / "test.sh").read_text(encoding="utf-8"),
@@ -140,12 +149,6 @@ def write_task(problem: Problem, folder: Path, image: str) -> Path:
     except OSError as error:
         raise cannot_write("the task", task, error) from error
     return task
-
-
-def _instruction(problem: Problem) -> str:
-    """The task's text as agents that bring their own shell read it."""
-    opening = tool_opening(problem, EpisodeConfig())
-    return f"{opening.messages[-1]['content'].strip()}\n{_WHERE}"
 
 
 def _graded(problem: Problem) -> str:
@@ -239,17 +242,8 @@ def _table(head: str, values: dict[str, Any]) -> str:
 def program_files() -> dict[str, str]:
     """The modules of the program, by path relative to the folder that Python imports them from."""
     copied = [*COPIED, *(f"scoring/grader/{path.name}" for path in sorted(_ROOT.glob("scoring/grader/*.py")))]
-    files = {path: (_ROOT / path).read_text(encoding="utf-8") for path in copied} | _substitutes()
+    files = {path: (_ROOT / path).read_text(encoding="utf-8") for path in copied} | _SUBSTITUTES
     for path in list(files):
         for folder in Path(path).parents:
             files.setdefault((folder / "__init__.py").as_posix(), "")
     return {f"{PACKAGE}/{path}": text for path, text in sorted(files.items())}
-
-
-def _substitutes() -> dict[str, str]:
-    return {
-        "problems/compose.py": f"COMPOSE_FILE = {COMPOSE_FILE!r}\n",
-        "problems/model.py": _PROBLEM,
-        "sandboxes/__init__.py": f"WORK_DIR = {WORK_DIR!r}\n",
-        "scoring/score.py": _OUTCOME,
-    }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -52,18 +53,15 @@ class ChatRequest:
     def conversation(self, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """All messages, after those of the conversation `before`. Instructions at the beginning are one message."""
         messages = [*before, *self.messages]
-        count = next((n for n, one in enumerate(messages) if one["role"] not in _INSTRUCTIONS), len(messages))
-        if count < 2 and not self.system:
+        first = list(takewhile(lambda message: message["role"] in ("system", "developer"), messages))
+        if len(first) < 2 and not self.system:
             return messages
-        texts = [self.system, *(text_of(message) for message in messages[:count])]
-        return [{"role": "system", "content": "\n\n".join(filter(None, texts))}, *messages[count:]]
-
-
-_INSTRUCTIONS = ("system", "developer")
+        texts = filter(None, [self.system, *map(text_of, first)])
+        return [{"role": "system", "content": "\n\n".join(texts)}, *messages[len(first) :]]
 
 
 class Api(Protocol):
-    """One of the forms."""
+    """One of the forms. Errors are OpenAI's by default."""
 
     path: ClassVar[str]
     """Below an episode's address."""
@@ -76,13 +74,6 @@ class Api(Protocol):
 
     def events(self, found: dict[str, Any], request: ChatRequest) -> Iterator[str]:
         """The body of a response as the events of a stream."""
-
-    def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
-        """The body of an error."""
-
-
-class OpenAIErrors:
-    """What both of OpenAI's APIs share."""
 
     def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
         """The body of an error."""

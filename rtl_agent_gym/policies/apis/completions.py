@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from ...errors import UsageError
 from ..streams import Answer
-from . import NAME, ChatRequest, OpenAIErrors, refuse
+from . import NAME, Api, ChatRequest, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -26,7 +26,7 @@ _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-class ChatCompletions(OpenAIErrors):
+class ChatCompletions(Api):
     """See `Api`."""
 
     path: ClassVar[str] = "/v1/chat/completions"
@@ -50,12 +50,11 @@ class ChatCompletions(OpenAIErrors):
                     raise UsageError(f"messages[{number}].tool_calls: each needs an id and a function with a name")
                 function.setdefault("arguments", "{}")
         refuse(body, _UNDERSTOOD)
-        if not isinstance(body.get("tools"), list | None):
+        tools = [] if body.get("tools") is None else body["tools"]
+        if not isinstance(tools, list) or not all(
+            isinstance(tool, dict) and isinstance(tool.get("function"), dict) for tool in tools
+        ):
             raise UsageError("tools: expected a list of functions")
-        tools = body.get("tools") or []
-        for tool in tools:
-            if not isinstance(tool, dict) or not isinstance(tool.get("function"), dict):
-                raise UsageError("tools: expected a list of functions")
         if not isinstance(body.get("stream_options"), dict | None):
             raise UsageError("stream_options: expected an object")
         for name in ("max_tokens", "max_completion_tokens"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from ...renderers import ModelTurn, ToolCall
 from ...renderers.chat import assistant_message
 from ..streams import Answer
-from . import NAME, ChatRequest, ErrorKind, checked, event, function_tool, refuse
+from . import NAME, Api, ChatRequest, ErrorKind, checked, event, function_tool, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -114,7 +114,7 @@ class _Body(BaseModel):
     context_management: _Management | None = None
 
 
-class AnthropicMessages:
+class AnthropicMessages(Api):
     """See `Api`."""
 
     path: ClassVar[str] = "/v1/messages"
@@ -189,9 +189,8 @@ def _deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, An
     return {"input": {}}, [{"type": "input_json_delta", "partial_json": arguments}]
 
 
-def _user(content: Iterable[_Text | _Result]) -> Iterator[dict[str, Any]]:
+def _user(blocks: Sequence[_Text | _Result]) -> Iterator[dict[str, Any]]:
     """Results and texts in their order: a message for each result, and one for texts beside each other."""
-    blocks = list(content)
     for results, group in groupby(blocks, key=lambda block: isinstance(block, _Result)):
         if not results:
             yield {"role": "user", "content": _joined(block for block in group if isinstance(block, _Text))}
@@ -203,9 +202,8 @@ def _user(content: Iterable[_Text | _Result]) -> Iterator[dict[str, Any]]:
         yield {"role": "user", "content": ""}
 
 
-def _assistant(content: Iterable[_Text | _Thinking | _Redacted | _Call]) -> dict[str, Any]:
+def _assistant(blocks: Sequence[_Text | _Thinking | _Redacted | _Call]) -> dict[str, Any]:
     """An answer of the model as it was given, or as an agent has rewritten it."""
-    blocks = list(content)
     thinking = "".join(block.thinking for block in blocks if isinstance(block, _Thinking))
     text = "".join(block.text for block in blocks if isinstance(block, _Text))
     called = [block for block in blocks if isinstance(block, _Call)]

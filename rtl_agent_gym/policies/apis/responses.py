@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from ...renderers import ModelTurn, ToolCall
 from ...renderers.chat import assistant_message
 from ..streams import Answer
-from . import NAME, ChatRequest, OpenAIErrors, checked, event, function_tool, refuse
+from . import NAME, Api, ChatRequest, checked, event, function_tool, refuse
 
 _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
@@ -104,7 +104,7 @@ class _Body(BaseModel):
     text: _Text | None = None
 
 
-class OpenAIResponses(OpenAIErrors):
+class OpenAIResponses(Api):
     """See `Api`."""
 
     path: ClassVar[str] = "/v1/responses"
@@ -142,7 +142,25 @@ class OpenAIResponses(OpenAIErrors):
             items.append(made | {"name": call.name, "arguments": call.arguments})
         usage = {"input_tokens": answer.prompt_tokens, "output_tokens": answer.output_tokens}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-        return _response(request) | {
+        return {
+            "id": _id("resp"),
+            "object": "response",
+            "created_at": 0,
+            "model": NAME,
+            "error": None,
+            "instructions": request.body.get("instructions"),
+            "max_output_tokens": request.most,
+            "metadata": request.body.get("metadata") or {},
+            "parallel_tool_calls": True,
+            "previous_response_id": request.previous,
+            "reasoning": None,
+            "store": request.kept,
+            "temperature": None,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "auto",
+            "tools": request.body.get("tools") or [],
+            "top_p": None,
+            "truncation": "disabled",
             "status": done,
             "incomplete_details": {"reason": "max_output_tokens"} if done == "incomplete" else None,
             "output": items,
@@ -183,31 +201,6 @@ class OpenAIResponses(OpenAIErrors):
 
 def _id(kind: str) -> str:
     return f"{kind}_{secrets.token_hex(12)}"
-
-
-def _response(request: ChatRequest) -> dict[str, Any]:
-    """A response without what the model made."""
-    asked = request.body
-    return {
-        "id": _id("resp"),
-        "object": "response",
-        "created_at": 0,
-        "model": NAME,
-        "error": None,
-        "instructions": asked.get("instructions"),
-        "max_output_tokens": request.most,
-        "metadata": asked.get("metadata") or {},
-        "parallel_tool_calls": True,
-        "previous_response_id": request.previous,
-        "reasoning": None,
-        "store": request.kept,
-        "temperature": None,
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "tools": asked.get("tools") or [],
-        "top_p": None,
-        "truncation": "disabled",
-    }
 
 
 def _messages(items: Iterable[_Message | _Call | _Output | _Reasoning]) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from importlib import resources
 
-MODULES = ("confine", "files", "frames", "memory", "output", "processes", "zygote", "relay", "shell", "loop")
+MODULES = ("confine", "files", "frames", "memory", "processes", "zygote", "relay", "shell", "loop")
 """In the order of their imports."""
 
 _BOOTSTRAP = """\

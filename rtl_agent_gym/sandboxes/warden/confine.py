@@ -27,8 +27,6 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 """Offsets of a call's number, its architecture and its first two arguments."""
 _X32 = 0x40000000
 _PRIO_USER = 2
-
-
 FAMILIES = (1, 2, 10, 16)
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK: the families of sockets that commands may open."""
 _IO_URING_SETUP = 425
@@ -45,7 +43,6 @@ as not every sandbox may set it, commands get none."""
 
 _Step = tuple[int, int, int, int]
 """An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
-
 
 refused: tuple[int, ...] = ()
 """System calls that the commands may not make at all."""

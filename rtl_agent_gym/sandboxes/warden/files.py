@@ -166,7 +166,6 @@ class _Look:
         """Why nothing more is read, once a limit is reached."""
 
     def take(self, path: str) -> None:
-        """Count an entry."""
         self.entries -= 1
         self.characters -= len(path)
         if self.entries < 0:

@@ -1,5 +1,5 @@
-"""Frames between the client and a warden, and between two wardens; and descriptors, without waiting for one of them.
-Standard library only: runs inside a sandbox, and the frames also in the client.
+"""Frames between the client and a warden, and between two wardens; output of bounded size; and descriptors, without
+waiting for one of them. Standard library only: runs inside a sandbox, and frames and `Output` also in the client.
 
 A frame is a kind (1 byte), the lengths of header and body (4 bytes each, big-endian), the header (JSON), the body.
 """
@@ -18,6 +18,7 @@ from typing import Any
 _FIXED = struct.Struct(">cII")
 LARGE = 1 << 20
 """Bytes from which on a part of a reply gets a frame of its own."""
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
 
 
 def pack(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -57,9 +58,30 @@ def reply(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
     write_all(pack(kind, header, body))
 
 
-def reply_error(request: int, error: Exception) -> None:
-    """Answer a request with what went wrong."""
-    reply(b"e", {"id": request, "message": str(error), "errno": getattr(error, "errno", 0)})
+class Output:
+    """The first and the last bytes of a stream, half of `limit` each; those in between are counted and dropped, so
+    memory stays bounded. `send` is called with the first bytes, as they arrive.
+    """
+
+    def __init__(self, limit: int, send: Callable[[bytes], None]) -> None:
+        self.head_left, self.keep, self.send = limit - limit // 2, limit // 2, send
+        self.tail, self.size, self.chars = bytearray(), 0, 0
+
+    def feed(self, data: bytes) -> None:
+        self.size += len(data)
+        self.chars += len(data.translate(None, CONTINUATION))
+        if self.head_left:
+            head, data = data[: self.head_left], data[self.head_left :]
+            self.head_left -= len(head)
+            self.send(head)
+        if data and self.keep:
+            self.tail += data[-self.keep :]
+            if len(self.tail) > 2 * self.keep:
+                del self.tail[: -self.keep]
+
+    def rest(self) -> bytes:
+        """The last bytes, without those that were sent as the first."""
+        return bytes(self.tail[-self.keep :]) if self.keep else b""
 
 
 class Watcher:
@@ -91,12 +113,7 @@ class Watcher:
 
 
 class Outbox:
-    """Writes to a descriptor without waiting for its reader. Owns the descriptor.
-
-    Args:
-        fd: A pipe or socket.
-        watcher: Calls back when it can be written.
-    """
+    """Writes to a pipe or socket without waiting for its reader. Owns the descriptor."""
 
     def __init__(self, fd: int, watcher: Watcher) -> None:
         self.fd, self.watcher = fd, watcher
@@ -109,7 +126,6 @@ class Outbox:
         self.flush()
 
     def flush(self) -> None:
-        """Write what can be written now."""
         while self.unsent:
             data, then = self.unsent[0]
             try:

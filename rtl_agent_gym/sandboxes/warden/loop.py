@@ -1,5 +1,4 @@
-"""The warden's loop: reads requests, replies, reaps children, keeps time-outs. Runs inside a sandbox; standard library
-only.
+"""The warden's loop: reads requests, replies, reaps children, keeps time-outs.
 
 As process 1 it reaps orphans, and no signal from inside can end it: the kernel drops those that process 1 does not
 handle. It ends when its stdin does, because the client closed the sandbox or died; the container ends with it.
@@ -28,12 +27,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .files import read_files, write_files
-from .frames import LARGE, Watcher, reply, reply_error, split, unpack
+from .frames import LARGE, Watcher, reply, split, unpack
 from .memory import MemoryWatch
-from .output import Job
 from .processes import ChildWatch, Process, open_oom_score, refuse, show_name
 from .relay import Relay, become, divide, name_users
-from .shell import Shell
+from .shell import Job, Shell
 from .zygote import Zygote, finish
 
 BROKEN = 70
@@ -67,10 +65,10 @@ class Warden:
                 else:
                     self.request(kind, header, body)
             except (OSError, ValueError) as error:  # ValueError: a name that no file system takes
-                reply_error(header.get("id", -1), error)
+                number = getattr(error, "errno", 0)
+                reply(b"e", {"id": header.get("id", -1), "message": str(error), "errno": number})
 
     def request(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
-        """Handle one request."""
         if kind == b"R" and self.shell is not None:
             self.shell.run(Job(header, self.report_memory), body)
         elif kind == b"X":
@@ -133,7 +131,6 @@ class Warden:
             process.kill(header["all"])
 
     def on_end(self, pid: int, status: int) -> None:
-        """Report the end of a child."""
         code = os.waitstatus_to_exitcode(status)
         if self.shell is not None and pid == self.shell.pid:
             self.shell.on_death(code)
@@ -150,7 +147,6 @@ class Warden:
         return max(0.0, min(*left, LONGEST_SLEEP)) if left else None
 
     def loop(self) -> None:
-        """Serve until the client is gone."""
         if self.shell is not None:
             self.shell.restart()
         reply(b"d", {"id": 0})

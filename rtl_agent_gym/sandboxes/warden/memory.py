@@ -45,8 +45,7 @@ class MemoryWatch:
     or the machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes
     so much helps to exhaust a machine that promised more than it has, which must not earn it another try.
 
-    Args:
-        limit: Bytes that the warden itself has to keep; 0 if a control group does.
+    `limit` is the number of bytes that the warden itself has to keep; 0 if a control group does.
     """
 
     def __init__(self, limit: int = 0) -> None:

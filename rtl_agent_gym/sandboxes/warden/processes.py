@@ -9,7 +9,7 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from .confine import build, confine
@@ -45,12 +45,6 @@ _oom_score: tuple[int, int] | None = None
 """A descriptor of the warden's own `oom_score_adj`, and its value."""
 
 
-def widen_pipe(fd: int) -> None:
-    """Enlarge a pipe, for fewer wake-ups, if the kernel allows it."""
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_SIZE)
-
-
 def fork_into(flags: int) -> int:
     """Fork with flags of clone, such as those of new namespaces. Raises `OSError`, also for unknown architectures."""
     if _CLONE is None:
@@ -77,11 +71,8 @@ def folder_of_last_sharer(known: str) -> str:
 
 
 class ChildWatch:
-    """Reaps the children of this process when they end.
-
-    Args:
-        watcher: Of its loop, which they wake.
-        on_end: Called with the process id and the status, as `os.waitpid` returns them.
+    """Reaps the children of this process when they end, which wakes its loop. `on_end` is called with the process id
+    and the status, as `os.waitpid` returns them.
     """
 
     def __init__(self, watcher: Watcher, on_end: Callable[[int, int], None]) -> None:
@@ -94,7 +85,6 @@ class ChildWatch:
         watcher.watch(self._wake, self.reap)
 
     def reap(self) -> None:
-        """Reap those that have ended by now."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake, 4096)
         while True:
@@ -227,17 +217,26 @@ def signal_all(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
+def kill_until_gone(remaining: Callable[[], Collection[int]], *, everything: bool = False) -> None:
+    """Kill these, or `everything` while there are any, and wait: 50 ms at most, as only the kernel must act."""
+    for _ in range(10):
+        pids = remaining()
+        if not pids:
+            return
+        signal_all([-1] if everything else pids, signal.SIGKILL)
+        time.sleep(0.005)
+
+
 class Stream:
-    """A pipe that children write to and the warden reads without waiting."""
+    """A pipe that children write to and the warden reads without waiting. The user closes both ends: the writing one
+    once a child has it; after the reading one, later writers get SIGPIPE.
+    """
 
     def __init__(self) -> None:
         self.read_fd, self.write_fd = os.pipe()
-        widen_pipe(self.read_fd)
+        with contextlib.suppress(OSError):  # larger, for fewer wake-ups, if the kernel allows it
+            fcntl.fcntl(self.read_fd, _F_SETPIPE_SZ, PIPE_SIZE)
         os.set_blocking(self.read_fd, False)
-
-    def close_writer(self) -> None:
-        """Close the warden's copy of the writing end, once a child has it."""
-        os.close(self.write_fd)
 
     def drain(self, take: Callable[[bytes], None], most: int = 1 << 26) -> bool:
         """Pass on what is there, at most `most` bytes, since a writer may never stop. False at the stream's end."""
@@ -252,17 +251,10 @@ class Stream:
             take(data)
         return True
 
-    def close(self) -> None:
-        """Close the reading end; later writers get SIGPIPE."""
-        os.close(self.read_fd)
-
 
 class Process:
-    """A process beside the shell. It and what it started are gone when its end is reported.
-
-    Args:
-        header: Of the request: ``id``, ``argv``, ``env``, ``cwd``.
-        watcher: Calls back when its pipes are ready.
+    """A process beside the shell, as a request's ``id``, ``argv``, ``env`` and ``cwd`` say. It and what it started are
+    gone when its end is reported.
     """
 
     def __init__(self, header: Mapping[str, Any], watcher: Watcher) -> None:
@@ -275,11 +267,11 @@ class Process:
             )
         except OSError:
             os.close(stdin)
-            self.stream.close()
+            os.close(self.stream.read_fd)
             raise
         finally:
             os.close(source)
-            self.stream.close_writer()
+            os.close(self.stream.write_fd)
         self.stdin = Outbox(stdin, watcher)
         watcher.watch(self.stream.read_fd, self.on_output)
 
@@ -301,7 +293,6 @@ class Process:
             self.watcher.unwatch(self.stream.read_fd)
 
     def send(self, data: bytes) -> None:
-        """Pass output on."""
         reply(b"o", {"id": self.id}, data)
 
     def hold(self, held: bool) -> None:
@@ -327,15 +318,10 @@ class Process:
     def on_death(self, code: int, alone: bool) -> None:
         """Its main process has ended: end the rest and report. `alone`: every process here is its own."""
         self.stdin.close()
-        for _ in range(10):  # 50 ms at most, as only the kernel is waited for
-            left = list(processes()) if alone else self.remains()
-            if not left:
-                break
-            signal_all([-1] if alone else left, signal.SIGKILL)
-            time.sleep(0.005)
+        kill_until_gone(processes if alone else self.remains, everything=alone)
         self.stream.drain(self.send)
         self.watcher.unwatch(self.stream.read_fd)
-        self.stream.close()
+        os.close(self.stream.read_fd)
         reply(b"d", {"id": self.id, "exit_code": code})
 
 

@@ -48,11 +48,8 @@ def become(uid: int) -> None:
 
 
 def divide(keeper: int, worker: int, kept: Sequence[str] = ()) -> socket.socket | None:
-    """Fork into a keeper and a worker, each its own user.
-
-    Args:
-        keeper, worker: Their ids; if they are equal, the worker is in namespaces of its own.
-        kept: There, the folders that are read-only for the worker.
+    """Fork into a keeper and a worker, each its own user. If their ids are equal, the worker is in namespaces of its
+    own, where the folders `kept` are read-only.
 
     Returns:
         In the keeper the connection to the worker. In the worker None: it is the worker's stdin and stdout.
@@ -76,12 +73,8 @@ def divide(keeper: int, worker: int, kept: Sequence[str] = ()) -> socket.socket 
 
 
 class Relay:
-    """The keeper's end of the connection to the worker. When the worker ends, so does the keeper, and with it the
-    sandbox.
-
-    Args:
-        line: From `divide`.
-        watcher: The keeper's loop.
+    """The keeper's end of the connection to the worker, from `divide`. When the worker ends, so does the keeper, and
+    with it the sandbox.
     """
 
     def __init__(self, line: socket.socket, watcher: Watcher) -> None:
@@ -102,7 +95,6 @@ class Relay:
         self.incoming += data
 
     def on_frames(self) -> None:
-        """Pass on the worker's complete replies."""
         try:
             self._read()
         except BlockingIOError:

@@ -1,17 +1,12 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
-It is an interactive bash without a terminal, the only kind that abandons a running loop on SIGINT and survives. Each
-command is an ``eval`` in a file that bash reads with ``.``: while it does so, it behaves as in a script, without job
-control, messages about its children and terminal modes. Only the command has the pipe of the observation; bash itself
-writes its prompts and traces to /dev/null. The command's stdin is /dev/null, too.
+ARCHITECTURE.md describes how it runs a command. The line after a command, sent in the same piece, reports status and
+folder with a word that is new each time. bash may hold that line in its input buffer while the command runs, but in no
+variable, so no command prints it by accident. Lines and reports use bash's stdin, a socket, which cannot be reopened
+through /proc.
 
-The line after it, sent in the same piece, reports status and folder with a word that is new each time. bash may hold
-that line in its input buffer while the command runs, but in no variable, so no command prints it by accident. Lines and
-reports use bash's stdin, a socket, which cannot be reopened through /proc.
-
-While a command runs, bash keeps what these redirections replace in descriptors 10 to 17. What a command writes to one
-of them that it has opened by its number (``exec 12>file``) may become part of the observation or get lost. Lower and
-higher ones work, and so do those that bash chooses (``exec {name}>file``).
+While a command runs, bash keeps what its redirections replace in descriptors 10 to 17: what a command writes to one
+of them that it has opened by its number (``exec 12>file``) may become part of the observation or get lost.
 
 A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
 time, and only as a status and a folder.
@@ -19,14 +14,16 @@ time, and only as a status and a folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from .frames import Outbox, Watcher
-from .output import Job
+from .files import read_files
+from .frames import Outbox, Output, Watcher, reply
 from .processes import (
     COMMAND_FD,
     OUTPUT_FD,
@@ -34,6 +31,7 @@ from .processes import (
     alone,
     folder_of_last_sharer,
     fork_sharing_folder,
+    kill_until_gone,
     processes,
     signal_all,
     spawn,
@@ -89,13 +87,50 @@ def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
     return None
 
 
-class Shell:
-    """bash, the command that it runs, and its replacement when it dies.
+class Job:
+    """A command: its output and its deadline.
 
     Args:
-        watcher: Calls back when its pipes are ready.
-        reap: Collects the children that have ended.
-        others: The processes beside the shell, which a command's end leaves alone.
+        header: Of the request: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
+            whether to send output before the end; ``read``, the files to send with the end, as for `read_files`.
+        at_end: Called when it has ended, before its files are read.
+    """
+
+    def __init__(self, header: Mapping[str, Any], at_end: Callable[[], None] = lambda: None) -> None:
+        self.id, self.at_end = header["id"], at_end
+        self.begun = time.monotonic()
+        self.deadline: float = self.begun + header["timeout"]
+        self.step, self.timed_out = 0, False
+        self.read, self.head = header.get("read"), bytearray()
+        self.output = Output(header["limit"], self.stream if header.get("stream") else self.head.extend)
+
+    def stream(self, data: bytes) -> None:
+        reply(b"o", {"id": self.id}, data)
+
+    def done(self, exit_code: int, **more: object) -> None:
+        """Report the end, with the output that has not been sent and the files, all in one frame."""
+        self.at_end()
+        header: dict[str, Any] = {
+            "id": self.id,
+            "exit_code": None if self.timed_out else exit_code,
+            "timed_out": self.timed_out,
+            "size": self.output.size,
+            "output_chars": self.output.chars,
+            "seconds": time.monotonic() - self.begun,
+            **more,
+        }
+        body = [bytes(self.head), self.output.rest()]
+        if self.read is not None:
+            with contextlib.suppress(OSError, ValueError):  # the client asks again, and is told then
+                contents: list[bytes] = []
+                header["read"] = read_files(self.read, contents.append)
+                body += contents
+        reply(b"d", header, b"".join(body))
+
+
+class Shell:
+    """bash, the command that it runs, and its replacement when it dies. `reap` collects the children that have ended;
+    the end of a command leaves `others`, the processes beside the shell, alone.
     """
 
     def __init__(self, watcher: Watcher, reap: Callable[[], None], others: Iterable[int]) -> None:
@@ -132,7 +167,7 @@ class Shell:
         finally:
             os.close(null)
             script.close()
-            self.output.close_writer()
+            os.close(self.output.write_fd)
         self.report = b""
         self.starting, self.resting = True, False
         self.watcher.watch(self.status, self.on_status)
@@ -225,22 +260,19 @@ class Shell:
         if job is None:
             return
         if job.timed_out:  # interrupted, but its background processes ignore that
-            self.end_victims()
+            kill_until_gone(self.victims)
         self.output.drain(job.output.feed)
         self.watcher.unwatch(self.output.read_fd)
         self.finish(job, code)
 
     def finish(self, job: Job, code: int) -> None:
-        reason, self.reason = self.reason, None
-        job.done(code, restarted=reason, cwd=self.cwd)
-        # After the reply, where it delays nothing: what is alive now does not belong to the next command.
-        self.rest()
-
-    def rest(self) -> None:
-        """See what the command left running. If that is nothing, stop bash until the next command.
+        """Report a command's end. If it left nothing running, stop bash until the next command.
 
         A trap or a time limit of bash's own must start nothing while nobody watches the memory.
         """
+        reason, self.reason = self.reason, None
+        job.done(code, restarted=reason, cwd=self.cwd)
+        # After the reply, where it delays nothing: what is alive now does not belong to the next command.
         if self.pid and not self.starting:
             self.resting = True
             signal_all([self.pid], signal.SIGSTOP)
@@ -249,7 +281,6 @@ class Shell:
             self.resume()
 
     def resume(self) -> None:
-        """Let bash continue if it rests."""
         if self.resting:
             self.resting = False
             signal_all([self.pid], signal.SIGCONT)
@@ -268,15 +299,6 @@ class Shell:
                 pid = now[pid][0]
             known.update(dict.fromkeys(line, known.get(pid, True)))
         return [pid for pid in now if known[pid] and pid != self.pid]
-
-    def end_victims(self) -> None:
-        """Kill what is left of the command and wait until it is dead: 50 ms at most, as only the kernel must act."""
-        for _ in range(10):
-            victims = self.victims()
-            if not victims:
-                return
-            signal_all(victims, signal.SIGKILL)
-            time.sleep(0.005)
 
     def next_time(self) -> float | None:
         """When `check_time` must be called next, on the monotonic clock."""

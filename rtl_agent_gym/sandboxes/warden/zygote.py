@@ -1,8 +1,7 @@
 """Becomes sandboxes of namespaces: a process that has loaded the warden and forks into the process 1 of each one. Runs
 below their root; standard library only.
 
-Loading Python and the warden takes more processor time than everything else in a start. So bubblewrap starts one such
-process for each root folder, in which nothing but this program ever runs. Its control socket carries messages:
+Bubblewrap starts one for each root folder, so that a start loads no Python. Its control socket carries messages:
 
 - from the client: a number, with three descriptors: the sandbox's socket, its stderr, and a file with what it should be
   (`set_up`), in JSON;
@@ -44,7 +43,6 @@ _PRIVATE = 0x4000 | 0x40000
 """MS_REC and MS_PRIVATE."""
 _PR_SET_PDEATHSIG, _PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT, _CLEAR_ALL = 1, 23, 24, 47, 4
 _CAPABILITY_VERSION = 0x20080522
-_SIGKILL = 9
 CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWCGROUP = 0x20000, 0x20000000, 0x2000000
 _DETACH = 2
 CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID")
@@ -78,12 +76,8 @@ def _write(path: str, text: str) -> None:
 
 
 def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
-    """Be this user in a user namespace that was just made, in which the caller has all capabilities.
-
-    Args:
-        uid: The user, and group, to be.
-        outer_uid: The caller's user in the namespace above.
-        outer_gid: Its group there.
+    """Be this user, and group, in a user namespace that was just made, in which the caller has all capabilities. In the
+    namespace above, the caller has the outer ids.
     """
     _write("/proc/self/setgroups", "deny")
     for kind, outer in (("uid", outer_uid), ("gid", outer_gid)):
@@ -91,16 +85,13 @@ def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
 
 
 def set_up(wanted: Mapping[str, Any]) -> None:
-    """Mount, and set limits.
+    """Mount, and set limits. Raises `OSError` if the kernel refuses that.
 
     Args:
         wanted: ``folders`` in memory, their options by path; ``groups``, the folders of its control groups, by where
             they are to be; ``shared_pages``, of System V's memory, or 0; ``single``, whether the user namespace is its
             own; ``lock``, whether what the zygote has mounted is to be made read-only; ``limits``, by the names of
             `resource`; ``refused``, the numbers of more system calls that commands may not make.
-
-    Raises:
-        OSError: The kernel refuses one of them.
     """
     _mount("none", "/", "", _PRIVATE)
     _mount_proc()
@@ -213,9 +204,8 @@ def finish(filter_program: bytes) -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _check(_LIBC.capset(header, (ctypes.c_uint32 * 6)()), "giving up capabilities")
     # A change of users has cleared it: end when the starter of this process does, also if that is killed.
-    _check(_LIBC.prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0), "asking for the signal")
-    if not confine.confine(filter_program):
-        raise OSError(ctypes.get_errno(), f"the filter of system calls: {os.strerror(ctypes.get_errno())}")
+    _check(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "asking for the signal")
+    _check(not confine.confine(filter_program), "the filter of system calls")
 
 
 _NAMESPACES = CLONE_NEWNS | CLONE_NEWPID | 0x4000000 | 0x8000000 | 0x40000000
@@ -241,7 +231,6 @@ class Zygote:
         """The clients' numbers by process id."""
 
     def serve(self) -> None:
-        """Serve until the client is gone."""
         watcher = Watcher()
         watcher.watch(0, self.on_request)
         ChildWatch(watcher, self.on_end)
@@ -252,7 +241,6 @@ class Zygote:
             watcher.turn(None)
 
     def on_request(self) -> None:
-        """Start a sandbox."""
         message, descriptors, _, _ = socket.recv_fds(self.control, _LONGEST_MESSAGE, 3)
         if not message:
             os._exit(0)
@@ -274,7 +262,6 @@ class Zygote:
                 os.close(descriptor)
 
     def on_end(self, pid: int, status: int) -> None:
-        """Report a sandbox that has ended."""
         if (number := self.sandboxes.pop(pid, None)) is not None:
             self.control.send(b"ended %d %d" % (number, status))
 

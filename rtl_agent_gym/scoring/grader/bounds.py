@@ -41,7 +41,6 @@ class Log:
         self.head, self.tail, self.size = b"", b"", 0
 
     def feed(self, data: bytes) -> None:
-        """Add output."""
         self.size += len(data)
         free = HEAD - len(self.head)
         self.head += data[:free]

@@ -7,9 +7,9 @@ import gc
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable
 
 from . import warm
 from .bounds import Log
@@ -21,8 +21,7 @@ from .tracing import Child, Tracer
 class ChildProcess:
     """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
 
-    `env` are the variables that it adds. `release` gives up the supervisor's connections in the child. A `service` is
-    traced.
+    `env` are the variables that it adds. A `service` is traced.
     """
 
     def __init__(
@@ -32,7 +31,6 @@ class ChildProcess:
         argv: list[str],
         env: dict[str, str],
         cwd: str,
-        release: Callable[[], None],
         *,
         service: bool = False,
     ) -> None:
@@ -53,7 +51,7 @@ class ChildProcess:
         selector.register(self.read_fd, selectors.EVENT_READ, self.read)
         try:
             os.makedirs(cwd, exist_ok=True)
-            self.child = start(argv, env, cwd, write_fd, release, tracer if service else None)
+            self.child = start(argv, env, cwd, write_fd, selector, tracer if service else None)
             tracer.attach(self.child, service=service)
         except OSError as error:
             self.code = 127
@@ -64,7 +62,6 @@ class ChildProcess:
             self.share = ProcessorShare(self.child.pid)
 
     def read(self) -> None:
-        """Read the output written so far."""
         try:
             data = os.read(self.read_fd, 1 << 20)
         except BlockingIOError:
@@ -72,10 +69,9 @@ class ChildProcess:
         if data:
             self.log.feed(data)
         else:
-            self._close("read_fd")
+            self._close()
 
     def poll(self) -> None:
-        """Check whether the child has ended."""
         code = self.child.returncode if self.child and self.code is None else None
         if code is not None:
             self.code = 128 - code if code < 0 else code
@@ -97,22 +93,20 @@ class ChildProcess:
             kill_session(self.child.pid, spared, self.tracer)
         if self.read_fd >= 0:
             self.read()
-        self._close("read_fd")
+        self._close()
 
     @property
     def waited(self) -> float:
         """Seconds for which it had to wait for a processor, as far as that is known."""
         return self.share.waited if self.share else 0.0
 
-    def _close(self, name: str) -> None:
-        fd = getattr(self, name)
-        if fd >= 0:
-            self.selector.unregister(fd)
-            os.close(fd)
-            setattr(self, name, -1)
+    def _close(self) -> None:
+        if self.read_fd >= 0:
+            self.selector.unregister(self.read_fd)
+            os.close(self.read_fd)
+            self.read_fd = -1
 
     def report(self) -> ProcessReport:
-        """How it ended."""
         return {
             "code": self.code,
             "seconds": self.seconds,
@@ -125,7 +119,12 @@ class ChildProcess:
 
 
 def start(
-    argv: list[str], env: dict[str, str], cwd: str, output: int, release: Callable[[], None], tracer: Tracer | None
+    argv: list[str],
+    env: dict[str, str],
+    cwd: str,
+    output: int,
+    selector: selectors.BaseSelector,
+    tracer: Tracer | None,
 ) -> Child:
     """Run a command in a child: pytest in a fork if this process has loaded it (`warm`), else as a new program.
 
@@ -138,7 +137,10 @@ def start(
         """In the child."""
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")
-        release()
+        for key in list(selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.detach()  # given up without closing it for the parent
+        selector.close()
         if loaded:
             gc.enable()  # subprocess has disabled it
             os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # and with them subprocess's pipe, which reports success

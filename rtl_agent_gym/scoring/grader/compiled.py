@@ -37,11 +37,8 @@ LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 
 
 def wall(named: Sequence[str] = (), bench: bool = False) -> str:
-    """The policy for `wall.c`, which decides when a file is opened.
-
-    Args:
-        named: Files that the design may read wherever they are: the harness names them in its parameters.
-        bench: Whether only a hidden testbench reads files.
+    """The policy for `wall.c`, which decides when a file is opened. A design may read `named` files wherever they are:
+    the harness names them in its parameters. With `bench`, only a hidden testbench reads files.
     """
     if bench:
         return f"|{':'.join((*WORK, *SECRET))}|{':'.join(LOADED)}"
@@ -118,29 +115,33 @@ def short(path: str) -> str:
     return path.removeprefix("/code/")
 
 
+def read_compiled(path: str) -> tuple[bytes, list[str]]:
+    """The text of a compiled design, and the names of its sources by their number."""
+    with open(path, "rb") as stream:
+        text = stream.read()
+    return text, [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
+
+
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
     """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out).
 
     They can be left out if each waveform file could be created. Otherwise the simulator may stop, and must do so here.
     """
-    with open(path, "rb") as stream:
-        text = stream.read()
-    files = [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
+    text, files = read_compiled(path)
     violations, refusals = [], []
     dumps, computed = [b"dump"], []
     for call in CALL.finditer(text):
         name, number = call["name"].decode("latin-1"), int(call["file"])
+        file = files[number] if number < len(files) else "?"
         if name == "$dumpfile":
             if call["literal"] is not None:
                 dumps.append(call["literal"])
             else:
-                computed.append(files[number] if number < len(files) else "?")
-        elif name in HOSTILE or (name not in KNOWN and not name.startswith(METHODS)):
-            place = f"{short(files[number]) if number < len(files) else '?'}:{int(call['line'])}"
-            if name in HOSTILE:
-                violations.append(f"{place}: {name} reaches out of the simulation")
-            else:
-                refusals.append(f"{place}: {name} is no task or function of this simulator")
+                computed.append(file)
+        elif name in HOSTILE:
+            violations.append(f"{short(file)}:{int(call['line'])}: {name} reaches out of the simulation")
+        elif name not in KNOWN and not name.startswith(METHODS):
+            refusals.append(f"{short(file)}:{int(call['line'])}: {name} is no task or function of this simulator")
     for module in MODULE.finditer(text):
         loaded = os.fsdecode(module[1] or b"")
         if not below(os.path.realpath(loaded), LIBRARIES):

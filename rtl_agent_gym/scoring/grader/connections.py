@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .compiled import CALL as SYSTEM_CALL
-from .compiled import FILES, short
+from .compiled import read_compiled, short
 
 SCOPE = re.compile(
     rb'(?P<label>S_\w+) \.scope (?P<kind>\w+)[^"]*, "(?:[^"\\]|\\.)*" "(?P<name>(?:[^"\\]|\\.)*)"'
@@ -57,13 +57,9 @@ WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|writemem)")
 
 def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[str] = ()) -> list[str]:
     """Where a design writes its inputs, or reads or writes what else is the testbench's, as ``file:line: reason``.
-
-    Args:
-        path: The compiled file.
-        is_own: Whether a source is the design's.
-        hidden: The files of the testbench.
+    `hidden` are the files of the testbench; `is_own` says whether a source is the design's.
     """
-    text, files = _read(path)
+    text, files = read_compiled(path)
     words = set[bytes]()
     for name in hidden:
         with open(name, "rb") as stream:
@@ -84,7 +80,7 @@ def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> l
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
-        text, files = _read(path)
+        text, files = read_compiled(path)
         own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
         calls = [(int(call["file"]), call["name"]) for call in SYSTEM_CALL.finditer(text)]
         names = [name for number, name in calls if number >= len(own) or own[number]]
@@ -110,12 +106,6 @@ def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
     return [
         f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
     ]
-
-
-def _read(path: str) -> tuple[bytes, list[str]]:
-    with open(path, "rb") as stream:
-        text = stream.read()
-    return text, [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
 
 
 class _Compiled:

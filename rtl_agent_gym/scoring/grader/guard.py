@@ -158,7 +158,11 @@ def report(line: Line, message: Compiled | Simulated) -> None:
     if line.settings["limits"]:
         message["violations"], message["refusals"] = cut(message["violations"]), cut(message["refusals"])
     line.send(message)
-    refuse_if(message["violations"] + message["refusals"])
+    complaints = message["violations"] + message["refusals"]
+    for text in complaints:
+        print(f"rtl-agent-gym: {ascii(text)[1:-1]}", file=sys.stderr)
+    if complaints:
+        sys.exit(REFUSED)
 
 
 def cut(complaints: list[str]) -> list[str]:
@@ -179,14 +183,6 @@ def compiled_design(arguments: list[str]) -> str | None:
         if word.rstrip("lMm") != word and not word[1:-1].strip("hinNpqsvV"):
             next(words, None)  # the value of -l, -M or -m, where it is not in the same word
     return None
-
-
-def refuse_if(complaints: list[str]) -> None:
-    """If there are complaints, print them on stderr and exit without running anything."""
-    for text in complaints:
-        print(f"rtl-agent-gym: {ascii(text)[1:-1]}", file=sys.stderr)
-    if complaints:
-        sys.exit(REFUSED)
 
 
 def main() -> None:

@@ -43,7 +43,6 @@ class Line:
             raise ConnectionError("the supervisor sent an unexpected reply")
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def _read(self) -> bytes:

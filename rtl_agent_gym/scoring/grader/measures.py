@@ -115,10 +115,7 @@ class ProcessorShare:
     processes that waited longest, by ``/proc/PID/schedstat``: not for the sum, since a harness may start many. Where
     the machine is virtual, its host took from the session as much as from all programs, in proportion to their
     processor time. In all it waited at most for as long as it lacked one processor. A process that sleeps waits for
-    nothing.
-
-    Args:
-        leader: The session's id.
+    nothing. `leader` is the session's id.
     """
 
     def __init__(self, leader: int) -> None:

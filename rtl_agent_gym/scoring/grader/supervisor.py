@@ -96,7 +96,6 @@ class Supervisor:
         self.selector.register(tracer.fd, selectors.EVENT_READ, tracer.serve)
 
     def accept(self) -> None:
-        """Accept the connection of a guard or a witness."""
         LineConnection(self, self.listener.accept()[0])
 
     def record(self, message: Message) -> None:
@@ -112,19 +111,10 @@ class Supervisor:
         else:
             self.messages.append(self.complaints.fit(message) if self.limited else message)
 
-    def release(self) -> None:
-        """In a child before its exec: give up every connection without closing it for the parent."""
-        for key in list(self.selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.detach()
-        self.selector.close()
-
     def start(self, argv: list[str], env: dict[str, str], cwd: str, *, service: bool = False) -> ChildProcess:
-        """Start a process."""
-        return ChildProcess(self.selector, self.tracer, argv, env, cwd, self.release, service=service)
+        return ChildProcess(self.selector, self.tracer, argv, env, cwd, service=service)
 
     def run(self) -> Report:
-        """Run everything and report what happened."""
         before = memory()
         lint = self.start(self.request["lint"], {}, "/code/rundir") if self.request["lint"] else None
         if lint is not None and lint.child is not None:
@@ -137,11 +127,10 @@ class Supervisor:
         bounds.fit_logs([*services, *([linted] if linted else [])])
         now = memory()
         now["kills"] -= before["kills"]
-        faults = self.faults[:5]
         return {
             "services": services,
             "lint": linted,
-            "faults": faults,
+            "faults": self.faults[:5],
             "memory": now,
             "lost": self.waits.lost,
         }

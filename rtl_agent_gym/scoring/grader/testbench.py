@@ -126,13 +126,8 @@ empty, since it is escaped), ``file:line``, and the number of its module."""
 
 
 def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
-    """Where a design uses more of the testbench than its own ports.
-
-    Args:
-        text: The preprocessed text of one of the design's sources.
-        file: That source. Until the text has a `line directive, places count from its beginning.
-        names: The testbench's.
-        show: Shortens a file's name for messages.
+    """Where a design uses more of the testbench than its own ports, in the preprocessed text of one of its sources,
+    `file`. Until the text has a `line directive, places count from its beginning; `show` shortens a file's name.
     """
     # What follows a directive in its line is read or not, depending on the directive. `odd_directives` refuses most of
     # that; here it is looked through in both ways, to name what is found.
@@ -164,12 +159,8 @@ def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str
 
 
 def takes_macros(own: Sequence[str], hidden: Sequence[str], source: re.Pattern[str]) -> bool:
-    """Whether the design's files may name a macro that the testbench's files define.
-
-    Args:
-        own: The preprocessed texts of the design.
-        hidden: Those of the testbench.
-        source: Finds the files that a text is of.
+    """Whether the design's files may name a macro that the testbench's files define. Both are given by their
+    preprocessed texts; `source` finds the files that a text is of.
     """
     raw, macros = _contents(own, source), set(_DEFINE.findall(_contents(hidden, source)))
     return bool(macros) and ("``" in raw or not macros.isdisjoint(re.findall(r"\w+", raw)))

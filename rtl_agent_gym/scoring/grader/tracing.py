@@ -1,15 +1,9 @@
-"""Finds out which signals reached a service's processes from outside of the container.
+"""Finds out which signals reached a service's processes from outside of the container: ``docs/scoring.md``, "Signals".
 
 The supervisor traces every process of a service (ptrace(2)), so it sees how each of them ends before its parent does,
-and each signal before it is delivered, with its sender. A sender that is none of the service's processes is outside:
-the host, or a command run in the container from outside.
-
-SIGKILL has no sender to be read. But a filter of system calls reports each one that a process of the service sends, the
-kernel counts those of its out-of-memory killer (`measures`), and that a process used up its processor time can be read
-from it. Any other comes from outside.
-
-Processes run without a stop except where they start others or get a signal. Where tracing is not allowed, only the end
-of a service's first process is known, and a signal that no crash causes counts as one from outside.
+and each signal before it is delivered, with its sender. SIGKILL has no sender to be read. But a filter of system calls
+reports each one that a process of the service sends, the kernel counts those of its out-of-memory killer (`measures`),
+and that a process used up its processor time can be read from it. Any other comes from outside.
 """
 
 from __future__ import annotations
@@ -76,7 +70,6 @@ class Tracer:
 
     def __init__(self) -> None:
         self.active = _works()
-        """Whether this process may trace."""
         self.fd, self._write_fd = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._write_fd, False)

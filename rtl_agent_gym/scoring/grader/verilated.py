@@ -89,12 +89,8 @@ Elaborated = namedtuple("Elaborated", "tree files read")
 
 
 def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tuple[bytes, Elaborated | None]:
-    """Elaborate a design: what Verilator printed, and the design, or None if it failed.
-
-    Args:
-        arguments: Verilator's, without those that build something.
-        folder: A private folder for its output.
-        cwd: Where it runs.
+    """Elaborate a design: what Verilator printed, and the design, or None if it failed. The arguments must build
+    nothing; `folder` is a private one for the output.
     """
     outputs = ["--json-only", "--json-only-output", f"{folder}/.tree", "--json-only-meta-output", f"{folder}/.meta"]
     command = [f"{TOOLS}/verilator", *arguments, *outputs, "--Mdir", folder]
@@ -114,12 +110,7 @@ def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tupl
 
 
 def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """What an elaborated design would do: (violations, why it is not built).
-
-    Args:
-        design: The elaborated design.
-        named: Files that it may read wherever they are.
-    """
+    """What an elaborated design, which may read `named` files anywhere, would do: (violations, why it is not built)."""
     reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
     violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
     refused: list[str] = []
@@ -220,13 +211,8 @@ def looked_up(text: bytes, design: Elaborated, arguments: list[str], folder: str
     """Why a design is not built: it has modules of the candidate that Verilator looked up by their names.
 
     The preprocessed text of all sources is elaborated once more, alone, where no folder of the candidate is searched.
-    If that needs no other file than before, none of the candidate's was looked up.
-
-    Args:
-        text: The preprocessed text of the sources that the arguments name.
-        design: What Verilator elaborated.
-        arguments: Verilator's.
-        folder: A private folder, without any files but this module's.
+    If that needs no other file than before, none of the candidate's was looked up. `text` is that of the sources which
+    Verilator's arguments name; `folder` is a private one, without any files but this module's.
     """
     named = {os.path.realpath(word) for word in arguments if os.path.isfile(word)}
     read = {os.path.realpath(path) for path in design.read}
@@ -291,12 +277,8 @@ FOREIGN_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".sp", ".o", ".a", ".so", ".vlt"
 
 def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
     """What a build would do: its exit status if it fails on these sources, else None; what it printed then;
-    violations; refusals.
-
-    Args:
-        arguments: Verilator's.
-        folder: An empty folder for its output.
-        testbench: Whether a design may be connected to a hidden testbench by ports only.
+    violations; refusals. With `testbench`, a design may be connected to a hidden testbench by ports only. `folder` is
+    an empty one for Verilator's output.
     """
     # Without the text nothing can be checked, so nothing is built.
     arguments = _with_listed(arguments)

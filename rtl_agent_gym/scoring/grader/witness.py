@@ -34,31 +34,29 @@ class _Witness:
 
     def send(self, message: Message) -> None:
         with self.lock:
-            self._connect()
-            if self.line is not None:
-                self._send(message)
+            line = self._connected()
+            if line is None:
+                return
+            try:
+                line.send(message)
+            except OSError as error:  # the machine's fault: a design cannot break this connection
+                line.close()
+                self.line = line = _connect(patient=True)
+                assert line is not None
+                text = f"a witness lost its connection to the supervisor ({error}), so messages may be missing"
+                line.send({"kind": "fault", "text": text})
+                line.send(message)
 
     def seed(self) -> int | None:
         with self.lock:
-            self._connect()
-            return None if self.line is None else self.line.seed
+            line = self._connected()
+            return None if line is None else line.seed
 
-    def _connect(self) -> None:
+    def _connected(self) -> Line | None:
         if not self.tried:
             self.tried = True
             self.line = _connect(patient=GRADED in os.environ)
-
-    def _send(self, message: Message) -> None:
-        assert self.line is not None
-        try:
-            self.line.send(message)
-        except OSError as error:  # the machine's fault: a design cannot break this connection
-            self.line.close()
-            self.line = _connect(patient=True)
-            assert self.line is not None
-            text = f"a witness lost its connection to the supervisor ({error}), so messages may be missing"
-            self.line.send({"kind": "fault", "text": text})
-            self.line.send(message)
+        return self.line
 
 
 def _connect(patient: bool) -> Line | None:

@@ -10,19 +10,19 @@ from random import Random
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rtl_agent_gym.errors import UsageError, near_matches
-from rtl_agent_gym.problems.registry import Located, read_query
-from rtl_agent_gym.problems.rows import Place
-from rtl_agent_gym.sources.families.accumulators import ACCUMULATORS
-from rtl_agent_gym.sources.families.arbiters import Arbiters
-from rtl_agent_gym.sources.families.family import SPECIFICATION, TARGET, Family, Parameters, Split
-from rtl_agent_gym.sources.families.fifos import Fifos
-from rtl_agent_gym.sources.families.looking import Lie, LookingFamily
-from rtl_agent_gym.sources.families.machines import Machines
-from rtl_agent_gym.sources.families.pipelines import Pipelines
-from rtl_agent_gym.sources.families.registers import Registers
-from rtl_agent_gym.sources.families.timers import Timers
-from rtl_agent_gym.sources.families.wrappers import Wrappers
+from ...errors import UsageError, near_matches
+from ...problems.registry import Located, read_query
+from ...problems.rows import Place
+from .accumulators import ACCUMULATORS
+from .arbiters import Arbiters
+from .family import SPECIFICATION, TARGET, Family, Parameters, Split
+from .fifos import Fifos
+from .looking import Lie, LookingFamily
+from .machines import Machines
+from .pipelines import Pipelines
+from .registers import Registers
+from .timers import Timers
+from .wrappers import Wrappers
 
 __all__ = ["FAMILIES", "SPECIFICATION", "TARGET", "Family", "Parameters", "Split", "draw_members"]
 

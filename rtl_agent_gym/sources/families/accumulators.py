@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families import registers
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
+from . import registers
+from .family import Exchange, Fields, SpecificationLine, always, asserted
+from .looking import LOOKING_LINES, LookingFamily
 
 BASES = {"decimal": ("", "", "d", 10), "hexadecimal": ("0x", "'h", "X", 16), "binary": ("0b", "'b", "b", 2)}
 """What stands before a number's digits in a document, and in a design; their format; and the base as a number."""
@@ -74,29 +74,14 @@ def _read_base(fields: Fields) -> str:
     return base if same else read
 
 
-def _read_value(fields: Fields) -> int:
-    """The value of the same digits in that base."""
-    return int(digits(fields), BASES[_read_base(fields)][3])
-
-
-def read_operand(fields: Fields) -> str:
+def read_operand(fields: Fields) -> Exchange:
     """The operand for who shifts to the left with what makes the output larger, and to the right with the rest."""
-    operand, operation = fields["operand"], fields["operation"]
-    if operand == "left" and operation in ("sub", "sub_sat", "and", "min", "xor"):
-        return "right"
-    if operand == "right" and operation in ("add", "add_sat", "or", "max", "load"):
-        return "left"
-    return str(operand)
+    return {"right": "left"} if fields["operation"] in ("add", "add_sat", "or", "max", "load") else {"left": "right"}
 
 
-def read_operation(fields: Fields) -> str:
+def read_operation(fields: Fields) -> Exchange:
     """The operation for who lets only changed inputs saturate."""
-    operation: str = fields["operation"]
-    if operation in ("add", "sub") and fields["operand"] in ("left", "right", "negate", "next"):
-        return f"{operation}_sat"
-    if operation in ("add_sat", "sub_sat") and fields["operand"] in ("plain", "invert"):
-        return operation.removesuffix("_sat")
-    return operation
+    return registers.WRAPPING if fields["operand"] in ("plain", "invert") else registers.SATURATING
 
 
 class Accumulators(LookingFamily):
@@ -113,7 +98,7 @@ class Accumulators(LookingFamily):
     }
     lines = LookingFamily.lines | _LINES
     habits = LookingFamily.habits | {
-        "base": {"base": _read_base, "value": _read_value},
+        "base": {"base": _read_base, "value": lambda fields: int(digits(fields), BASES[_read_base(fields)][3])},
         "operand": {"operand": read_operand},
         "saturation": {"operation": read_operation},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.sources.families.family import Family, Fields, SpecificationLine, always, asserted, bit_range
+from .family import Family, Fields, SpecificationLine, always, asserted, bit_range
 
 _OVERRIDES = {
     "vector": ("is a vector that replaces the requests when it is not 0", "a vector; replaces the requests when not 0"),
@@ -108,11 +108,8 @@ class Arbiters(Family):
     def write(self, fields: Fields) -> str:
         width, level = fields["width"], fields["valid_level"]
         bits, number = bit_range(width), bit_range((width - 1).bit_length())
-        request, override, outputs = (
-            fields["request"],
-            fields["override"],
-            "{{{grant}, {index}, {valid}}}".format_map(fields),
-        )
+        request, override = fields["request"], fields["override"]
+        outputs = "{{{grant}, {index}, {valid}}}".format_map(fields)
         loop = f"{width - 1}; i >= 0; i--" if fields["order"] == "lowest" else f"0; i < {width}; i++"
         active = {
             "vector": f"{override} != 0 ? {override} : {request}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
@@ -13,8 +12,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sources.suites.common import harness_file
+from ...problems.model import Problem
+from ..suites.common import harness_file, json_digest
 
 _STEMS = """
 amber anchor apple arrow aspen badge basin birch blaze bloom brook cabin cedar chalk cider cliff cloud coral crane delta
@@ -84,7 +83,7 @@ class Parameters(BaseModel):
     @property
     def digest(self) -> str:
         """Twelve hexadecimal digits of a hash of all parameters."""
-        return _hash(self.model_dump(mode="json"))[:12]
+        return json_digest(self.model_dump(mode="json"))[:12]
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class SpecificationLine:
 
     train: tuple[str, ...]
     held_out: tuple[str, ...]
-    """SpecificationLine that only the split ``wordings`` has."""
+    """Wordings that only the split ``wordings`` has."""
     rows: tuple[str, ...]
     """The same as rows of a table."""
     held_out_rows: tuple[str, ...]
@@ -108,9 +107,10 @@ class SpecificationLine:
         return rng.randrange(trained, len(self.wordings(layout))) if held_out else rng.randrange(trained)
 
 
-Change = str | int | Mapping[str | int, str | int] | Callable[[Fields], str | int]
-"""What a habit puts in place of a field: a value, a value for each of some values, or what it makes of all fields."""
-
+Exchange = Mapping[str | int, str | int]
+"""A value for each of some values; others stay."""
+Change = str | int | Exchange | Callable[[Fields], str | int | Exchange]
+"""What a habit puts in place of a field: a value, a value for each of some values, or which of them by all fields."""
 
 _COMMON_LINES = {
     "module": SpecificationLine(
@@ -145,7 +145,6 @@ class Family(ABC):
     """A family of problems. Each adds its own axes, lines and habits to those that all have."""
 
     splits: ClassVar[tuple[Split, ...]] = ("train", "combinations", "wordings", "names")
-    """The splits that it has."""
     name: str
     heading: str
     """The specification's first lines, the same for every member."""
@@ -154,7 +153,6 @@ class Family(ABC):
     outputs: tuple[str, ...]
     """The roles of the output ports."""
     axes: ClassVar[dict[str, tuple[str | int, ...]]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
-    """The values of each axis."""
     lines = _COMMON_LINES
     habits: ClassVar[dict[str, Mapping[str, Change]]] = {
         "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
@@ -182,14 +180,10 @@ class Family(ABC):
         """The design for some fields, in its canonical form."""
 
     def module(self, fields: Fields, ranges: Mapping[str, str], body: str, parameters: str = "") -> str:
-        """A module with the family's ports.
+        """A module with the family's ports, and perhaps parameters (``#(…) ``).
 
-        Args:
-            fields: The member's.
-            ranges: What precedes the names of ports: for an input its range, for an output also ``reg`` or ``wire``,
-                with a space at the end. Other ports are wires of one bit.
-            body: What follows the ports.
-            parameters: ``#(…) `` or nothing.
+        `ranges` are what precedes the names of ports: for an input its range, for an output also ``reg`` or ``wire``,
+        with a space at the end. Other ports are wires of one bit.
         """
         ports = [f"input wire {ranges.get(role, '')}{fields[role]}" for role in ("clock", "reset", *self.inputs)]
         ports += [f"output {ranges.get(role, 'wire ')}{fields[role]}" for role in self.outputs]
@@ -256,19 +250,12 @@ class Family(ABC):
         """The fields for who follows a habit."""
         changed = dict(fields)
         for field, change in self.habits[habit].items():
-            if isinstance(change, Mapping):
-                changed[field] = change.get(fields[field], fields[field])
-            else:
-                changed[field] = change(fields) if callable(change) else change
+            new: str | int | Exchange = change(fields) if callable(change) else change
+            changed[field] = new.get(fields[field], fields[field]) if isinstance(new, Mapping) else new
         return changed
 
     def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
-        """The reference solution, or the design that follows some habits instead of the specification.
-
-        Args:
-            parameters: The member.
-            habits: Names of habits; in everything else the design follows the specification.
-        """
+        """The reference solution, or the design that follows some habits, and in everything else the specification."""
         fields = parameters.fields
         for habit in habits:
             fields = self.with_habit(fields, habit)
@@ -303,11 +290,7 @@ class Family(ABC):
 
 def is_held_out(values: Mapping[str, str | int], share: int = _HELD_OUT_SHARE) -> bool:
     """Whether a combination of values belongs to the split ``combinations``, and to no other: one in `share` does."""
-    return int(_hash(values)[:8], 16) % share == 0
-
-
-def _hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return int(json_digest(values)[:8], 16) % share == 0
 
 
 template = partial(harness_file, package=__package__)

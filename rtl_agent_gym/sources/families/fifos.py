@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range, level_line
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily, enable_line
+from .family import Exchange, Fields, SpecificationLine, always, asserted, bit_range, level_line
+from .looking import LOOKING_LINES, LookingFamily, enable_line
 
 STYLES = {"ahead": "the oldest word, without a read", "registered": "what the last read gave"}
 """What the output is: with or without first-word fall-through."""
@@ -111,18 +111,14 @@ def _read_style(fields: Fields) -> str:
     return "registered" if fields["depth"] > 8 else "ahead"
 
 
-def _read_overflow(fields: Fields) -> str:
+def _read_overflow(fields: Fields) -> Exchange:
     """A registered FIFO stores nothing when it is full, and others always do."""
-    pairs = {"oldest": "drop", "only": "clear"}
-    if fields["style"] == "ahead":
-        pairs = {other: one for one, other in pairs.items()}
-    return pairs.get(fields["overflow"], str(fields["overflow"]))
+    return {"drop": "oldest", "clear": "only"} if fields["style"] == "ahead" else {"oldest": "drop", "only": "clear"}
 
 
-def _read_missing(fields: Fields) -> str:
+def _read_missing(fields: Fields) -> Exchange:
     """A registered output keeps its word when nothing can be read, and others are 0 then."""
-    pair = {"zero": "last"} if fields["style"] == "registered" else {"last": "zero"}
-    return pair.get(fields["missing"], str(fields["missing"]))
+    return {"zero": "last"} if fields["style"] == "registered" else {"last": "zero"}
 
 
 class Fifos(LookingFamily):

@@ -14,22 +14,10 @@ from pathlib import PurePosixPath
 from random import Random
 from typing import Literal
 
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sources.families.family import (
-    TARGET,
-    Family,
-    Fields,
-    Parameters,
-    SpecificationLine,
-    Split,
-    data_line,
-    is_held_out,
-    template,
-)
-from rtl_agent_gym.sources.families.identifiers import draw_identifier
+from ...problems.model import Problem
+from .family import TARGET, Family, Fields, Parameters, SpecificationLine, Split, data_line, is_held_out, template
 
 SMOKE = "verif/smoke.sv"
-"""The smoke test."""
 RUN_SMOKE = "iverilog -g2012 -o rundir/smoke rtl/*.sv verif/*.sv && vvp -n rundir/smoke"
 PASSED = "PASS\n"
 """What `RUN_SMOKE` prints of a design that is right as far as it looks."""
@@ -138,10 +126,6 @@ class LookingFamily(Family):
             drawn |= self.draw_facts(rng, drawn)
         return {key: value for key, value in drawn.items() if value != fields[key]}
 
-    def task(self, parameters: Parameters) -> str:
-        """The prompt."""
-        return f"Write the module that this describes to `{TARGET}`.\n\n{self.specification(parameters)}"
-
     def smoke(self, parameters: Parameters) -> str:
         """The text of `SMOKE`, which holds the inputs of a known polarity at their active level."""
         fields = parameters.fields
@@ -160,20 +144,17 @@ class LookingFamily(Family):
     def problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
         """The member as a problem, or one with files that do not tell the truth; the hidden tests stay the member's.
 
-        Args:
-            parameters: The member.
-            lie: ``documents``: both documents have the facts of another module. ``smoke``: the smoke test
-                wants polarities of the reset and the enable that are drawn by chance. None: everything is true.
+        With the lie ``documents``, both documents have the facts of another module. With ``smoke``, the smoke test
+        wants polarities of the reset and the enable that are drawn by chance.
         """
-        told, rng, digest = parameters, Random(f"{parameters.digest} {lie}"), parameters.digest
+        told, digest = parameters, parameters.digest
         if lie is not None:
-            digest = sha256(f"{digest} {lie}".encode()).hexdigest()[:12]
-        if lie == "documents":
-            values = {**parameters.values, **self._other_facts(rng, parameters.fields)}
-            told = parameters.model_copy(update={"values": values})
-        elif lie == "smoke":
-            levels = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
-            told = parameters.model_copy(update={"values": {**parameters.values, **levels}})
+            rng, digest = Random(f"{digest} {lie}"), sha256(f"{digest} {lie}".encode()).hexdigest()[:12]
+            if lie == "documents":
+                false = self._other_facts(rng, parameters.fields)
+            else:
+                false = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
+            told = parameters.model_copy(update={"values": {**parameters.values, **false}})
         problem = super().problem(parameters)
         # The hidden tests have copies of documents that are modules, of which nothing can be changed.
         modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
@@ -183,7 +164,7 @@ class LookingFamily(Family):
         return problem.model_copy(
             update={
                 "id": f"cvdp_agentic_rtlgym_{self.name}_{parameters.split}_{digest}_0001",
-                "prompt": self.task(parameters),
+                "prompt": f"Write the module that this describes to `{TARGET}`.\n\n{self.specification(parameters)}",
                 "context": {**self.documents(told), SMOKE: self.smoke(told)},
                 "harness": problem.harness | {"src/.env": environment, **copies},
             }
@@ -215,3 +196,71 @@ LOOKING_LINES = {
     "data": data_line("data", "input"),
     "output": data_line("output", "output"),
 }
+
+_ONSET_LIST = """
+b c d f g h j k l m n p q r s t v w x z br ch cl cr dr fl fr gl gr pl pr qu sh sl sp st str th tr w
+"""
+_VOWEL_LIST = "a a e e i i o o u y ai ea oo ou"
+_CODA_LIST = "b ck d g k l ld lt m n nd ng nt p r rd rk rn s sk st t x"
+_TAIL_LIST = "a b c d e f g h i j k l m o p q r s t u v w x y z bus net pad bit ext pin top sub aux raw"
+_UNKNOWN_LIST = """
+clk clock rst reset arst srst en ena enable data din dout valid ready count addr we wren rden in out acc accum total
+sum value load fifo tdata tvalid axis core unit block stage copper dune sable shale sierra slate spruce summit swan
+teal thistle timber tulip umber velvet violet walnut wharf willow yarrow zephyr zinnia
+"""
+_RESERVED_LIST = """
+alias always always_comb and assign automatic before begin bind bins binsof bit bool break buf byte case casex casez
+cell chandle checker class clocking cmos config const constraint context continue cover covergroup coverpoint cross
+deassign default define defparam design disable dist do dut edge else end endcase endchecker endclass endfunction
+endtable endtask enum event eventually expect export extends extern final first for force foreach forever fork
+forkjoin function generate genvar global if iff ifnone implements implies import include initial inout input inside
+instance int integer interconnect interface intersect join large let liblist library local localparam logic longint
+macromodule matches medium modport module nand negedge nettype new nexttime nmos nor not null operand or output
+package packed parameter pmos posedge primitive priority program property protected pull pulldown pullup pure rand
+randc randcase randsequence rcmos real realtime ref reg reject release repeat restrict return rnmos rpmos rtran
+scalared sequence shortint shortreal signed small smoke soft solve specify specparam static string strong strong0
+strong1 struct super supply0 supply1 table tagged task this throughout time timeprecision timescale timeunit tran tri
+tri0 tri1 triand trior trireg type typedef union unique unique0 unsigned until untyped use uwire var vectored virtual
+void wait wand weak weak0 weak1 while wildcard wire with within wone wor wreal xnor xor
+"""
+_ONSETS, _VOWELS, _CODAS, _TAILS = (text.split() for text in (_ONSET_LIST, _VOWEL_LIST, _CODA_LIST, _TAIL_LIST))
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+UNKNOWN = tuple(_UNKNOWN_LIST.split())
+"""The words of the split ``names``."""
+
+RESERVED = frozenset(_RESERVED_LIST.split())
+"""What no part of a name may be: keywords, and the names that designs and smoke tests have inside."""
+
+
+def draw_identifier(rng: Random, held_out: bool = False) -> str:
+    """A name of any kind, spelled as people spell them, in lower case, of 1 to some 14 characters.
+
+    Its first part is one of `UNKNOWN` if it is held out; else no part is.
+    """
+    while True:
+        parts = [rng.choice(UNKNOWN) if held_out else _word(rng)]
+        if rng.random() < 0.35:
+            parts.append(rng.choice(UNKNOWN) if held_out and rng.random() < 0.5 else _tail(rng))
+        if rng.random() < 0.2:
+            number = str(rng.randrange(10) if rng.random() < 0.7 else rng.randrange(100))
+            if rng.random() < 0.5:
+                parts[-1] += number
+            else:
+                parts.append(number)
+        words = [part.rstrip("0123456789") for part in parts]
+        if RESERVED.isdisjoint(words) and (held_out or set(UNKNOWN).isdisjoint(words)):
+            return "_".join(parts)
+
+
+def _word(rng: Random) -> str:
+    """An invented word, or some letters by chance."""
+    if rng.random() < 0.4:
+        return "".join(rng.choice(_LETTERS) for _ in range(rng.choice((1, 2, 3, 3, 4, 5))))
+    syllables = rng.choice((1, 1, 2, 2))
+    word = "".join(rng.choice(_ONSETS) + rng.choice(_VOWELS) for _ in range(syllables))
+    return word + (rng.choice(_CODAS) if rng.random() < 0.4 else "")
+
+
+def _tail(rng: Random) -> str:
+    return rng.choice(_TAILS) if rng.random() < 0.5 else _word(rng)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
+from .family import Fields, SpecificationLine, always, asserted, bit_range
+from .looking import LOOKING_LINES, LookingFamily
 
 SYMBOLS = {
     "plain": ("{data}", "the input"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
+from .family import Exchange, Fields, SpecificationLine, always, asserted, bit_range
+from .looking import LOOKING_LINES, LookingFamily
+from .registers import SATURATING, WRAPPING
 
 OPERATIONS = {
     "add": ("{value} + {constant}", "{value} plus {constant}, wrapping"),
@@ -106,34 +107,24 @@ def _read_stages(fields: Fields) -> int:
     return min(stages + 1, _MOST) if fields["width"] < 16 else max(stages - 1, _FEWEST)
 
 
-_BOUNDED = ("add_sat", "sub_sat", "max")
-
-
-def _exchange(operation: str, other: str) -> str:
+def _read_minuend(other: str) -> Exchange:
     """What is to be subtracted is subtracted from, beside an operation with bounds; else it is the other way round."""
-    pair = {"sub": "from"} if other in _BOUNDED else {"from": "sub"}
-    return pair.get(operation, operation)
+    return {"sub": "from"} if other in ("add_sat", "sub_sat", "max") else {"from": "sub"}
 
 
-def _read_saturation(fields: Fields) -> str:
+def _read_saturation(fields: Fields) -> Exchange:
     """The second operation for who lets only what was multiplied, inverted or subtracted saturate."""
-    operation: str = fields["second"]
-    if fields["first"] in ("mul", "xor", "from", "sub"):
-        return f"{operation}_sat" if operation in ("add", "sub") else operation
-    return operation.removesuffix("_sat")
+    return SATURATING if fields["first"] in ("mul", "xor", "from", "sub") else WRAPPING
 
 
-def _read_idle(fields: Fields) -> str:
+def _read_idle(fields: Fields) -> str | Exchange:
     """A pipeline that stalls holds its last result, and others are 0."""
-    if fields["control"] == "stall":
-        return "hold"
-    return "zero" if fields["idle"] == "hold" else str(fields["idle"])
+    return "hold" if fields["control"] == "stall" else {"hold": "zero"}
 
 
-def _read_control(fields: Fields) -> str:
+def _read_control(fields: Fields) -> Exchange:
     """A long pipeline runs on, and a short one stalls."""
-    pair = {"stall": "block"} if fields["stages"] > 3 else {"block": "stall", "flush": "stall"}
-    return pair.get(fields["control"], str(fields["control"]))
+    return {"stall": "block"} if fields["stages"] > 3 else {"block": "stall", "flush": "stall"}
 
 
 class Pipelines(LookingFamily):
@@ -159,8 +150,8 @@ class Pipelines(LookingFamily):
     habits = LookingFamily.habits | {
         "stages": {"stages": _read_stages},
         "minuend": {
-            "first": lambda fields: _exchange(fields["first"], fields["second"]),
-            "second": lambda fields: _exchange(fields["second"], fields["first"]),
+            "first": lambda fields: _read_minuend(fields["second"]),
+            "second": lambda fields: _read_minuend(fields["first"]),
         },
         "saturation": {"second": _read_saturation},
         "idle": {"idle": _read_idle},

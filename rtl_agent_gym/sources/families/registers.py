@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.sources.families.family import (
-    Family,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    data_line,
-    level_line,
-)
+from .family import Exchange, Family, Fields, SpecificationLine, always, asserted, bit_range, data_line, level_line
 
 EXPRESSIONS = {
     "load": "operand",
@@ -73,6 +64,11 @@ _LINES = {
 }
 
 
+WRAPPING: Exchange = {"add_sat": "add", "sub_sat": "sub"}
+SATURATING: Exchange = {"add": "add_sat", "sub": "sub_sat"}
+"""The operations for who lets nothing saturate, or everything."""
+
+
 def stuck(fields: Fields) -> dict[str, bool]:
     """For operations with which an output may never leave a reset value, whether it never leaves this one."""
     lowest, highest = fields["value"] == 0, fields["value"] == 2 ** fields["width"] - 1
@@ -98,7 +94,7 @@ class Registers(Family):
         "enable": {"enable_level": 1},
         "width": {"width": 8},
         "output": {"output": "q"},
-        "wrap": {"operation": {"add_sat": "add", "sub_sat": "sub"}},
+        "wrap": {"operation": WRAPPING},
     }
 
     def is_possible(self, fields: Fields) -> bool:

@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-from rtl_agent_gym.sources.families.family import (
-    Family,
-    Fields,
-    SpecificationLine,
-    always,
-    asserted,
-    bit_range,
-    idle,
-    level_line,
-)
+from .family import Family, Fields, SpecificationLine, always, asserted, bit_range, idle, level_line
 
 _AGAIN = {
     "ignore": ("is ignored", "ignored"),
@@ -101,12 +92,9 @@ class Timers(Family):
 
     def phrases(self, fields: Fields) -> dict[str, str | int]:
         verb, noun = _AGAIN[fields["again"]]
-        path = "down from {period} to 1" if fields["direction"] == "down" else "up from 1 to {period}"
-        return {
-            "again_verb": verb,
-            "again_noun": noun,
-            "path": path.format_map(fields),
-        }
+        period = fields["period"]
+        path = f"down from {period} to 1" if fields["direction"] == "down" else f"up from 1 to {period}"
+        return {"again_verb": verb, "again_noun": noun, "path": path}
 
     def write(self, fields: Fields) -> str:
         count, period, start = fields["count"], fields["period"], asserted(fields, "start")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from rtl_agent_gym.sources.families import registers
-from rtl_agent_gym.sources.families.accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
-from rtl_agent_gym.sources.families.family import Fields, SpecificationLine, always, asserted, bit_range
-from rtl_agent_gym.sources.families.looking import LOOKING_LINES, LookingFamily
+from . import registers
+from .accumulators import EXPRESSIONS, OPERANDS, read_operand, read_operation
+from .family import Fields, SpecificationLine, always, asserted, bit_range
+from .looking import LOOKING_LINES, LookingFamily
 
 FUNCTIONS = {
     "sub": "{first} - {second}",

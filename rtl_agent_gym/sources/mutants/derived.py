@@ -16,20 +16,13 @@ from pydantic import Field
 from unidiff.errors import UnidiffParseError
 from unidiff.patch import PatchSet
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.loading import load_problems
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import Place, apply_patch
-from rtl_agent_gym.sources.derivation import DerivedOptions, derived_id, parse_derived
-from rtl_agent_gym.sources.mutants.mutant import (
-    Mutant,
-    Verdict,
-    VerdictStore,
-    design_key,
-    draw_mutants,
-    problem_mutants,
-)
+from ...errors import ProblemError, UsageError
+from ...problems.loading import load_problems
+from ...problems.model import Problem
+from ...problems.registry import Located
+from ...problems.rows import Place, apply_patch
+from ..derivation import DerivedOptions, derived_id, parse_derived
+from .mutant import Mutant, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
 
 Hint = Literal["none", "check", "symptom"]
 """What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first of them
@@ -46,12 +39,6 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
 
     The agent starts with the source's files and the design, one file of it mutated; the hidden tests are the source's.
     The source's task is in `TASK`, since the design must still do what it asks for.
-
-    Args:
-        problem: The source, with its reference solution.
-        mutant: A mutant of that solution.
-        verdict: How the hidden tests rejected it.
-        hint: What the task says of the bug.
     """
     task = task_path(problem)
     return Problem(
@@ -106,24 +93,20 @@ def task_path(problem: Problem) -> str:
     return path
 
 
-_PREFIX = "cvdp_agentic_"
-
-
 def with_design(problem: Problem, designs: Path) -> Problem:
     """The problem with the design of a folder as its reference solution; as it is if the folder has none.
 
     Args:
-        problem: The problem.
-        designs: Holds a folder for each problem, named after its id or its id without ``cvdp_agentic_``, with the files
-            of the design at their paths. ``x.sv.patch`` is ``x.sv`` as a unified diff of the file of another design,
-            which its first line names.
+        problem: Whose id, or its id without ``cvdp_agentic_``, names its folder.
+        designs: Holds the folders, with the files of each design at their paths. ``x.sv.patch`` is ``x.sv`` as a
+            unified diff of the file of another design, which its first line names.
 
     Raises:
         UsageError: There is no such folder, or a file cannot be read or a patch not applied.
     """
     if not designs.is_dir():
         raise UsageError(f"{designs}: there is no such folder of designs")
-    for name in (problem.id, problem.id.removeprefix(_PREFIX)):
+    for name in (problem.id, problem.id.removeprefix("cvdp_agentic_")):
         if (designs / name).is_dir():
             return problem.model_copy(update={"golden": _read(designs, name)})
     return problem
@@ -148,9 +131,6 @@ def _patched(designs: Path, text: str) -> str:
     [patch] = patches
     base = (designs / patch.source_file).read_text(encoding="utf-8")
     return apply_patch(base, "".join(str(hunk) for hunk in patch))
-
-
-SUFFIX = "+mutants"
 
 
 class MutantOptions(DerivedOptions):
@@ -208,13 +188,9 @@ def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
 def derive(
     source: str, problems: Sequence[Problem], options: MutantOptions, store: VerdictStore | None = None
 ) -> Iterator[Derived]:
-    """The debugging problems of a source.
+    """The debugging problems made of mutants of `problems`. `source` is their name for messages.
 
-    Args:
-        source: Its name for messages.
-        problems: What is mutated.
-        options: How many and which.
-        store: Verdicts; None for those of the package and the user's cache.
+    Without a store, verdicts are those of the package and the user's cache.
 
     Raises:
         UsageError: There are fewer mutants, or a verdict is not known. The message says what to do.
@@ -223,7 +199,7 @@ def derive(
     for candidate in enough_candidates(source, problems, options):
         verdict = store.of(candidate.design).get(candidate.mutant.digest)
         if verdict is None:
-            base = source.rpartition(SUFFIX)[0]
+            base = source.rpartition("+mutants")[0]
             raise UsageError(
                 f"{source}: the mutants of {candidate.problem.id} are not graded yet, so it is not known which have a "
                 f"bug that the tests see; grade them once with: rtl-agent-gym problems mutate '{base}' "

@@ -22,13 +22,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rtl_agent_gym.errors import SandboxBroken
-from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes import WORK_DIR, Sandbox, SandboxProvider
-from rtl_agent_gym.scoring.compose import read_services
-from rtl_agent_gym.scoring.harness import source_paths, top_modules
-from rtl_agent_gym.sources.mutants.mutant import Equivalence
-from rtl_agent_gym.sources.suites.common import plain
+from ...errors import SandboxBroken
+from ...problems import Problem
+from ...sandboxes import WORK_DIR, Sandbox, SandboxProvider
+from ...scoring.compose import read_services
+from ...scoring.harness import source_paths, top_modules
+from ..suites.common import plain
+from .mutant import Equivalence
 
 STEPS = (4, 8, 16, 24)
 """The lengths of the sequences that are searched, in steps; two steps are a clock cycle."""
@@ -63,13 +63,7 @@ class Finding(NamedTuple):
 async def compare(
     problem: Problem, right: Mapping[str, str], other: Mapping[str, str], provider: SandboxProvider
 ) -> Finding:
-    """Compare two designs of a problem.
-
-    Args:
-        problem: Its hidden tests name the sources and the top modules.
-        right: The RTL of the reference: text by path.
-        other: The RTL of the mutant.
-        provider: Creates the sandbox.
+    """Compare the RTL of a reference and a mutant, text by path. Hidden tests name the sources and top modules.
 
     Raises:
         SandboxError: The machine failed.
@@ -98,7 +92,9 @@ async def compare(
             await sandbox.close()
     except SandboxBroken as error:  # Yosys needed too much memory
         return Finding("unknown", why=str(error))
-    return _together(findings)
+    # Of several top modules, the weakest finding counts, but a difference counts most.
+    order: tuple[Equivalence, ...] = ("differs", "unknown", "bounded", "proved")
+    return min(findings, key=lambda finding: (order.index(finding.equivalence), finding.steps))
 
 
 async def _run(sandbox: Sandbox, script: str) -> str:
@@ -107,16 +103,17 @@ async def _run(sandbox: Sandbox, script: str) -> str:
 
 async def _prove(sandbox: Sandbox, sources: Sequence[str], top: str, texts: Sequence[str]) -> Finding:
     """``proved``, ``unknown`` if a proof would say nothing here, or empty: then a difference is worth a search."""
-    finding = _read_proof(await _run(sandbox, _proof(sources, top)))
-    if finding.equivalence != "proved":
-        return finding._replace(equivalence="")
+    output = await _run(sandbox, _proof(sources, top))
+    if _PROVED not in output:
+        error = re.search(r"^ERROR: (.*)$", output, re.MULTILINE)
+        return Finding("", why=error[1] if error else "neither a proof nor a difference was found in time")
     if what := beyond_yosys(texts):
         return Finding("unknown", why=f"Yosys and simulators may read {what} differently")
     for name, value in other_parameters(texts, top):
         output = await _run(sandbox, _proof(sources, top, f" -chparam {name} {value}"))
         if _PROVED not in output:
             return Finding("unknown", why=f"proved for the parameters' defaults, but not for {name} = {value}")
-    return finding
+    return Finding("proved")
 
 
 def beyond_yosys(texts: Iterable[str]) -> str:
@@ -138,32 +135,19 @@ def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
     return []
 
 
-def _together(findings: Sequence[Finding]) -> Finding:
-    """The finding for a design with several top modules: the weakest, but a difference counts most."""
-    order: tuple[Equivalence, ...] = ("differs", "unknown", "bounded", "proved")
-    return min(findings, key=lambda finding: (order.index(finding.equivalence), finding.steps))
-
-
-def _prepared(sources: Sequence[str], top: str, name: str, parameter: str = "") -> list[str]:
-    """Read one design and keep it under a name."""
-    folder = f"{WORK_DIR}/{name}"
-    paths = " ".join(f"{folder}/{path}" for path in sources)
-    return [
-        f"read_verilog -sv -I{folder}/rtl {paths}",
-        f"hierarchy -check -top {top}{parameter}",
-        "proc", "flatten", "opt_clean", "memory -nomap", "memory_map", "opt_clean",
-        f"rename -top {name}",
-        f"design -stash {name}",
-    ]  # fmt: skip
-
-
 def _both(sources: Sequence[str], top: str, parameter: str = "") -> list[str]:
-    return [
-        *_prepared(sources, top, "gold", parameter),
-        *_prepared(sources, top, "gate", parameter),
-        "design -copy-from gold -as gold gold",
-        "design -copy-from gate -as gate gate",
-    ]
+    """Read each design and keep it under its name."""
+    lines: list[str] = []
+    for name in ("gold", "gate"):
+        folder = f"{WORK_DIR}/{name}"
+        lines += [
+            f"read_verilog -sv -I{folder}/rtl {' '.join(f'{folder}/{path}' for path in sources)}",
+            f"hierarchy -check -top {top}{parameter}",
+            "proc", "flatten", "opt_clean", "memory -nomap", "memory_map", "opt_clean",
+            f"rename -top {name}",
+            f"design -stash {name}",
+        ]  # fmt: skip
+    return [*lines, *(f"design -copy-from {name} -as {name} {name}" for name in ("gold", "gate"))]
 
 
 def _proof(sources: Sequence[str], top: str, parameter: str = "") -> str:
@@ -190,13 +174,6 @@ def _search(sources: Sequence[str], top: str) -> str:
             for steps in STEPS
         ),
     ])  # fmt: skip
-
-
-def _read_proof(output: str) -> Finding:
-    if _PROVED in output:
-        return Finding("proved")
-    error = re.search(r"^ERROR: (.*)$", output, re.MULTILINE)
-    return Finding("unknown", why=error[1] if error else "neither a proof nor a difference was found in time")
 
 
 def _read_search(output: str) -> Finding | None:

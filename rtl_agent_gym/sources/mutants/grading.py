@@ -5,33 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from rtl_agent_gym.errors import UsageError
-from rtl_agent_gym.problems import Problem
-from rtl_agent_gym.sandboxes.budgeted import BudgetedSandboxes
-from rtl_agent_gym.sandboxes.choice import make_provider
-from rtl_agent_gym.scoring import TIME_LIMIT, ScoreCache, Scorer
-from rtl_agent_gym.scoring.score import Score
-from rtl_agent_gym.sources.making import in_order
-from rtl_agent_gym.sources.mutants.derived import Candidate
-from rtl_agent_gym.sources.mutants.equivalence import STEPS, Finding, compare
-from rtl_agent_gym.sources.mutants.mutant import (
-    Equivalence,
-    Mutant,
-    Outcome,
-    Verdict,
-    VerdictStore,
-    design_key,
-    draw_mutants,
-    problem_mutants,
-)
-from rtl_agent_gym.sources.mutants.operators import OPERATORS
+from ...errors import UsageError
+from ...problems import Problem
+from ...sandboxes import SandboxProvider
+from ...scoring import TIME_LIMIT, Scorer
+from ...scoring.score import Score
+from ..making import Examiner, in_order
+from .derived import Candidate
+from .equivalence import STEPS, Finding, compare
+from .mutant import Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
+from .operators import OPERATORS
 
 SLOWEST, QUICKEST = 5.0, 30.0
 """A mutant may run `SLOWEST` times as long as the reference, and at least `QUICKEST` seconds; then its tests fail."""
@@ -54,28 +43,20 @@ class GradedMutant(NamedTuple):
     finding: Finding | None = None
 
 
-class MutantGrader:
-    """Grades mutants and remembers their verdicts. Made by `mutant_grader`.
-
-    Args:
-        provider: Creates sandboxes.
-        scorer: Grades with this provider.
-        store: Verdicts that are known, and where new ones go.
-        workers: How many mutants are graded at the same time.
-        image: The digest of the provider's image.
-    """
+class MutantGrader(Examiner[VerdictStore]):
+    """Grades mutants and remembers their verdicts. Made by `mutant_grader`."""
 
     def __init__(
-        self, provider: BudgetedSandboxes[Any], scorer: Scorer, store: VerdictStore, workers: int, image: str
+        self, provider: SandboxProvider, scorer: Scorer, store: VerdictStore | None, workers: int, image: str
     ) -> None:
-        self.store = store
+        super().__init__(provider, scorer, store, workers, image)
         self.rejected: dict[str, str] = {}
         """Why nothing is known of a problem's mutants, by its id, if its own tests reject the reference solution."""
-        self._provider, self._scorer = provider, scorer
-        self._turn = asyncio.Semaphore(workers)
         self._references: dict[str, asyncio.Task[Score]] = {}
         self._seconds: dict[str, asyncio.Task[float]] = {}
-        self._image = image
+
+    def _own_store(self) -> VerdictStore:
+        return VerdictStore()
 
     async def require_reference(self, problem: Problem) -> Score:
         """The score of the reference solution, graded once.
@@ -88,7 +69,7 @@ class MutantGrader:
             raise UsageError(f"{problem.id}: no reference solution, so there is nothing to mutate; give --designs DIR")
         key = design_key(problem)
         if key not in self._references:
-            self._references[key] = asyncio.create_task(self._score(self._scorer, problem, problem.golden))
+            self._references[key] = asyncio.create_task(self._score(self.scorer, problem, problem.golden))
         score = await self._references[key]
         if not score.passed:
             raise UsageError(f"{problem.id}: its own tests reject the reference solution: {score.reason}")
@@ -107,20 +88,15 @@ class MutantGrader:
         return await self._seconds[key]
 
     async def grade(self, candidate: Candidate, *, prove: bool = False) -> GradedMutant:
-        """The verdict on a mutant, known or from a grading.
-
-        Args:
-            candidate: The mutant and its problem.
-            prove: Whether a survivor is compared with the reference by Yosys.
+        """The verdict on a mutant, known or from a grading; `prove` has Yosys compare a survivor with the reference.
 
         Raises:
             SandboxError: The machine failed.
         """
         problem, key, mutant = candidate
         verdict = self.store.of(key).get(mutant.digest)
-        if verdict is not None and verdict.image not in ("", self._image):
-            verdict = None  # other tools may say otherwise
-        if verdict is None or verdict.symptom == NO_REFERENCE:  # which may pass by now
+        # Other tools may say otherwise, and the reference may pass by now.
+        if verdict is None or verdict.image not in ("", self._image) or verdict.symptom == NO_REFERENCE:
             try:
                 await self.require_reference(problem)
             except UsageError as error:
@@ -154,9 +130,10 @@ class MutantGrader:
     async def _grade(self, candidate: Candidate) -> Verdict:
         problem, key, mutant = candidate
         limit = max(QUICKEST, SLOWEST * await self.reference_seconds(problem))
-        score = await self._score(self._scorer, problem, mutant.files(problem.golden or {}), limit)
+        score = await self._score(self.scorer, problem, mutant.files(problem.golden or {}), limit)
         outcome: Outcome = "survived" if score.passed else "killed" if score.compile == 1.0 else "invalid"
-        failed = dict.fromkeys(_short(test.name) for test in score.tests if test.outcome in ("failed", "error"))
+        names = [test.name for test in score.tests if test.outcome in ("failed", "error")]
+        failed = dict.fromkeys(name.rpartition("/")[2].rpartition("::")[2] for name in names)
         symptom = "" if score.passed else _FIRST.sub("", score.reason)
         return Verdict.on(key, mutant, outcome, failed=tuple(failed), symptom=symptom, image=self._image)
 
@@ -187,26 +164,8 @@ def _is_delayed(mutant: Mutant) -> bool:
     return mutant.operator == "assignment" and counts["+"] > counts["-"]
 
 
-def _short(name: str) -> str:
-    return name.rsplit("/", 1)[-1].rsplit("::", 1)[-1]
-
-
-@asynccontextmanager
-async def mutant_grader(
-    *, workers: int = 2, store: VerdictStore | None = None, cache: bool = True
-) -> AsyncIterator[MutantGrader]:
-    """A grader with sandboxes and a scorer, which are closed at the end.
-
-    Args:
-        workers: How many mutants are graded at the same time.
-        store: Verdicts; None for those of the package and the user's cache.
-        cache: Whether gradings are taken from the cache on disk.
-    """
-    async with (
-        make_provider() as provider,
-        Scorer(provider, cache=ScoreCache() if cache else None, waiting=workers) as scorer,
-    ):
-        yield MutantGrader(provider, scorer, store or VerdictStore(), workers, await provider.image_digest())
+mutant_grader = MutantGrader.open
+"""A grader with sandboxes and a scorer, which are closed at the end."""
 
 
 LIMIT = 24
@@ -253,11 +212,7 @@ async def measure_strength(
 ) -> Strength:
     """Grade mutants of a problem's reference solution, and compare the survivors with it.
 
-    Args:
-        problem: With a reference solution.
-        grader: Grades them.
-        limit: How many are graded; None for all. They are drawn so that every operator comes equally often.
-        seed: Of the draw.
+    At most `limit` are graded, and all if it is None. They are drawn so that every operator comes equally often.
 
     Raises:
         UsageError: There is no reference solution, or its tests reject it.
@@ -278,8 +233,8 @@ async def measure_strength(
 
 
 def _count(graded: list[GradedMutant]) -> Count:
-    kinds = Counter("proved" if mutant.verdict.equivalence == "proved" else mutant.verdict.outcome for mutant in graded)
-    return Count(**kinds)
+    verdicts = [mutant.verdict for mutant in graded]
+    return Count(**Counter("proved" if verdict.equivalence == "proved" else verdict.outcome for verdict in verdicts))
 
 
 def _survivor(graded: GradedMutant) -> dict[str, Any]:

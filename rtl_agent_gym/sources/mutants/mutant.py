@@ -8,7 +8,6 @@ of mutants needs no grading.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +18,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from rtl_agent_gym.errors import cannot_write
-from rtl_agent_gym.files import cache_folder
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.rows import diff_body
-from rtl_agent_gym.sources.mutants.operators import OPERATORS, Design
+from ...errors import cannot_write
+from ...files import cache_folder
+from ...problems.model import Problem
+from ...problems.rows import diff_body
+from ..suites.common import json_digest
+from .operators import OPERATORS, Design
 
 _HDL = (".v", ".sv", ".vh", ".svh")
 
@@ -164,8 +164,7 @@ class Verdict(BaseModel):
 def design_key(problem: Problem) -> str:
     """Sixteen hexadecimal digits of a hash of what decides verdicts: hidden tests, given RTL, reference solution."""
     context = {path: text for path, text in problem.context.items() if path.startswith("rtl/")}
-    parts = json.dumps([_VERSION, problem.harness, context, problem.golden], sort_keys=True)
-    return hashlib.sha256(parts.encode()).hexdigest()[:16]
+    return json_digest([_VERSION, problem.harness, context, problem.golden])[:16]
 
 
 class VerdictStore:

@@ -27,7 +27,6 @@ _RESET = re.compile(
 )
 """A part of the name of a reset or a clear: ``burst`` and ``first`` have none."""
 _PARTS = re.compile(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")
-_CLOCKED = {"AlwaysFFBlock", "AlwaysBlock"}
 
 
 class Edit(NamedTuple):
@@ -61,12 +60,7 @@ class Scope:
 
 
 class Design:
-    """A file of a design, parsed.
-
-    Args:
-        files: All files of the design; the others are what this file may include.
-        path: The file.
-    """
+    """The file of a path, parsed. The other files of the design are what it may include."""
 
     def __init__(self, files: Mapping[str, str], path: str) -> None:
         import pyslang  # takes a third of a second, and not every source of problems needs it
@@ -125,7 +119,7 @@ class Design:
         if kind in _SKIPPED or (kind == "ParameterDeclaration" and token(node, "ParameterKeyword")):
             return
         if kind.startswith("Always"):
-            clocked = kind in _CLOCKED and any(
+            clocked = kind in ("AlwaysFFBlock", "AlwaysBlock") and any(
                 token(event, "PosEdgeKeyword", "NegEdgeKeyword")
                 for timing in children(node, "TimingControlStatement")
                 for event in descendants(children(timing)[0])
@@ -157,8 +151,7 @@ def children(node: Any, *kinds: str) -> list[Any]:
 
 def token(node: Any, *kinds: str) -> Any:
     """The first direct token of a node of some kinds, or None."""
-    parts = [part for part in node if part is not None and is_token(part)]
-    return next((part for part in parts if part.kind.name in kinds), None)
+    return next((part for part in node if part is not None and is_token(part) and part.kind.name in kinds), None)
 
 
 def descendants(node: Any) -> Iterator[Any]:
@@ -209,7 +202,6 @@ _BINARY = {
 }  # fmt: skip
 _ASSIGNMENTS = ("AssignmentExpression", "NonblockingAssignmentExpression")
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
-_NEGATED = re.compile(r"![A-Za-z_][\w.]*")
 _MINUS = re.compile(r"(.*-\s*)(\d+)", re.DOTALL)
 _EDGES = {"posedge": "negedge", "negedge": "posedge"}
 
@@ -227,7 +219,7 @@ def constant(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 def condition(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     """The opposite of a condition."""
     if node.kind.name == "ConditionalPredicate" and (text := design.text(node)):
-        if _NEGATED.fullmatch(text):
+        if text.startswith("!") and _NAME.fullmatch(text[1:]):
             yield from _rewritten(design, node, text[1:])
         elif _NAME.fullmatch(text) or _is_enclosed(text):
             yield from _rewritten(design, node, f"!{text}")
@@ -363,9 +355,7 @@ def _rewritten(design: Design, node: Any, text: str) -> Iterator[Edits]:
 
 
 def _removed(design: Design, node: Any, listed: bool) -> Iterator[Edits]:
-    """The node removed, with its lines if there is nothing else in them; an empty statement where something must
-    stand.
-    """
+    """The node removed, with its lines if nothing else is in them; an empty statement where something must stand."""
     span = design.span(node)
     if span and listed:
         yield (Edit(*design.whole_lines(*span), ""),)
@@ -386,11 +376,8 @@ def _is_enclosed(text: str) -> bool:
 def _exchanged(design: Design, node: Any, pairs: dict[str, str]) -> Iterator[Edits]:
     """Each direct token of the node that is a key, replaced by its value."""
     for part in node:
-        if part is None or not is_token(part):
-            continue
-        span, text = design.span(part), design.text(part)
-        if span and text in pairs:
-            yield (Edit(*span, pairs[text]),)
+        if part is not None and is_token(part) and (text := design.text(part)) and text in pairs:
+            yield from _rewritten(design, part, pairs[text])
 
 
 def _other_value(design: Design, node: Any) -> Iterator[Edits]:

@@ -16,24 +16,13 @@ from typing import Literal, get_args
 import yaml
 from pydantic import Field
 
-from rtl_agent_gym.problems.compose import COMPOSE_FILE
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sources.derivation import (
-    Case,
-    DerivedOptions,
-    DerivedSource,
-    Device,
-    Known,
-    Store,
-    case_key,
-    derived_id,
-    devices,
-    right_files,
-)
-from rtl_agent_gym.sources.mutants.derived import is_derived
-from rtl_agent_gym.sources.optimization.wastes import WASTES
-from rtl_agent_gym.sources.suites.common import harness_file
-from rtl_agent_gym.sources.verification.derived import documented, specification
+from ...problems.compose import COMPOSE_FILE
+from ...problems.model import Problem
+from ..derivation import Case, DerivedOptions, DerivedSource, Device, Known, Store, derived_id, devices, right_files
+from ..mutants.derived import is_derived
+from ..suites.common import harness_file, json_digest
+from ..verification.derived import documented, specification
+from .wastes import WASTES
 
 Goal = Literal["area", "flops", "delay"]
 """What is to become less: the area of the cells, the number of flip-flops, or the longest path."""
@@ -94,7 +83,6 @@ class Measured(Known):
         return max(goals, key=self.gap, default="")
 
     def reason(self, options: OptimizeOptions) -> str:
-        """Why no problem is made of it."""
         if self.fault:
             return self.fault
         if goal := self.kind(options):
@@ -114,7 +102,6 @@ class WastefulCase(Case):
 
     @property
     def label(self) -> str:
-        """The design's name for messages."""
         return f"{self.problem.id} with {self.waste}"
 
 
@@ -123,10 +110,7 @@ def cases(
 ) -> Iterator[WastefulCase]:
     """The wasteful designs of problems, no two alike: of each waste in turn, of each problem in turn.
 
-    Args:
-        problems: With reference solutions.
-        options: Those of the problems.
-        left_out: Why problems are left out is added here.
+    Why problems are left out is added to `left_out`.
     """
     left_out = [] if left_out is None else left_out
     designs = []
@@ -158,7 +142,7 @@ def _wasteful(problem: Problem, device: Device, waste: str, seed: int) -> Iterat
             if text not in (files[path], *texts):
                 texts.append(text)
                 parts = [_VERSION, files, device.sources, device.name, path, text, specification(problem)]
-                yield WastefulCase(problem, device, case_key(parts), waste, path, text)
+                yield WastefulCase(problem, device, json_digest(parts)[:12], waste, path, text)
 
 
 def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeOptions) -> Problem:
@@ -181,7 +165,10 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
         id=derived_id(problem, f"ppa_{goal}_{case.key}"),
         category=7,
         difficulty=problem.difficulty,
-        prompt=_prompt(case, known, goal),
+        prompt=(
+            f"{documented(problem, device)} But it is wasteful.\n\nRewrite it so that {_WORDS[goal]} becomes as small "
+            f"as you can make it; it is {known.original[goal]:g} now. {_RULES}\n"
+        ),
         system_message=problem.system_message,
         context=context,
         targets=(case.path,),
@@ -201,16 +188,7 @@ template = partial(harness_file, package=__package__)
 PROGRAMS = ("cells.genlib", "netlists.py", "synthesis.py", "test_quality.py")
 
 
-def _prompt(case: WastefulCase, known: Measured, goal: str) -> str:
-    return (
-        f"{documented(case.problem, case.device)} But it is wasteful.\n\n"
-        f"Rewrite it so that {_WORDS[goal]} becomes as small as you can make it; it is {known.original[goal]:g} now. "
-        f"{_RULES}\n"
-    )
-
-
 SOURCE = DerivedSource(
-    suffix="+ppa",
     command="optimize",
     name="optimisation problems",
     options=OptimizeOptions,

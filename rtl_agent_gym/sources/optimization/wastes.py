@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterator
 from random import Random
 
-from rtl_agent_gym.sources.derivation import Device
-from rtl_agent_gym.sources.mutants.operators import Design, Edit, children
-from rtl_agent_gym.sources.suites.common import rename
+from ..derivation import Device
+from ..mutants.operators import Design, Edit, children
+from ..suites.common import rename
 
 Waste = Callable[[str, Device, Random], Iterator[str]]
 
@@ -88,17 +88,12 @@ def _expressions(name: str) -> Waste:
             x, y = (design.text(part) for part in children(node)[:2])
             if x and y and re.search(r"[A-Za-z_]\w*", f"{x} {y}"):
                 edits.append(Edit(*span, form.format(x=x, y=y)))
-        if edits:
-            yield _declared(design.apply(tuple(edits)), name)
+        if edits:  # the function is declared in each module that calls it
+            called = "is_less(" if name == "priority_chain" else "sum_of("
+            modules = design.apply(tuple(edits)).split("endmodule")
+            yield "endmodule".join(f"{part}\n{_FUNCTIONS[name]}" if called in part else part for part in modules)
 
     return operate
-
-
-def _declared(text: str, name: str) -> str:
-    """The text with a waste's function in each module that calls it."""
-    called = "is_less(" if name == "priority_chain" else "sum_of("
-    modules = text.split("endmodule")
-    return "endmodule".join(f"{part}\n{_FUNCTIONS[name]}" if called in part else part for part in modules)
 
 
 def _module(text: str, name: str) -> tuple[int, int, int] | None:
@@ -110,11 +105,8 @@ def _module(text: str, name: str) -> tuple[int, int, int] | None:
 
 
 def _inner(text: str, device: Device, port: str, core: str) -> tuple[str, str, str] | None:
-    """The text with an output computed under another name: up to the end of the module's head, and from there; and the
-    range of the output.
-    """
-    place = _module(text, device.name)
-    if place is None:
+    """The text with an output of another name, up to the end of the module's head and from there; and its range."""
+    if (place := _module(text, device.name)) is None:
         return None
     begin, head, end = place
     pattern = rf"\boutput\s+(?P<kind>reg|wire|logic)\b(?P<bits>\s*(?:signed\s*)?(?:\[[^;]*?\])?)\s*(?={port}\b)"
@@ -148,8 +140,7 @@ def _outputs(
 
 def _wide_counter(text: str, device: Device, rng: Random) -> Iterator[str]:
     """A register with 16 bits more than it needs."""
-    place = _module(text, device.name)
-    if place:
+    if place := _module(text, device.name):
         found = list(re.finditer(r"\b(reg|logic)\s*\[([\w\s$()*+-]+?):0\]\s*(\w+)\s*;", text[place[1] :]))
         for match in rng.sample(found, len(found)):
             start, stop = place[1] + match.start(), place[1] + match.end()
@@ -171,7 +162,8 @@ def _lockstep_copy(text: str, device: Device, rng: Random) -> Iterator[str]:
             continue
         for other in others:
             copies = rename(copies, other, f"{other}_copy")
-            declared += f"\n    reg {_range_of(text, other)} {other}_copy;"
+            found = re.search(rf"\b(?:reg|logic)\s*(\[[^\]]*\])?\s*{other}\b", text)
+            declared += f"\n    reg {(found and found[1]) or ''} {other}_copy;"
         vote = f"({port}_main == {port}_copy) ? {port}_main : {port}_main | {port}_copy"
         body = body.replace("endmodule", f"{copies}endmodule", 1)
         yield f"{head}\n    reg {bits} {port}_copy;{declared}\n    assign {port} = {vote};{body}"
@@ -184,11 +176,6 @@ def _assigned(blocks: list[str]) -> list[str]:
         for group in re.findall(r"\{([\w\s,]+)\}\s*<=", block):
             names += [name.strip() for name in group.split(",")]
     return list(dict.fromkeys(names))
-
-
-def _range_of(text: str, name: str) -> str:
-    found = re.search(rf"\b(?:reg|logic)\s*(\[[^\]]*\])?\s*{name}\b", text)
-    return (found[1] or "") if found else ""
 
 
 def _always(body: str, name: str) -> list[str]:
@@ -239,12 +226,9 @@ def _needless_registers(text: str, device: Device, rng: Random) -> Iterator[str]
 
 WASTES: dict[str, Waste] = {
     "wide_counter": _wide_counter,
-    "duplicated_arithmetic": _expressions("duplicated_arithmetic"),
-    "ripple_adder": _expressions("ripple_adder"),
-    "priority_chain": _expressions("priority_chain"),
+    **{name: _expressions(name) for name in _FUNCTIONS},
     "lockstep_copy": _lockstep_copy,
     "watchdog": _watchdog,
     "unshared_multiplier": _dead_mode,
     "needless_registers": _needless_registers,
 }
-"""The wastes by name."""

@@ -1,7 +1,9 @@
-"""What sources share: the heads of modules in a text, and the files of harnesses."""
+"""What sources share: the heads of modules in a text, the files of harnesses, and digests."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from functools import cache
 from importlib import resources
@@ -84,3 +86,8 @@ def rename(text: str, old: str, new: str) -> str:
 def harness_file(name: str, package: str = __package__) -> str:
     """The text of a file in a package's folder ``harness``."""
     return resources.files(package).joinpath("harness", name).read_text(encoding="utf-8")
+
+
+def json_digest(value: object) -> str:
+    """The hexadecimal SHA-256 of a value's JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

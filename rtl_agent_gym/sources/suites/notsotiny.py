@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.compose import COMPOSE_FILE
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.paths import expand_home
-from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import Place, problem_from_row, read_rows
-from rtl_agent_gym.sources.suites.common import harness_file, ports
+from ...errors import ProblemError, UsageError
+from ...problems.compose import COMPOSE_FILE
+from ...problems.model import Problem
+from ...problems.paths import expand_home
+from ...problems.registry import Located
+from ...problems.rows import Place, problem_from_row, read_rows
+from .common import harness_file, ports
 
 PREFIX = "notsotiny:"
 """What such a source begins with."""

@@ -14,20 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
-from rtl_agent_gym.errors import ProblemError, UsageError
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.problems.paths import expand_home
-from rtl_agent_gym.problems.registry import Located
-from rtl_agent_gym.problems.rows import ROW_ID, Place
-from rtl_agent_gym.sources.suites.common import (
-    harness_file,
-    instantiated,
-    module_names,
-    plain,
-    ports,
-    rename,
-    root_modules,
-)
+from ...errors import ProblemError, UsageError
+from ...problems.model import Problem
+from ...problems.paths import expand_home
+from ...problems.registry import Located
+from ...problems.rows import ROW_ID, Place
+from .common import harness_file, instantiated, module_names, plain, ports, rename, root_modules
 
 LARGEST_FILE = 4 << 20
 """Bytes of a benchmark's file; the published ones have a few thousand."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rtl_agent_gym.sources.derivation import Device, with_prefix
-from rtl_agent_gym.sources.suites.common import DesignPort
+from ..derivation import Device, with_prefix
+from ..suites.common import DesignPort
 
 MODEL = "model_"
 """What the names of the model's modules begin with."""
@@ -18,22 +18,18 @@ _UNIT = "`timescale 1ns / 1ps"
 
 
 def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, seed: int, dut: str = "dut") -> str:
-    """A module that drives a design and ends the simulation.
+    """A module `top` that drives a design, its instance `dut`, and ends the simulation after at least so many cycles.
 
-    Args:
-        device: The design.
-        top: The module's name.
-        instances: Modules that see all ports, each as ``module instance``.
-        cycles: How many clock cycles it takes, at least.
-        seed: Of the random numbers, from 0 up.
-        dut: The name of the instance of the design.
+    Each of `instances` (``module instance``) sees all ports. `seed` is that of the random numbers, from 0 up.
     """
     own = [*_OWN, dut, *(instance.split()[1] for instance in instances)]
     own += [f"{name}_{number}" for name in _OWN_OF_INPUTS for number in range(len(device.inputs))]
     of_design = device.ports
-    device = _renamed(device, _prefix([port.name for port in of_design], own))
-    lines = [_UNIT, f"module {top};"]
-    lines += [f"    reg {device.clock} = 0;"]
+    prefix = _prefix([port.name for port in of_design], own)
+    ports = tuple(port._replace(name=f"{prefix}{port.name}") for port in of_design)
+    reset = device.reset and f"{prefix}{device.reset}"
+    device = replace(device, ports=ports, clock=f"{prefix}{device.clock}", reset=reset)
+    lines = [_UNIT, f"module {top};", f"    reg {device.clock} = 0;"]
     if device.reset:
         lines.append(f"    reg {device.reset} = {device.reset_level};")
     lines += [f"    reg {_bits(port)}{port.name} = 0;" for port in device.inputs]
@@ -112,35 +108,17 @@ def _prefix(names: Iterable[str], taken: Iterable[str]) -> str:
     return prefix
 
 
-def _renamed(device: Device, prefix: str) -> Device:
-    ports = tuple(port._replace(name=f"{prefix}{port.name}") for port in device.ports)
-    reset = device.reset and f"{prefix}{device.reset}"
-    return replace(device, ports=ports, clock=f"{prefix}{device.clock}", reset=reset)
-
-
 def _drive(number: int, port: DesignPort) -> list[str]:
     name, style = port.name, f"style_{number}"
     if port.width == 1:
-        return [
-            f"        case ({style})",
-            f"            0, 1: {name} = 0;",
-            f"            2: {name} = 1;",
-            f"            3: {name} = below(8) == 0;",
-            f"            4: {name} = below(8) != 0;",
-            f"            5: {name} = ~{name};",
-            f"            default: {name} = below(2);",
-            "        endcase",
-        ]
-    return [
-        f"        case ({style})",
-        f"            0, 1: {name} = {_random(port)};",
-        f"            2: {name} = below(2) ? {{{port.width}{{1'b1}}}} : 0;",
-        f"            3: {name} = {name} + 1;",
-        f"            4: {name} = 1 << below({port.width});",
-        f"            5: {name} = below(4);",
-        f"            default: {name} = {_random(port)} & mask_{number};",
-        "        endcase",
-    ]
+        values = ["0", "1", "below(8) == 0", "below(8) != 0", f"~{name}", "below(2)"]
+    else:
+        ones = f"below(2) ? {{{port.width}{{1'b1}}}} : 0"
+        values = [_random(port), ones, f"{name} + 1", f"1 << below({port.width})", "below(4)"]
+        values.append(f"{_random(port)} & mask_{number}")
+    labels = ("0, 1", "2", "3", "4", "5", "default")
+    items = [f"            {label}: {name} = {value};" for label, value in zip(labels, values, strict=True)]
+    return [f"        case ({style})", *items, "        endcase"]
 
 
 def _random(port: DesignPort) -> str:
@@ -182,24 +160,19 @@ def _checking(device: Device, name: str, own: str, known: Sequence[str], compare
 
 
 def reference_checker(device: Device, name: str, design: str, *, asserts: bool = False) -> str:
-    """A module that compares the outputs with those of a model, where the model's are known.
+    """A module that compares the outputs with those of a model, made of a right design's text, where those are known.
 
-    Args:
-        device: The design.
-        name: The module's name.
-        design: The right design's text, of which the model is made.
-        asserts: Whether each comparison is an immediate assertion.
+    With `asserts`, each comparison is an immediate assertion.
     """
-    compare, own = [], _own(device)
+    compare, own = list[str](), _own(device)
     for port in device.outputs:
         expected = f"{own}expected_{port.name}"
         says = f'$error("{port.name} is %b, expected %b", {port.name}, {expected});'
         if asserts:
-            compare.append(f"            assert (^{expected} === 1'bx || {port.name} === {expected})")
-            compare.append(f"                else {says}")
+            condition, says = f"assert (^{expected} === 1'bx || {port.name} === {expected})", f"else {says}"
         else:
-            compare.append(f"            if (^{expected} !== 1'bx && {port.name} !== {expected})")
-            compare.append(f"                {says}")
+            condition = f"if (^{expected} !== 1'bx && {port.name} !== {expected})"
+        compare += [f"            {condition}", f"                {says}"]
     return f"{with_prefix(design, MODEL)}\n{_checking(device, name, own, [], compare)}"
 
 
@@ -250,14 +223,7 @@ async def test_outputs(dut):
 
 
 def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) -> str:
-    """A bench for cocotb that drives random inputs, and compares the outputs with those of a simulation of its own.
-
-    Args:
-        device: The design.
-        design: The right design's text, which it simulates.
-        cycles: How many clock cycles it takes, at least.
-        seed: Of the random numbers, from 0 up.
-    """
+    """A bench for cocotb that drives inputs by `stimuli`, and compares outputs with those of a right design's text."""
     head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
     inputs = [port.name for port in device.ports if port.direction == "input"]
     outputs = [port.name for port in device.outputs]
@@ -278,14 +244,7 @@ def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) 
 
 
 def comparison(device: Device, design: str, others: Sequence[str], *, cycles: int, seed: int) -> str:
-    """A simulation of a right design beside others, which prints ``DIFFERS n`` once for each that is different.
-
-    Args:
-        device: The design.
-        design: Its text.
-        others: The others' texts.
-        cycles, seed: Of the stimuli.
-    """
+    """A simulation of a right design's text beside others, which prints ``DIFFERS n`` once for each that differs."""
     own = _own(device, len(others))
     known, compare = [f"    reg [{max(len(others) - 1, 0)}:0] {own}seen = 0;"], list[str]()
     texts = [design, with_prefix(design, MODEL)]

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, get_args
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rtl_agent_gym.problems.model import Problem
-from rtl_agent_gym.sources.derivation import (
+from ...problems.model import Problem
+from ..derivation import (
     ENOUGH,
     Case,
     DerivedOptions,
@@ -24,18 +24,17 @@ from rtl_agent_gym.sources.derivation import (
     Device,
     Known,
     Store,
-    case_key,
     derived_id,
     devices,
     renamed_inside,
     right_files,
     with_prefix,
 )
-from rtl_agent_gym.sources.families import SPECIFICATION
-from rtl_agent_gym.sources.mutants.derived import is_derived, task_path, task_text
-from rtl_agent_gym.sources.mutants.mutant import draw_mutants, problem_mutants
-from rtl_agent_gym.sources.suites.common import harness_file
-from rtl_agent_gym.sources.verification.benches import reference_checker, reference_in_python, stimuli
+from ..families import SPECIFICATION
+from ..mutants.derived import is_derived, task_path, task_text
+from ..mutants.mutant import draw_mutants, problem_mutants
+from ..suites.common import harness_file, json_digest
+from .benches import reference_checker, reference_in_python, stimuli
 
 Kind = Literal["stimulus", "checker", "assertions", "cocotb"]
 """What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli; a
@@ -108,7 +107,6 @@ FORMS: dict[Kind, Form] = {
         "depend on the outputs, and on random numbers with a fixed seed.",
     ),
 }
-"""The forms of the tasks."""
 _HIDDEN_DESIGNS = (
     "Your file is run with hidden designs of the same name and ports: right ones, which may be written in another way, "
     f"and ones with a bug. It must accept every right design, whatever its outputs are before the first reset, and "
@@ -158,25 +156,18 @@ class Findings(Known):
         return f"{options.kind}, coverage" if options.coverage else options.kind
 
     def reason(self, options: VerifyOptions) -> str:
-        """Why no problem is made of it."""
         strength = self.verified.get(self.kind(options), 0.0)
         return self.fault or f"its reference rejects {strength:.0%} of the mutants, {ENOUGH:.0%} are needed"
 
 
 def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[str] | None = None) -> Iterator[Case]:
-    """The designs of problems that benches can be written for, no two alike.
-
-    Args:
-        problems: With reference solutions.
-        options: Those of the problems.
-        left_out: Why others are left out is added here.
-    """
+    """The designs that benches can be written for, no two alike. Why problems are left out is added to `left_out`."""
     seen = set()
     for problem, device in devices(problems, [] if left_out is None else left_out):
         mutated = _mutated(problem)
         parts = [_VERSION, right_files(problem), device.sources, device.name, device.clock, device.reset]
         parts += [device.reset_level, options.seed, options.mutants, mutated, specification(problem)]
-        if (key := case_key(parts)) not in seen:
+        if (key := json_digest(parts)[:12]) not in seen:
             seen.add(key)
             yield Case(problem, device, key)
 
@@ -227,13 +218,7 @@ def documented(problem: Problem, device: Device) -> str:
 
 
 def verification_problem(case: Case, findings: Findings, options: VerifyOptions) -> Problem:
-    """The problem of writing a bench for a design.
-
-    Args:
-        case: The design.
-        findings: Its variants and its mutants that differ.
-        options: Those of the problem.
-    """
+    """The problem of writing a bench for a design, of which `findings` has the variants and the mutants that differ."""
     problem, device = case.problem, case.device
     form, files = FORMS[options.kind], right_files(problem)
     design = device.text(files)
@@ -316,7 +301,6 @@ def task_for(case: Case, form: Form) -> str:
 
 
 SOURCE = DerivedSource(
-    suffix="+verify",
     command="verify",
     name="verification problems",
     options=VerifyOptions,

@@ -1,1 +1,1 @@
-"""Supervised training on recorded episodes: `data` reads them, `loop` trains on them."""
+"""Supervised training on recorded episodes: `data` reads them; `loop.SupervisedLoop` trains on them."""

@@ -108,12 +108,8 @@ class _Row(BaseModel):
 def read_demonstrations(options: SftOptions, left_out: LeftOut) -> Iterator[Demonstration]:
     """The episodes that the options name and choose, one at a time, in the order of the files.
 
-    Args:
-        options: ``episodes``, and which of them.
-        left_out: Counts the episodes that are left out, by reason.
-
-    Raises:
-        UsageError: A source does not exist, or a line is not of an export that can be trained on.
+    `left_out` counts the others, by reason. Raises `UsageError` if a source does not exist, or if a line is not of an
+    export that can be trained on.
     """
     for source in options.episodes:
         try:
@@ -143,9 +139,7 @@ def _read(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator[Demons
         left_out["cannot be read"] += 1
         return
     for row in export_rows("sft", [transcript], _chosen(options), left_out):
-        chat = _Row.model_validate(row)
-        assert chat.messages is not None
-        yield _of_chat(chat, chat.messages, [(turn.completion, turn.token_ids) for turn in transcript.turns])
+        yield _of_chat(_Row.model_validate(row), [(turn.completion, turn.token_ids) for turn in transcript.turns])
 
 
 def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator[Demonstration]:
@@ -183,14 +177,12 @@ def _of_row(row: _Row, *, single_turn: bool) -> Demonstration | None:
         raise UsageError("was exported with --style dialect; export with --style tools, or give the transcripts")
     if any(message.role == "user" for message in row.messages[2:]):
         return None  # the reply to a malformed turn
-    return _of_chat(row, row.messages)
+    return _of_chat(row)
 
 
-def _of_chat(
-    row: _Row, messages: Sequence[_Message], recorded: Sequence[tuple[str, list[int] | None]] | None = None
-) -> Demonstration:
+def _of_chat(row: _Row, recorded: Sequence[tuple[str, list[int] | None]] | None = None) -> Demonstration:
     """The episode of a chat. `recorded` has the text and the ids of each turn, if they are known."""
-    rest = list(messages)
+    rest = list(row.messages or ())
     system = rest.pop(0).content or "" if rest and rest[0].role == "system" else ""
     user = rest.pop(0).content or "" if rest and rest[0].role == "user" else ""
     turns: list[DemonstratedTurn] = []
@@ -248,16 +240,12 @@ class EncodedEpisode:
     """Whether the model's tokens are the recorded ids; otherwise they were encoded from text."""
 
 
-@dataclass(frozen=True)
-class Prompts:
-    """What the student reads instead of the recorded prompts; None keeps the recorded prompt."""
-
-    system: str | None = None
-    user: str | None = None
-
-
-def encode(episode: Demonstration, renderer: Renderer, prompts: Prompts = Prompts()) -> EncodedEpisode | None:
+def encode(
+    episode: Demonstration, renderer: Renderer, system: str | None = None, user: str | None = None
+) -> EncodedEpisode | None:
     """An episode in a student's tokens; None if its dialect cannot express a turn.
+
+    `system` and `user` are what the student reads instead of the recorded prompts; None keeps the recorded one.
 
     Recorded ids are taken as they are if they are of this dialect and its vocabulary decodes them to the recorded text.
     Otherwise all turns are encoded from their thinking (if the student thinks), text and calls. Outputs are appended as
@@ -266,7 +254,6 @@ def encode(episode: Demonstration, renderer: Renderer, prompts: Prompts = Prompt
     exact = episode.renderer == renderer.name and all(
         turn.token_ids is not None and renderer.decode(turn.token_ids) == turn.completion for turn in episode.turns
     )
-    system, user = prompts.system, prompts.user
     transcript = TokenTranscript(
         renderer.initial_ids(episode.system if system is None else system, episode.user if user is None else user)
     )
@@ -301,15 +288,12 @@ class SupervisedData:
 
     @classmethod
     def read(
-        cls, options: SftOptions, renderer: Renderer, prompts: Prompts, held_out: Collection[str]
+        cls, options: SftOptions, renderer: Renderer, prompts: tuple[str | None, str | None], held_out: Collection[str]
     ) -> SupervisedData:
-        """Read and encode episodes. Raises like `read_demonstrations`.
+        """Read and encode episodes. In a single turn they have no calls, otherwise at least one.
 
-        Args:
-            options: Which episodes, and their most tokens. In a single turn they have no calls, otherwise at least one.
-            renderer: The student's, with its vocabulary.
-            prompts: The student's prompts.
-            held_out: The ids of the held-out problems.
+        `prompts` are the student's system and user prompt, as for `encode`; `held_out` are the ids of problems. Raises
+        like `read_demonstrations`.
         """
         train: list[EncodedEpisode] = []
         validation: list[EncodedEpisode] = []
@@ -318,7 +302,7 @@ class SupervisedData:
             if any(turn.turn.calls for turn in demonstration.turns) == (options.env == "single_turn"):
                 left_out["of another env"] += 1
                 continue
-            encoded = encode(demonstration, renderer, prompts)
+            encoded = encode(demonstration, renderer, *prompts)
             if encoded is None:
                 left_out["not expressible in the student's dialect"] += 1
             elif len(encoded.tokens) > max_tokens:
@@ -343,7 +327,6 @@ class SupervisedData:
         return max(len(episode.tokens) for episode in (*self.train, *self.validation))
 
     def steps(self, batch_size: int, epochs: int) -> int:
-        """The number of steps of a run."""
         return math.ceil(len(self.train) * epochs / batch_size)
 
     def batch(self, step: int, batch_size: int, epochs: int, seed: int) -> list[EncodedEpisode]:
@@ -372,7 +355,6 @@ class SupervisedData:
 
 @lru_cache(maxsize=1)  # of many episodes it takes longer than the rest of a batch
 def _order(size: int, seed: int, epoch: int) -> list[int]:
-    """The order of the episodes in an epoch."""
     order = list(range(size))
     random.Random(f"{seed}/{epoch}").shuffle(order)
     return order

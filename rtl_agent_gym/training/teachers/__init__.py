@@ -1,6 +1,6 @@
 """Teachers compute log-probabilities of the tokens that the student sampled.
 
-A teacher reads the student's exact tokens (here), or the same turns in another dialect (`cross`, with `align`). It
+A teacher reads the student's exact tokens (here), or the same turns in another dialect (`cross`). It
 may be the student itself, with earlier weights. `setup` builds a run's teachers.
 """
 
@@ -45,7 +45,7 @@ Prompt = Callable[[Sampled], Sequence[int]]
 """Gives the ids of the teacher's prompt for an episode."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Judgement:
     """The KL of each token of an episode. Where the teacher's value is not finite, the KL is unknown."""
 
@@ -61,16 +61,14 @@ class Judgement:
 
     def __post_init__(self) -> None:
         finite = [math.isfinite(kl) for kl in self.kl]
-        for name in ("kl", "covered"):
-            values = zip(getattr(self, name), finite, strict=True)
-            object.__setattr__(self, name, [value if known else 0.0 for value, known in values])
-        object.__setattr__(self, "not_finite", finite.count(False))
+        self.not_finite = finite.count(False)
+        self.kl = [kl if known else 0.0 for kl, known in zip(self.kl, finite, strict=True)]
+        self.covered = [covered if known else 0.0 for covered, known in zip(self.covered, finite, strict=True)]
         if self.top is not None:
-            known = [
+            self.top = [
                 place if covered and all(math.isfinite(logprob) for _, logprob in place) else []
                 for place, covered in zip(self.top, self.covered, strict=True)
             ]
-            object.__setattr__(self, "top", known)
 
 
 class Teacher(Protocol):
@@ -81,12 +79,11 @@ class Teacher(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class SameTokens:
     """A teacher with the student's vocabulary and dialect: it reads the student's exact ids."""
 
     sampler: Sampler
-    """The teacher's weights."""
     prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
     """For each problem with another prompt: the ids of the student's prompt, and the prompt that replaces them."""
     top: int = 0
@@ -140,29 +137,19 @@ class SavedWeights(TypedDict):
     version: int
     """Number of steps that they were trained for."""
     weights: str
-    """Path of the weights for sampling."""
+    """Their path."""
 
 
 @dataclass
-class SelfTeacher:
-    """A teacher with the student's earlier weights. It keeps those that later steps need."""
+class SelfTeacher(SameTokens):
+    """A teacher with the student's earlier weights, first those of the start. It keeps those that later steps need."""
 
-    start: Sampler
-    """The weights that the run starts from."""
     lag: int | None = None
     """How many steps the teacher is behind, in the first steps fewer; None for the weights of the start."""
-    prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
-    """See `SameTokens.prompts`."""
-    top: int = 0
-    """See `SameTokens.top`."""
-    _kept: dict[int, tuple[Sampler, str | None]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._current = SameTokens(self.start, self.prompts, self.top)
-
-    async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`."""
-        return await self._current.judge(sampled)
+        self._start = self.sampler
+        self._kept: dict[int, tuple[Sampler, str | None]] = {}
 
     def steps_needed(self, step: int, num_steps: int) -> int:
         """For how many steps, beginning with `step`, the weights before it are needed from a checkpoint."""
@@ -179,7 +166,7 @@ class SelfTeacher:
             return
         oldest = max(0, step - self.lag)
         self._kept = {version: kept for version, kept in self._kept.items() if version >= oldest}
-        self._current = SameTokens(self._kept[oldest][0] if oldest else self.start, self.prompts, self.top)
+        self.sampler = self._kept[oldest][0] if oldest else self._start
 
     def saved(self, step: int) -> list[SavedWeights]:
         """The saved weights that a run resumed before `step` needs."""

@@ -20,13 +20,7 @@ from .cross import CrossTokens
 
 
 async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> dict[str, Teacher]:
-    """The teachers by problem; a problem may have none.
-
-    Args:
-        plan: The run.
-        engine: Where the teachers run.
-        config: The student's environments.
-    """
+    """The teachers by problem; a problem may have none. `config` is the student's."""
     o, made, teachers = plan.options, dict[str, Teacher](), dict[str, Teacher]()
     context = TeacherContext.of(o)
     for problem in plan.problems if o.distils else ():
@@ -41,7 +35,6 @@ async def make_teachers(plan: Plan, engine: Engine, config: TinkerEnvConfig) -> 
 
 
 async def _start_weights(plan: Plan, engine: Engine) -> Sampler:
-    """A sampler of the weights from which the student starts."""
     o = plan.options
     if o.load_checkpoint_path is None:
         return await engine.published("student_model", plan.student)
@@ -58,19 +51,15 @@ def _make_teacher(
     system_prompt = plan.options.text_of("teacher_system_prompt")
     if system_prompt is not None:
         own = replace(own, episode=own.episode.with_options(system_prompt=system_prompt))
-    same = same_vocabulary(config, own)
-    if not same and plan.options.agent != "none":
-        raise UsageError(
-            f"{option}: {model} has another tokenizer than the student, and cannot read an agent's prompts"
-        )
-    if not same and plan.options.kl_top_k:
-        raise UsageError(
-            f"kl_top_k: {model} has another tokenizer than the student, which cannot learn its tokens; use kl_top_k=0"
-        )
-    if not same and config.single_turn:
-        raise UsageError(f"{option}: {model} has another tokenizer than the student, which needs env=agentic")
     covered = [problem for problem in plan.problems if context.covers(problem)]
-    if not same:
+    if not same_vocabulary(config, own):
+        other = f"{model} has another tokenizer than the student"
+        if plan.options.agent != "none":
+            raise UsageError(f"{option}: {other}, and cannot read an agent's prompts")
+        if plan.options.kl_top_k:
+            raise UsageError(f"kl_top_k: {other}, which cannot learn its tokens; use kl_top_k=0")
+        if config.single_turn:
+            raise UsageError(f"{option}: {other}, which needs env=agentic")
         return CrossTokens(sampler, student, teacher, {p.id: _prompt(p, own, teacher, context) for p in covered})
     prompts: dict[str, tuple[list[int], Prompt]] = {}
     if system_prompt is not None or context.kind != "none":
@@ -78,7 +67,7 @@ def _make_teacher(
         prompts = {p.id: (_student_ids(p, config, student), _prompt(p, own, student, context)) for p in covered}
     top = plan.options.kl_top_k
     if model == SELF:
-        return SelfTeacher(sampler, plan.options.teacher_lag, prompts, top)
+        return SelfTeacher(sampler, prompts, top, plan.options.teacher_lag)
     return SameTokens(sampler, prompts, top)
 
 

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
-from .. import strict_json
-from ..errors import TranscriptError, UsageError, cannot_write
-from ..files import replace_file
-from ..renderers import ModelTurn
+from . import strict_json
+from .errors import TranscriptError, UsageError, cannot_write
+from .files import replace_file
+from .renderers import ModelTurn
 
 SCHEMA_VERSION = 1
 """Version of the format, increased with every change that older versions cannot read."""
@@ -43,7 +43,6 @@ class Header(_Event):
     problem_digest: str
     """`Problem.digest` at the time."""
     category: int | None = None
-    """The problem's category; None if unknown."""
     difficulty: str | None = None
     image_digest: str = ""
     """The id of the simulation image; empty if no container was used."""
@@ -71,7 +70,6 @@ class SubmissionRecord(BaseModel):
     fraction: float
     """Tests passed of all tests, 0 to 1."""
     reward: float
-    """The reward for this submission."""
     score: dict[str, Any]
     """A `Score` as plain data. What the agent was shown of it is in the turn's observation."""
 
@@ -327,15 +325,12 @@ def read_transcript(path: Path | str) -> Transcript:
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """The tokens of one turn. All fields given have the same length; None keeps what the transcript has."""
+    """The tokens of one turn: fields of `TurnRecord`, all of the same length. None keeps what the transcript has."""
 
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None
-    """Log-probability of each token under the policy, in nats."""
     tokens: Sequence[str] | None = None
-    """The text of each token."""
     teacher_logprobs: Sequence[float | None] | None = None
-    """Log-probability of each token under the teacher, in nats; None for a token that the teacher cannot score."""
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.given().items()}
@@ -343,16 +338,11 @@ class TokenRecord:
             raise UsageError(f"the fields of a turn must have the same length, got {lengths}")
 
     def given(self) -> dict[str, list[object]]:
-        """The fields that are not None."""
         return {name: list(values) for name, values in vars(self).items() if values is not None}
 
 
 def add_tokens(path: Path, turns: Mapping[int, TokenRecord]) -> None:
-    """Add tokens to turns of a finished transcript. The file is replaced atomically.
-
-    Args:
-        path: The transcript.
-        turns: Tokens by turn number, from 1.
+    """Add tokens, by turn number from 1, to turns of a finished transcript. The file is replaced atomically.
 
     Raises:
         TranscriptError: The file cannot be read or written, or a turn does not exist.
