@@ -106,8 +106,7 @@ class Crowd:
     async def play(self) -> dict[str, Any]:
         """Play them, and return what was measured."""
         [problem] = load_problems("bundled", ids=[PROBLEM])
-        lease = acquire()
-        try:
+        async with acquire() as lease:
             scorer = lease.runtime.scorer(None)
             await (await lease.runtime.provider.create()).close()  # connects
             self.before, self.free, self.began = resident(), available(), time.monotonic()
@@ -127,8 +126,6 @@ class Crowd:
             if not self.steps_only:
                 self.processor += time.process_time()
             return self._result(seconds)
-        finally:
-            await lease.release()
 
     async def _episode(self, episode: Episode, number: int) -> None:
         rng = random.Random(number)

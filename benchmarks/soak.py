@@ -160,8 +160,7 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
     ):
         api: Any = client.api
         folder = Path(made)
-        lease = acquire()  # the loop's clients and front ends stay, as in a long run
-        try:
+        async with acquire() as lease:  # the loop's clients and front ends stay, as in a long run
             await play(warm_up, concurrency, folder / "warm-up", seed=1)
             await fill_pools(lease.runtime.provider)
             before = await settled(lambda: held(api, temporary), None)
@@ -169,8 +168,6 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
             evaluation = await play(episodes, concurrency, folder / "soak", seed=2)
             seconds = time.monotonic() - begun
             after = await settled(lambda: held(api, temporary), before)
-        finally:
-            await lease.release()
     return {
         "episodes": len(evaluation.results),
         "without a result": sum(result.score is None for result in evaluation.results),

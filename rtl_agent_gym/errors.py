@@ -30,6 +30,7 @@ is raised only inside the package: it ends the episode, which is then graded.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import difflib
 import errno
 from collections.abc import Iterable, Iterator
@@ -154,6 +155,16 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An exception and its causes, down to the operating system's."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
 def most_telling(error: BaseException) -> RTLGymError | None:
     """The error of this package that best explains an exception or exception group.
 
@@ -200,6 +211,24 @@ def cannot_write(what: str, path: Path | str, error: OSError) -> RTLGymError:
     if error.errno in _WRONG_PATH:
         return UsageError(f"{message}; choose another place")
     return SandboxError(message)
+
+
+@contextlib.contextmanager
+def writing(what: str, path: Path | str) -> Iterator[None]:
+    """Raise `cannot_write` in place of an `OSError` of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(what, path, error) from error
+
+
+@contextlib.contextmanager
+def importing(needs: str, *, why: bool = False) -> Iterator[None]:
+    """Raise `UsageError` with the text `needs` in place of an `ImportError` of the block, whose text `why` adds."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(f"{needs} ({error})" if why else needs) from error
 
 
 MOST_NAMES = 12

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 
-from .errors import cannot_write
+from .errors import cannot_write, writing
 
 LOGS = "logs.log"
 """The name of a run's log in its folder."""
@@ -136,10 +136,8 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
 
     Raises `SandboxError` if the disk is full or fails, `UsageError` if the file cannot be opened for another reason.
     """
-    try:
+    with writing("the log", path):
         file = _LogFile(path)
-    except OSError as error:
-        raise cannot_write("the log", path, error) from error
     _forward.add(file, quiet)
     for name in others:
         logging.getLogger(name).addHandler(file)

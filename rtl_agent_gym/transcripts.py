@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from . import strict_json
-from .errors import TranscriptError, UsageError, cannot_write
+from .errors import TranscriptError, UsageError, cannot_write, writing
 from .files import replace_file
 from .renderers import ModelTurn
 
@@ -58,10 +58,8 @@ class Header(_Event):
     """The work folder's files when the episode began; empty if files were not recorded."""
 
 
-class SubmissionRecord(BaseModel):
+class SubmissionRecord(BaseModel, frozen=True):
     """A grading that the agent requested during the episode."""
-
-    model_config = ConfigDict(frozen=True)
 
     number: int
     """1-based."""
@@ -74,10 +72,8 @@ class SubmissionRecord(BaseModel):
     """A `Score` as plain data. What the agent was shown of it is in the turn's observation."""
 
 
-class CommandRecord(BaseModel):
+class CommandRecord(BaseModel, frozen=True):
     """One command of a turn and how it ended."""
-
-    model_config = ConfigDict(frozen=True)
 
     command: str
     exit_code: int | None
@@ -196,10 +192,8 @@ class TranscriptWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with writing("transcripts", path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise cannot_write("transcripts", path.parent, error) from error
         try:
             self._file = open(path, "x", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - `close` does
         except FileExistsError:
@@ -221,11 +215,9 @@ class TranscriptWriter:
     def write(self, event: Event) -> None:
         """Append one event with the current time. Raises `SandboxError` if the disk is full."""
         line = event.model_copy(update={"time": time.time()}).model_dump(mode="json")
-        try:
+        with writing("transcripts", self.path):
             self._file.write(json.dumps(line, ensure_ascii=True) + "\n")
             self._file.flush()
-        except OSError as error:
-            raise cannot_write("transcripts", self.path, error) from error
 
     def close(self) -> None:
         """Close the file. Idempotent."""

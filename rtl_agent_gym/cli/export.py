@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TextIO
 
 import typer
 
-from ..errors import UsageError, cannot_write
+from ..errors import UsageError, importing, writing
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
@@ -50,11 +50,9 @@ def export_command(
         written = _write(rows, None)
     else:
         refuse_source(out, files)
-        try:
+        with writing("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             written = _replace_file(rows, out)
-        except OSError as error:
-            raise cannot_write("--out", out, error) from error
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
     note = f"{plural(written, 'line')} of {format}" + (f" in {out}" if out is not None else "")
     print_line(stderr_console(), note + (f"; left out: {reasons}" if reasons else ""))
@@ -103,10 +101,8 @@ def export_model_command(
     All weights, or LoRA with --merge, give a model of transformers; LoRA without it gives an adapter of peft.
     """
     path = _checkpoint(source)
-    try:
+    with importing("packages are missing; pip install 'rtl-agent-gym[train,local]'", why=True):
         from ..engines.export import export_checkpoint
-    except ImportError as error:
-        raise UsageError(f"packages are missing; pip install 'rtl-agent-gym[train,local]' ({error})") from error
     what = export_checkpoint(path, out, merge=merge)
     print_line(stderr_console(), f"{what} of {path} in {out}")
 

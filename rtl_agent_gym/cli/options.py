@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import typer
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..errors import UsageError
@@ -19,7 +20,6 @@ from ..options import (
     WORKSPACES,
     EpisodeRules,
     EvaluationOptions,
-    Options,
     PolicyOptions,
     ProblemOptions,
     SandboxOptions,
@@ -41,6 +41,7 @@ FLAGS = {
     "keep_malformed": ["--keep-malformed"],
     "keep_violations": ["--keep-violations"],
     "ray_address": ["--ray"],
+    "coverage": ["--coverage"],
 }
 """The names on the command line that are not the option's own."""
 
@@ -55,7 +56,7 @@ CHOICE = ("ids", "categories", "difficulties")
 """The options that choose problems."""
 
 
-def option(kind: type[Options], name: str) -> Any:
+def option(kind: type[BaseModel], name: str) -> Any:
     """An option of the tree as an option of the command line."""
     field = kind.model_fields[name]
     text = re.sub(r"`+", "", " ".join((field.description or "").split()))
@@ -102,7 +103,7 @@ EnvOption = Annotated[
 ]
 
 
-def parameters_of(kind: type[Options], *names: str) -> list[inspect.Parameter]:
+def parameters_of(kind: type[BaseModel], *names: str) -> list[inspect.Parameter]:
     """Options of a class of the tree as parameters of a command; all of them, if none is named."""
     return [
         inspect.Parameter(

@@ -8,23 +8,33 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from ..errors import UsageError, cannot_write
+from ..errors import UsageError, writing
 from ..problems import Problem
 from ..problems.paths import expand_home
 from ..problems.registry import split_whole
 from ..problems.rows import problem_row
 from ..sources.derivation import Case, CaseT, KnownT, Options
-from ..sources.mutants.derived import Derived, Hint, MutantOptions, derive, enough_candidates, too_few, with_design
+from ..sources.mutants.derived import Derived, MutantOptions, derive, enough_candidates, too_few, with_design
 from ..sources.mutants.mutant import VerdictStore
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
-from ..sources.verification.derived import Findings, Kind, VerifyOptions
+from ..sources.verification.derived import Findings, VerifyOptions
 from ..visible import plural
-from .options import CacheOption, JsonOption, ProblemsOption, at_home, with_problems, writable_folder
+from .options import (
+    CacheOption,
+    JsonOption,
+    ProblemsOption,
+    at_home,
+    option,
+    options_as,
+    parameters_of,
+    with_problems,
+    writable_folder,
+)
 from .show import (
     print_diff,
     print_left_out,
@@ -54,13 +64,9 @@ DesignsOption = Annotated[
         help="Right designs of your own, for problems without a reference solution: DIR/ID/rtl/….",
     ),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, help="Of the draw of mutants.")]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants or designs to examine at the same time.")]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")]
 OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.", callback=expand_home)]
-CountOption = Annotated[
-    int | None, typer.Option(min=1, max=1_000_000, help="How many problems; default: all that can be made.")
-]
 
 
 @with_problems
@@ -68,7 +74,7 @@ def strength_command(
     problems: list[Problem],
     source: ProblemsOption = "bundled",
     limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
-    seed: SeedOption = 0,
+    seed: Annotated[int, option(MutantOptions, "seed")] = 0,
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
@@ -108,19 +114,12 @@ def strength_command(
 
 
 @with_problems
+@options_as("options", MutantOptions, parameters_of(MutantOptions))
 def mutate_command(
     problems: list[Problem],
+    options: MutantOptions,
     source: SourceArgument,
     out: OutOption,
-    count: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many problems.")] = 100,
-    seed: SeedOption = 0,
-    hint: Annotated[
-        Hint,
-        typer.Option(
-            help="What the task says of the bug: none; check: the names of the hidden checks that fail; symptom: also "
-            "how many fail, or that the simulation does not end."
-        ),
-    ] = "symptom",
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
@@ -133,8 +132,7 @@ def mutate_command(
     """
     problems = _with_designs(problems, designs)
     check_out(out, source)
-    options = MutantOptions(count=count, seed=seed, hint=hint)
-    killed = 0
+    count, killed = options.count, 0
 
     async def make(grader: MutantGrader) -> list[Derived]:
         from ..sources.making import in_order
@@ -243,24 +241,18 @@ def check_out(out: Path, source: str) -> None:
 def write_rows(out: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a JSON Lines file. Raises `UsageError` if it cannot be written."""
     lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-    try:
+    with writing("--out", out):
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise cannot_write("--out", out, error) from error
 
 
 @with_problems
+@options_as("options", OptimizeOptions, parameters_of(OptimizeOptions))
 def optimize_command(
     problems: list[Problem],
+    options: OptimizeOptions,
     source: SourceArgument,
     out: OutOption,
-    goal: Annotated[
-        Literal["any", "area", "flops", "delay"],
-        typer.Option(help="What is to become less; any: of each design what its waste costs most of."),
-    ] = "any",
-    count: CountOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw of wastes.")] = 0,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -271,8 +263,6 @@ def optimize_command(
     'SOURCE+ppa?goal=G&count=N&seed=S' names the same problems for every command, if no option but these was given.
     """
     from ..sources.making import OptimizationMaker
-
-    options = OptimizeOptions(goal=goal, count=count, seed=seed)
 
     def proof(case: WastefulCase, known: Measured) -> dict[str, Any]:
         return {
@@ -286,24 +276,19 @@ def optimize_command(
     _write_made(OptimizationMaker, source, problems, options, out, proof, workers, cache)
 
 
+def _verify_options(**given: Any) -> VerifyOptions:
+    if given["coverage"] and given["kind"] != "stimulus":
+        raise UsageError(f"--coverage is for testbenches: leave out --kind {given['kind']}")
+    return VerifyOptions(**given)
+
+
 @with_problems
+@options_as("options", _verify_options, parameters_of(VerifyOptions))
 def verify_command(
     problems: list[Problem],
+    options: VerifyOptions,
     source: SourceArgument,
     out: OutOption,
-    kind: Annotated[
-        Kind,
-        typer.Option(
-            help="What is to be written: stimulus: a whole testbench; checker: a checker beside given stimuli; "
-            "assertions: immediate assertions for hidden stimuli; cocotb: a whole testbench in Python."
-        ),
-    ] = "stimulus",
-    count: CountOption = None,
-    seed: SeedOption = 0,
-    mutants: Annotated[int, typer.Option(min=8, max=24, help="The most mutants of a problem.")] = 12,
-    coverage: Annotated[
-        bool, typer.Option("--coverage", help="Measure the coverage of testbenches, by Verilator (kind stimulus).")
-    ] = False,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
@@ -314,10 +299,6 @@ def verify_command(
     names the same problems for every command, if no option but these, mutants and coverage was given.
     """
     from ..sources.making import VerificationMaker
-
-    if coverage and kind != "stimulus":
-        raise UsageError(f"--coverage is for testbenches: leave out --kind {kind}")
-    options = VerifyOptions(kind=kind, count=count, seed=seed, mutants=mutants, coverage=coverage)
 
     def proof(case: Case, known: Findings) -> dict[str, Any]:
         return {

@@ -91,13 +91,10 @@ def replay_command(
 
 async def _replay(transcript: Transcript, problem: Problem, grading: GradingOptions) -> Replay:
     rater = recorded_judge(transcript) if grading.judge is None else grading.judge
-    lease = acquire()
-    try:
+    async with acquire() as lease:
         options = GradingOptions(rater, grading.harness)
         scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
         report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
-    finally:
-        await lease.release()
     if isinstance(rater, RecordedJudge):
         report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge asks one)")
     return report

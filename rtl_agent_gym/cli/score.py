@@ -95,9 +95,9 @@ def score_command(
     gradings = default_cache_dir() if cache else None
 
     async def grade_all() -> list[Score]:
-        turn, lease = asyncio.Semaphore(workers), acquire()
+        turn = asyncio.Semaphore(workers)
         waiting = workers if len(batch) > workers else 0
-        try:
+        async with acquire() as lease:
             scorer = lease.runtime.scorer(wanted, gradings, waiting=waiting, options=options)
             with progress_bar(console, "grading", len(batch)) as progress:
 
@@ -110,8 +110,6 @@ def score_command(
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(grade(candidate)) for candidate in batch]
             return [task.result() for task in tasks]
-        finally:
-            await lease.release()
 
     scores = asyncio.run(grade_all())
     for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):

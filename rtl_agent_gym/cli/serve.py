@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..episodes.rules import EpisodeConfig
-from ..errors import UsageError
+from ..errors import importing
 from ..options import EpisodeRules
 from ..problems import Problem
 from ..scoring import RewardWeights
@@ -46,10 +46,8 @@ def serve_command(
     ] = None,
 ) -> None:
     """Serve episodes to trainers on this or other machines, over OpenEnv's protocol. Ctrl-C ends it."""
-    try:
+    with importing("serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]'", why=True):
         from ..integrations.openenv_server import ServerConfig, serve
-    except ImportError as error:
-        raise UsageError(f"serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]' ({error})") from error
     console = stderr_console()
     kept, left = scorable(problems, source, texts=False)
     if left:

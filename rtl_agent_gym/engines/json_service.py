@@ -24,13 +24,11 @@ import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tinker.proto import tinker_public_pb2 as pb  # the SDK has no public form of its messages
 
-from ..errors import RTLGymError, UsageError
+from ..errors import RTLGymError, UsageError, importing
 from ..visible import without_secrets
 
-try:
+with importing('the proxy needs aiohttp: pip install "rtl-agent-gym[agents]"'):
     from aiohttp import web
-except ImportError as error:
-    raise UsageError('the proxy needs aiohttp: pip install "rtl-agent-gym[agents]"') from error
 
 PROTOBUF = "application/x-protobuf"
 LARGEST = 1 << 30

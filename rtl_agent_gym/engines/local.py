@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -144,7 +145,7 @@ class LocalTrainingClient:
         return self._service.config.checkpoint_dir.absolute() / self.model_id / kind / name
 
 
-class LocalServiceClient:
+class LocalServiceClient(contextlib.AbstractContextManager["LocalServiceClient"]):
     """A `protocol.Service`, and the entry point of the engine.
 
     It owns a thread, which ends with `close` or a ``with`` block. Loaded models stay in memory until then.
@@ -155,9 +156,6 @@ class LocalServiceClient:
         self.models = ModelStore(choose_device(config.device, config.dtype), self._set_threads)
         self.scheduler = Scheduler(config.max_batch, self._is_steady, config.seed)
         self.worker = Worker(self._prepare, self.scheduler.step)
-
-    def __enter__(self) -> LocalServiceClient:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -42,7 +42,7 @@ import tinker
 from tenacity import RetryCallState, stop_after_attempt, stop_before_delay
 from tinker.types import RequestErrorCategory
 
-from ..errors import RequestRefused, RTLGymError, ServiceDown, ServiceError, UsageError
+from ..errors import RequestRefused, RTLGymError, ServiceDown, ServiceError, UsageError, causes
 from ..retries import REQUEST
 from .protocol import Sampler, Trainer
 
@@ -134,12 +134,10 @@ def translating(purpose: Purpose, *, remote: bool) -> Iterator[None]:
 def first_line(error: BaseException) -> str:
     """The first line of an exception's message, with the operating system's reason if there is one."""
     text = str(error).strip().split("\n")[0].partition(" for self.request_id=")[0] or type(error).__name__
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, OSError) and below.errno:
-            reason = os.strerror(below.errno)
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno:
+            reason = os.strerror(cause.errno)
             return text if reason in text else f"{text.rstrip('.')} ({reason})"
-        below = below.__cause__ or below.__context__
     return text
 
 

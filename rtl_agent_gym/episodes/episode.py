@@ -13,6 +13,7 @@ With `EpisodeConfig.workspace` ``"shell"``, the agent works in a sandbox and `st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -39,7 +40,7 @@ from .workspaces import AnswerWorkspace, ShellWorkspace
 __all__ = ["Episode", "EpisodeConfig", "Grader", "Opening", "StopReason", "Turn"]
 
 
-class Episode:
+class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
     """One episode of one problem.
 
     A policy works in the same way in both workspaces: it gets `Episode.renderer`, which declares no tool for an answer,
@@ -134,9 +135,6 @@ class Episode:
                 raise UsageError("an episode has tokens only from start() on")
             self._tokens = TokenTranscript(self.renderer.initial_ids(self._opening.system, self._opening.user))
         return self._tokens
-
-    async def __aenter__(self) -> Episode:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -152,8 +152,8 @@ def using(make: Callable[[], Runtime]) -> Iterator[None]:
         _make = before
 
 
-class Lease:
-    """The right to use a loop's runtime, until `release`."""
+class Lease(contextlib.AbstractAsyncContextManager["Lease"]):
+    """The right to use a loop's runtime, until `release` or the end of an ``async with`` block."""
 
     def __init__(self, runtime: Runtime, kind: str) -> None:
         self.runtime, self._kind = runtime, kind
@@ -169,6 +169,9 @@ class Lease:
                 _runtimes.get(asyncio.get_running_loop(), {}).pop(self._kind, None)
         if last:
             await self.runtime.close()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
 
 
 def acquire(loop: asyncio.AbstractEventLoop | None = None, sandbox: str = "auto") -> Lease:

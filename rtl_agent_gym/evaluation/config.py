@@ -73,10 +73,8 @@ class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions):
         return None if folder is None else expand_home(folder)
 
 
-class EvaluationRecord(BaseModel):
+class EvaluationRecord(BaseModel, frozen=True, extra="forbid"):
     """``config.json`` of an evaluation's folder: everything that its results depend on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     problems: str
     """The source. Not compared, since the digests say more."""

@@ -38,8 +38,8 @@ from ..errors import (
     SandboxError,
     ServiceDown,
     UsageError,
-    cannot_write,
     near_matches,
+    writing,
 )
 from ..logs import LOGS, logging_as, logging_to
 from ..policies import Closable, Inhabitant, ModelOptions, Policy, make_policy
@@ -172,8 +172,7 @@ async def evaluate(
             rules = rules.with_options(transcript_dir=file.folder / "transcripts")
         runtime: Runtime | None = None
         if provider is None:
-            lease = acquire(sandbox=config.episode.sandbox.kind)
-            owned.push_async_callback(lease.release)
+            lease = await owned.enter_async_context(acquire(sandbox=config.episode.sandbox.kind))
             runtime = lease.runtime
             provider = runtime.agents
         if inside and not getattr(provider, "can_spawn", True):
@@ -205,12 +204,10 @@ def _conclude(run: _Run, record: EvaluationRecord) -> Evaluation:
         return Evaluation(record, list(run.done.values()), None, run.ledger.total, run.stopped, notes)
     found = [result for result in run.done.values() if result.problem_id in file.record.digests]
     evaluation = Evaluation(file.record, found, file.folder, run.ledger.total, run.stopped, notes)
-    try:
+    with writing("the results", file.folder):
         summary = json.dumps(evaluation.as_json(), indent=2) + "\n"
         (file.folder / "summary.json").write_text(summary, encoding="utf-8")
         write_official(file.folder, found, file.record)
-    except OSError as error:
-        raise cannot_write("the results", file.folder, error) from error
     return evaluation
 
 

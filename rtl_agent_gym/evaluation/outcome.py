@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 from pydantic_core import to_jsonable_python
 
 from ..problems import DIFFICULTIES, Problem
@@ -51,10 +51,8 @@ Seconds = Annotated[float, AfterValidator(lambda value: value if -1e100 < value 
 """A time. One that is not finite, which only a damaged record has, is unknown and reads as 0."""
 
 
-class EpisodeResult(BaseModel):
+class EpisodeResult(BaseModel, frozen=True):
     """A finished episode: a line of ``results.jsonl``."""
-
-    model_config = ConfigDict(frozen=True)
 
     problem_id: str
     sample: int = 0

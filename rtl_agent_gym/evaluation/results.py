@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..episodes import recording
-from ..errors import SandboxError, TranscriptError, UsageError, cannot_write
+from ..errors import SandboxError, TranscriptError, UsageError, cannot_write, writing
 from ..files import replace_file
 from ..policies.protocol import Priced
 from ..problems.model import COMPARED
@@ -94,7 +94,7 @@ def read_config(folder: Path) -> EvaluationRecord:
         raise TranscriptError(f"{path}: not the configuration of an evaluation of this version") from error
 
 
-class ResultsFile:
+class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
     """Appends results, each flushed before the call returns. Closed by `close` or at the end of a ``with`` block.
 
     Owns ``results.jsonl`` and a lock on it, which the system releases when the process ends. A folder that holds
@@ -114,11 +114,9 @@ class ResultsFile:
     def __init__(self, folder: Path, record: EvaluationRecord, *, resume: bool = True) -> None:
         self.folder = folder
         self._check(record)
-        try:
+        with writing("--out", folder):
             folder.mkdir(parents=True, exist_ok=True)
             self._file = open(folder / "results.jsonl", "a+b", buffering=0)  # noqa: SIM115 - closed by `close`
-        except OSError as error:
-            raise cannot_write("--out", folder, error) from error
         try:
             self._lock()
             self.record = self._save(record)
@@ -131,9 +129,6 @@ class ResultsFile:
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> ResultsFile:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -152,14 +147,12 @@ class ResultsFile:
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
         """The folder's record, or None. Raises `UsageError` if it is another evaluation's, or missing with results."""
-        try:
+        with writing("--out", self.folder):
             if not (self.folder / "config.json").exists():
                 results = self.folder / "results.jsonl"
                 if results.exists() and results.stat().st_size:
                     raise UsageError(f"{self.folder} holds results without their config.json; choose another --out")
                 return None
-        except OSError as error:
-            raise cannot_write("--out", self.folder, error) from error
         try:
             known = read_config(self.folder)
         except TranscriptError as error:
@@ -180,10 +173,8 @@ class ResultsFile:
             return known
         path = self.folder / "config.json"
         kept = record if known is None else known.model_copy(update={"samples": record.samples})
-        try:
+        with writing("--out", path):
             replace_file(path, kept.model_dump_json(indent=2) + "\n", durable=True)
-        except OSError as error:
-            raise cannot_write("--out", path, error) from error
         return kept
 
     def _drop_cut_line(self) -> None:

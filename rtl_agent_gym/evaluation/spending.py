@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Annotated, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel
 
 from ..errors import LimitReached, UsageError
 from ..policies import Completion
@@ -25,10 +25,8 @@ STOPPED = "limit"
 """`EpisodeResult.stop_reason` of the line that records what an episode used before a limit stopped it."""
 
 
-class Spent(BaseModel):
+class Spent(BaseModel, frozen=True):
     """Turns, tokens and money, summed over answers and over requests that brought none."""
-
-    model_config = ConfigDict(frozen=True)
 
     answers: int = 0
     prompt_tokens: int | None = 0

@@ -133,16 +133,13 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
     )
     logging.getLogger("uvicorn.error").addFilter(is_worth_logging)
     server, loop = _Server(options), asyncio.get_running_loop()
-    lease = acquire(sandbox=config.episode.sandbox.kind)  # scorers stay ready between episodes
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, server.handle_exit, number, None)
-        host, port = listening.getsockname()[:2]
-        on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-        await server.serve(sockets=[listening])
-    finally:
-        listening.close()
-        await lease.release()
+    async with acquire(sandbox=config.episode.sandbox.kind):  # scorers stay ready between episodes
+        with listening:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, server.handle_exit, number, None)
+            host, port = listening.getsockname()[:2]
+            on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            await server.serve(sockets=[listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

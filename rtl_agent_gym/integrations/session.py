@@ -69,14 +69,11 @@ async def sandboxes_at_once(config: EpisodeConfig, processes: int = 1) -> float:
     If so many `processes` share the machine, it is the number for each of them.
     """
     if not usage():  # unknown until this process has connected to the daemon
-        lease = acquire(sandbox=config.sandbox.kind)
-        try:
+        async with acquire(sandbox=config.sandbox.kind) as lease:
             provider = lease.runtime.provider
             if isinstance(provider, BudgetedSandboxes):
                 with contextlib.suppress(SandboxError):  # the first sandbox raises it
                     await provider.budget()
-        finally:
-            await lease.release()
     capacity = usage().get("agent/capacity")
     if capacity is None:
         return math.inf

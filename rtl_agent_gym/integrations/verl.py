@@ -111,8 +111,7 @@ class RTLAgentLoop(AgentLoopBase):
         if "problem_id" not in given:
             raise UsageError("a row of verl's data needs extra_info.problem_id; rows() makes such rows")
         problem = await asyncio.to_thread(find_problem, given.get("problems", "bundled"), given["problem_id"])
-        lease = acquire(sandbox=self._rules.sandbox.kind)
-        try:
+        async with acquire(sandbox=self._rules.sandbox.kind) as lease:
             scorer = lease.runtime.scorer(self._weights, self._cache, options=self._rules.grading)
             grader = scorer if self._function is None else FunctionGrader(scorer, self._function)
 
@@ -135,8 +134,6 @@ class RTLAgentLoop(AgentLoopBase):
                     engine = _Engine(self, self._rules, sampling_params, int(row.get("priority", 0)))
                     await play(episode, engine)
                     return await self._output(episode, engine)
-        finally:
-            await lease.release()
         raise AssertionError("unreachable")
 
     async def _output(self, episode: Episode, engine: _Engine) -> AgentLoopOutput:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError
+from pydantic import BaseModel, Field, StrictStr, ValidationError
 
 from ..errors import UsageError
 from ..sandboxes import WORK_DIR
@@ -42,10 +42,8 @@ class Address:
         return self.openai.removesuffix("/v1")
 
 
-class _Plain(BaseModel):
+class _Plain(BaseModel, extra="forbid"):
     """The fields of `Program` that plain data may have."""
-
-    model_config = ConfigDict(extra="forbid")
 
     argv: tuple[StrictStr, ...] = Field(min_length=1)
     env: dict[StrictStr, StrictStr] = {}

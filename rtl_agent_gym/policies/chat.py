@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from tenacity import RetryCallState, stop_after_attempt
 
-from ..errors import ModelError, RequestRefused, UsageError
+from ..errors import ModelError, RequestRefused, UsageError, importing
 from ..problems import Problem
 from ..renderers import Action, Message, Renderer, ToolCall
 from ..renderers.actions import read_call
@@ -71,12 +71,10 @@ def _wait(state: RetryCallState) -> float:
 def _litellm() -> Any:
     """litellm, imported on first use, which takes seconds. By default it would also download a price list."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    try:
+    with importing('chat policies need litellm: pip install "rtl-agent-gym[chat]"'):
         import litellm
         from litellm.litellm_core_utils import core_helpers
         from litellm.litellm_core_utils.llm_response_utils import convert_dict_to_response as conversion
-    except ImportError as error:
-        raise UsageError('chat policies need litellm: pip install "rtl-agent-gym[chat]"') from error
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True

@@ -22,6 +22,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
+from ..errors import causes
 from ..renderers import ModelTurn, ToolCall
 from ..renderers.protocol import TOOL_NAME
 from ..visible import visible
@@ -397,7 +398,7 @@ def _advice(status: int | None, words: str) -> str:
 def _words(error: Exception) -> str:
     text = _STATUS.sub("", _PREFIX.sub("", str(error).strip()))
     if re.fullmatch(r"(?:connection error\.?)?", text, re.IGNORECASE):
-        *_, root = _causes(error)
+        *_, root = causes(error)
         text = f"no connection: {root}" if str(root) else f"no connection ({type(root).__name__})"
     elif text.startswith("Request timed out"):
         text = "no answer in time"
@@ -423,20 +424,10 @@ def _message_in(text: str) -> str:
     return found if isinstance(found, str) else json.dumps(found)
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes, down to the operating system's."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
 def _unresolved(error: BaseException) -> str | None:
     """Which host could not be resolved, and why; None if that was not the fault."""
     host = "of the service"
-    for cause in _causes(error):
+    for cause in causes(error):
         if type(cause).__name__ == "ConnectError" and hasattr(cause, "request"):  # of httpx or httpx2
             host = cause.request.url.host
         elif isinstance(cause, socket.gaierror):

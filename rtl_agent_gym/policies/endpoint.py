@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import RequestRefused, UsageError
+from ..errors import RequestRefused, UsageError, importing
 from ..renderers.chat import ChatDialect
 from .apis import NAME, STATUS, Api, ChatRequest, ErrorKind, decoded
 from .apis.completions import ChatCompletions
@@ -106,10 +106,9 @@ class ModelEndpoint:
 
     async def start(self) -> None:
         """Listen on a free port. Raises `UsageError` if aiohttp is not installed."""
-        try:
+        with importing('other people\'s agents need aiohttp: pip install "rtl-agent-gym[agents]"'):
             from aiohttp import web
-        except ImportError as error:
-            raise UsageError('other people\'s agents need aiohttp: pip install "rtl-agent-gym[agents]"') from error
+
         app = web.Application(client_max_size=LARGEST)
         for api in APIS:
             app.router.add_post(f"/{{secret}}{api.path}", partial(self._serve, api, self._complete))

@@ -27,7 +27,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import ModelError, SandboxBroken, SandboxError, SandboxLost, ServiceError, UsageError
+from ..errors import ModelError, SandboxBroken, SandboxError, SandboxLost, ServiceError, UsageError, importing
 from ..problems import Problem
 from ..renderers import Action, Message, ModelTurn, Renderer, ToolCall
 from ..renderers.actions import native_action
@@ -66,10 +66,8 @@ def check_agent(agent: str, dialect: str | None = None) -> None:
         return
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm downloads a list of prices
     os.environ.setdefault("MSWEA_SILENT_STARTUP", "1")
-    try:
+    with importing('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"'):
         import minisweagent  # noqa: F401
-    except ImportError as error:
-        raise UsageError('mini-swe-agent is not installed: pip install "rtl-agent-gym[agents]"') from error
 
 
 class HarnessPolicy:

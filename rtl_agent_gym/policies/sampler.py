@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engines.config import key_source
-from ..errors import ServiceDown, UsageError
+from ..errors import ServiceDown, UsageError, importing
 from ..problems import Problem
 from ..problems.paths import expand_home
 from ..renderers import Renderer
@@ -151,12 +151,10 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
         UsageError: The key is missing or refused, or there is no such model.
         ServiceError: The service does not answer.
     """
-    try:
+    with importing('tinker policies need tinker: pip install "rtl-agent-gym[train]"'):
         import tinker
 
         from ..engines.requests import Purpose, translating
-    except ImportError as error:
-        raise UsageError('tinker policies need tinker: pip install "rtl-agent-gym[train]"') from error
     if not (options.api_key or key_source()):
         raise UsageError(
             "tinker policies need a key of Tinker's service: set TINKER_API_KEY, or store one with `tinker auth login`"
@@ -181,12 +179,8 @@ def local_policy(path: str, options: ModelOptions) -> TokenSamplerPolicy:
     folder = expand_home(path)
     if not folder.is_dir():
         raise UsageError(f"local:{path}: there is no such folder; expected a model saved by transformers")
-    try:
+    with importing('local policies need torch and transformers: pip install "rtl-agent-gym[train,local]"', why=True):
         from ..engines.local import LocalServiceClient
-    except ImportError as error:
-        raise UsageError(
-            f'local policies need torch and transformers: pip install "rtl-agent-gym[train,local]" ({error})'
-        ) from error
     service = LocalServiceClient()
     sampler = service.create_sampling_client(model_path=str(folder)).result()
     return TokenSamplerPolicy(sampler, name=f"local:{folder.name}", options=options, end=service.close, folder=folder)
@@ -205,13 +199,11 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
             are not of what is sampled with these options.
         ServiceError: The server does not answer, or not as such servers do.
     """
-    try:
+    with importing(f'{kind} policies need tinker: pip install "rtl-agent-gym[train]"'):
         import tinker
 
         from ..engines.requests import GuardedSampler, Requests
         from ..engines.servers import connect_server
-    except ImportError as error:
-        raise UsageError(f'{kind} policies need tinker: pip install "rtl-agent-gym[train]"') from error
     if options.base_url is None:
         raise UsageError(f"{kind}:{model} needs the address of the server: {kind}:{model}@http://HOST:PORT")
     server = connect_server(kind, options.base_url, model, options.api_key, options.request_timeout)

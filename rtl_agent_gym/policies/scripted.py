@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ..errors import UsageError
 from ..problems import Problem
@@ -24,10 +24,8 @@ def write_turn(renderer: Renderer, text: str, commands: Sequence[str] = ()) -> s
     return renderer.turn_text(ModelTurn(text=text, calls=tuple(map(ToolCall.of, commands))))
 
 
-class ScriptedTurn(BaseModel):
+class ScriptedTurn(BaseModel, extra="forbid"):
     """One turn of a script: either text and commands, written in the model's dialect, or a literal completion."""
-
-    model_config = ConfigDict(extra="forbid")
 
     say: str = ""
     run: str | list[str] = []

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ..errors import UsageError, near_matches
 
@@ -18,13 +18,11 @@ COMPARED, JUDGED = (6, 8), (9, 10)
 """The categories whose answers are text: compared with the reference by BLEU and ROUGE, or rated by a judge model."""
 
 
-class Problem(BaseModel):
+class Problem(BaseModel, frozen=True, extra="forbid"):
     """One CVDP problem. Immutable.
 
     All paths are relative to the work folder (``/code`` in a container), with forward slashes.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     """Unique within a source, such as ``cvdp_agentic_fixed_arbiter_0001``."""

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ..errors import ProblemError, UsageError
 from .model import Problem
@@ -47,10 +47,8 @@ RATINGS = {
 """The rating of a row in one word, and what it means. The first three are fair."""
 
 
-class Statement(BaseModel):
+class Statement(BaseModel, frozen=True, extra="forbid"):
     """One thing that a row's tests demand although no task says it, or that they do not see."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """Unique within its row."""
@@ -100,10 +98,8 @@ class Statement(BaseModel):
         return not any(re.search(self.lacks, _SILENT.sub(" ", text)) for text in files.values())
 
 
-class MutationScore(BaseModel):
+class MutationScore(BaseModel, frozen=True, extra="forbid"):
     """How many mutants of a right design the tests of a row reject, of those that were drawn and graded."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     killed: int = Field(ge=0)
     """Mutants that the tests reject."""
@@ -121,10 +117,8 @@ class MutationScore(BaseModel):
         return f"{self.killed} of {self.counted} mutants"
 
 
-class Note(BaseModel):
+class Note(BaseModel, frozen=True, extra="forbid"):
     """What is known of one row."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     """The row's id."""

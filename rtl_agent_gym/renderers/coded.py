@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UsageError
+from ..errors import UsageError, importing
 from .families import FAMILIES, VARIANTS, Family
 from .protocol import TOOL, TOOL_ARGUMENT, TOOL_NAME
 from .vocabularies import Control, Piece, printable
@@ -110,15 +110,11 @@ class CookbookEngine:
     """
 
     def __init__(self, name: str, tokenizer: CharacterTokenizer) -> None:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of versions of transformers, whose tokenizers are not used
-                from tinker_cookbook import renderers
-                from tinker_cookbook.exceptions import RendererError
-        except ImportError as error:
-            raise UsageError(
-                f"renderer {name!r} needs the package tinker-cookbook: pip install 'rtl-agent-gym[train]'"
-            ) from error
+        needs = f"renderer {name!r} needs the package tinker-cookbook: pip install 'rtl-agent-gym[train]'"
+        with importing(needs), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of versions of transformers, whose tokenizers are not used
+            from tinker_cookbook import renderers
+            from tinker_cookbook.exceptions import RendererError
         try:
             self._renderer: Any = renderers.get_renderer(name, tokenizer)  # type: ignore[arg-type]
         except (RendererError, ValueError) as error:
@@ -223,11 +219,9 @@ def _converted(message: dict[str, Any]) -> dict[str, Any]:
 
 def library_engine(family: Family, options: Mapping[str, Any], characters: CharacterTokenizer) -> Engine:
     """The library's renderer of a family. Raises `UsageError` if the library is not installed."""
-    try:
+    with importing(f"dialect {family.config!r} needs the package renderers: pip install renderers"):
         from renderers import configs
         from renderers.base import create_renderer
-    except ImportError as error:
-        raise UsageError(f"dialect {family.config!r} needs the package renderers: pip install renderers") from error
     kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
     return create_renderer(characters, kinds[family.config](**family.options, **options))
 

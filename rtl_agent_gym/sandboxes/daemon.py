@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 import docker
 import docker.errors
 from docker.errors import DockerException
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ..errors import DaemonError, ImageError, SandboxError
 from ..files import exclusive
@@ -56,10 +56,8 @@ def silent(line: str) -> None:
     """A `Progress` that prints nothing."""
 
 
-class DaemonInfo(BaseModel):
+class DaemonInfo(BaseModel, frozen=True):
     """A daemon that answers."""
-
-    model_config = ConfigDict(frozen=True)
 
     host: str
     """Its address, such as ``unix:///var/run/docker.sock``."""

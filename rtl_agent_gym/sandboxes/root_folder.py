@@ -28,7 +28,7 @@ from typing import IO, cast
 
 from pydantic import Field, ValidationError
 
-from ..errors import ImageError, SandboxError, UsageError, cannot_write
+from ..errors import ImageError, SandboxError, UsageError, writing
 from ..files import cache_folder, exclusive, flush
 from .daemon import Progress, find_program, silent, tail
 from .image import (
@@ -229,13 +229,11 @@ def locked(progress: Progress, folder: Path | None = None) -> Iterator[list[str]
     Without `folder` it is `roots_folder`. Raises `UsageError` if it cannot be written.
     """
     folder = folder or roots_folder()
-    try:
+    with writing("the root folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
         with exclusive("root", progress, folder / ".lock") as shared:  # if not, another machine may write there
             left = [path for prefix in _SCRATCH for path in folder.glob(f"{prefix}*")] if shared else []
             yield [str(path) for path in left if remove_unused(path)]
-    except OSError as error:
-        raise cannot_write("the root folder", folder, error) from error
 
 
 def remove_unused(folder: Path) -> bool:

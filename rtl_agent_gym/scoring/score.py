@@ -10,11 +10,10 @@ MEASURED_STAGES = ("quality", "coverage")
 """Stages of a score that only some problems measure; then `Measured.measures` has them."""
 
 
-class TestOutcome(BaseModel):
+class TestOutcome(BaseModel, frozen=True):
     """One test of the hidden harness and how it ended."""
 
     __test__ = False  # not a test case, although pytest takes the name for one
-    model_config = ConfigDict(frozen=True)
 
     name: str
     outcome: str
@@ -84,10 +83,8 @@ class Score(Measured):
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)
 
 
-class RewardWeights(BaseModel):
+class RewardWeights(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """The weight of each stage. The reward is the sum over all stages of share (0..1) times weight."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     format: float = Field(default=0.1, ge=0)
     """For target files that exist and are not empty."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ _MOST_PROBLEMS = 4096
 """Digests of problems that a scorer remembers."""
 
 
-class Scorer:
+class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
     """Grades files by the hidden tests of a problem.
 
     An async context manager. It may grade any number of submissions at once. A design's faults are in the `Score`; a
@@ -89,9 +90,6 @@ class Scorer:
         self._pool: WaitingSandboxes | None = None
         self._closed = False
         self._digests: dict[int, tuple[Problem, str]] = {}
-
-    async def __aenter__(self) -> Scorer:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..errors import ProblemError, UsageError, cannot_write
+from ..errors import ProblemError, UsageError, writing
 from ..files import cache_folder, replace_file
 from ..problems.loading import load_problems
 from ..problems.model import Problem
@@ -166,14 +166,14 @@ def derived_id(problem: Problem, middle: str) -> str:
 
 
 class DerivedOptions(BaseModel):
-    """What may follow the question mark."""
+    """What may follow the question mark, and the options of the command that writes such problems."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     count: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many problems; None for all that can be made."""
+    """How many problems; default: all that can be made."""
     seed: int = Field(default=0, ge=0)
-    """Of the draw."""
+    """Of the draw of mutants."""
 
 
 Options = TypeVar("Options", bound=DerivedOptions)
@@ -249,11 +249,9 @@ class Store(Generic[KnownT]):
     def put(self, known: KnownT) -> None:
         """Store it. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{known.key}.json"
-        try:
+        with writing("what was found out (XDG_CACHE_HOME names its folder)", path):
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(path, known.model_dump_json())
-        except OSError as error:
-            raise cannot_write("what was found out (XDG_CACHE_HOME names its folder)", path, error) from error
 
 
 @cache

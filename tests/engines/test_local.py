@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import math
+import os
 import random
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -29,6 +31,7 @@ from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, context_length, translate
 from rtl_agent_gym.engines.sampling import SlotTable, draw
+from rtl_agent_gym.engines.threads import Worker
 from rtl_agent_gym.engines.training import MASTERS, score
 from rtl_agent_gym.errors import UsageError
 
@@ -1000,3 +1003,73 @@ def test_a_process_ends_quietly_while_the_engine_computes(end: str, code: int, s
     """Without `end_process`, CPython before 3.14 aborts."""
     ended = subprocess.run([sys.executable, "-c", STILL_COMPUTING + end], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, "stopped\n", says)
+
+
+async def test_what_other_weights_have_computed_is_not_used(service: LocalServiceClient, model_path: Path) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=0)
+    await step(trainer, [datum(prompt_of(20))])
+    trained = await trainer.save_weights_and_get_sampling_client()
+    base = await service.create_sampling_client(base_model=str(model_path))
+    ids, params = prompt_of(150), tinker.SamplingParams(max_tokens=8, seed=1, stop=[])
+    for sampler in (base, trained, base):
+        [one] = (await sampler.sample(tinker.ModelInput.from_ints(ids), 1, params)).sequences
+        await check_scores(sampler, ids, one.tokens, one.logprobs)
+
+
+async def test_a_step_is_that_of_adamw_with_all_parameters_of_the_request(
+    service: LocalServiceClient, model_path: Path
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=0)
+    named = trainer._training._named
+    expected = {name: weight.detach().clone().requires_grad_() for name, weight in named.items()}
+    adam = torch.optim.AdamW(list(expected.values()), lr=0.01, betas=(0.5, 0.7), eps=1e-3, weight_decay=0.3)
+    params = tinker.AdamParams(learning_rate=0.01, beta1=0.5, beta2=0.7, eps=1e-3, weight_decay=0.3, grad_clip_norm=0.2)
+    for seed in range(3):
+        await trainer.forward_backward([datum(prompt_of(20, seed))], "cross_entropy")
+        for name, gradient in (await trainer.gradients()).items():
+            expected[name].grad = gradient
+        norm = float(torch.nn.utils.clip_grad_norm_(list(expected.values()), 0.2))
+        assert norm > 0.2
+        outcome = await trainer.optim_step(params)
+        assert (outcome.metrics or {})["unclipped_grad_l2:mean"] == pytest.approx(norm, rel=1e-4)
+        adam.step()
+    for name, weight in named.items():
+        torch.testing.assert_close(weight.detach(), expected[name].detach(), atol=1e-6, rtol=1e-5)
+
+
+async def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    service: LocalServiceClient, model_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    synced, named, replace = set[Path](), list[Path](), os.replace
+
+    def replaced(source: Any, target: Any) -> None:
+        named.extend([Path(source).resolve(), *Path(source).resolve().rglob("*")])
+        assert set(named) <= synced
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.add(Path(os.readlink(f"/proc/self/fd/{opened}"))))
+    monkeypatch.setattr(os, "replace", replaced)
+    path = Path((await trainer.save_state("one")).path).resolve()
+    assert len(named) > 2
+    assert path.parent in synced  # the name itself
+
+
+async def test_a_sample_ends_where_the_context_does(sampler: LocalSamplingClient) -> None:
+    prompt = tinker.ModelInput.from_ints(prompt_of(sampler.context - 4))
+    params = tinker.SamplingParams(max_tokens=24, seed=1, stop=[])
+    [one] = (await sampler.sample(prompt, 1, params)).sequences
+    assert (len(one.tokens), one.stop_reason) == (4, "length")
+
+
+def test_a_cancelled_job_is_withdrawn_and_the_next_one_is_done() -> None:
+    worker, gate, ran = Worker(lambda: None, lambda: False), threading.Event(), list[int]()
+    try:
+        worker.submit(gate.wait)
+        assert worker.submit(lambda: ran.append(1)).cancel()
+        gate.set()
+        assert worker.submit(lambda: 7).result(timeout=10) == 7
+        assert ran == []
+    finally:
+        gate.set()
+        worker.close()

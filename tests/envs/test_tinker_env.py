@@ -305,14 +305,11 @@ async def test_the_cookbooks_rollout_and_this_packages_own_give_equal_data(
     trajectory = only(await do_group_rollout(CVDPEnvGroupBuilder(arbiter, config), Script(texts)))
     (theirs,) = trajectory_to_data(trajectory, 0.0)
 
-    lease = acquire()
-    try:
+    async with acquire() as lease:
         most = config.episode.max_trajectory_tokens or 32_768
         options = ModelOptions(max_tokens=config.episode.max_tokens or 4096, max_context=most)
         policy = TokenSamplerPolicy(Said(Script(texts)), name="scripted", options=options)  # type: ignore[arg-type]
         rollout = await EpisodePlayer(config, load_renderer(config), lease.runtime, 0)(arbiter, policy)
-    finally:
-        await lease.release()
     ours = rollout.streams[0].to_datum()
     assert ours.model_input.to_ints() == theirs.model_input.to_ints()
     assert ours.loss_fn_inputs.keys() == theirs.loss_fn_inputs.keys()

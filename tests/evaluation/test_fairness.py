@@ -167,3 +167,11 @@ async def test_an_episode_that_failed_only_on_a_missing_line(cvdp_data: Path, tm
     saved = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert saved["unstated"][0]["demand"] == "timescale"
     assert (saved["passed"], saved["noted"], saved["fair"]) == (0, 1, None)
+
+
+def test_a_skipped_test_has_not_failed() -> None:
+    played = result("r", ("a",))
+    assert played.score is not None
+    tests = [*played.score.tests[:2], TestOutcome(name="c", outcome="skipped")]
+    played = played.model_copy(update={"score": played.score.model_copy(update={"tests": tests})})
+    assert find_unstated([played], {"r": note("r", wants("a"))}) != []

@@ -97,6 +97,7 @@ def test_a_model_is_judged_replayed_and_exported(rows: Path, tmp_path: Path) -> 
         assert model.authorizations == {"Bearer models-key"}
     assert (result["score"]["rating"], result["score"]["passed"]) == (0.8, True)
     assert "rtl/counter.sv" in model.requests[0]["messages"][1]["content"]
+    assert "tools" not in model.requests[0]  # there is no shell to call
     (path,) = (run / "transcripts").iterdir()
     transcript = read_transcript(path)
     assert transcript.score is not None

@@ -32,6 +32,7 @@ from rtl_agent_gym.problems.notes import note_of
 from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import ANSWERED
+from rtl_agent_gym.sandboxes import admission
 from tests.integrations.conformance import gray, solution
 from tests.sandboxes.providers import containers, kill
 from tests.waiting import soon
@@ -273,3 +274,13 @@ def test_a_problem_that_a_source_lacks_is_refused() -> None:
     with pytest.raises(UsageError, match="there is no problem 'nosuch'; "):
         find_problem("bundled", "nosuch")
     assert read_source("bundled") is read_source("bundled")
+
+
+@pytest.mark.parametrize(("processes", "number"), [(1, 16), (2, 8), (32, 1)])
+async def test_a_sandbox_counts_with_what_is_reserved_for_it(
+    processes: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not with its limit, which is much more; and there is always room for one."""
+    assert EpisodeConfig().sandbox.memory > admission.RESERVED["agent"]
+    monkeypatch.setattr(shared, "usage", lambda: {"agent/capacity": 16.0 * admission.RESERVED["agent"]})
+    assert await sandboxes_at_once(EpisodeConfig(), processes) == number

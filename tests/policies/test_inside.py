@@ -116,12 +116,9 @@ async def play(
 async def replayed(problem: Problem, tmp_path: Path) -> tuple[Replay, str]:
     """The one episode of `play` again, and what `view` shows of it."""
     [path] = (tmp_path / "out" / "transcripts").glob("*")
-    lease = acquire()
-    try:
+    async with acquire() as lease:
         grader = lease.runtime.scorer(None)
         report = await replay(read_transcript(path), problem, provider=lease.runtime.agents, grader=grader)
-    finally:
-        await lease.release()
     console = Console(file=StringIO(), width=110)
     print_episode(console, read_transcript(path))
     return report, console.file.getvalue()  # type: ignore[attr-defined]
@@ -381,8 +378,7 @@ async def test_any_change_is_restored(
     before: dict[str, str], change: dict[str, str | None], after: dict[str, bytes]
 ) -> None:
     turn = TurnRecord(turn=1, completion="", action="command", outside=True, files=change)
-    lease = acquire()
-    try:
+    async with acquire() as lease:
         sandbox = await lease.runtime.agents.create(SandboxSpec())
         try:
             await sandbox.write_files(before)
@@ -393,8 +389,6 @@ async def test_any_change_is_restored(
                 await restore(sandbox, turn.model_copy(update={"files": dict.fromkeys(after)}))
         finally:
             await sandbox.close()
-    finally:
-        await lease.release()
 
 
 async def test_a_result_that_is_refused_can_be_sent_again(problem: Problem, tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from rtl_agent_gym.errors import SandboxBroken, SandboxLost
+from rtl_agent_gym.errors import HarnessError, SandboxBroken, SandboxLost
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.sandboxes import CommandResult, Sandbox
+from rtl_agent_gym.scoring import Score
 from rtl_agent_gym.sources.derivation import Case, Store
-from rtl_agent_gym.sources.making import VerificationMaker, in_order
+from rtl_agent_gym.sources.making import OptimizationMaker, VerificationMaker, in_order
+from rtl_agent_gym.sources.optimization.derived import Measured
 from rtl_agent_gym.sources.verification.derived import SHIPPED, Findings, VerifyOptions, cases
 
 
@@ -122,3 +124,70 @@ async def test_a_bad_mark_is_kept_only_after_another_grading(marks: list[float],
     problem, known = await Graded(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
     assert (known.verified, problem is not None, Graded.marks) == ({"stimulus": kept}, kept == 1.0, [])
     assert store.get(case.key) == known
+
+
+async def test_a_machine_that_gives_no_time_says_nothing_of_a_design() -> None:
+    sandbox = AsyncMock()
+    sandbox.exec.return_value = CommandResult("", None, timed_out=True)
+    case = next(cases(load_problems("bundled"), VerifyOptions()))
+    with pytest.raises(HarnessError, match="did not get 60 s of processor time"):
+        await VerificationMaker.examine(case, VerifyOptions(), sandbox)
+
+
+RIGHT = {"passed": True, "quality": 1.0, "tests_passed": 3, "tests_total": 3}
+GIVEN = {"passed": False, "quality": 0.0, "tests_passed": 2, "tests_total": 3, "measures": {"equivalence": "proved"}}
+
+
+@pytest.mark.parametrize(
+    ("right", "given", "good"),
+    [
+        ({}, {}, 1.0),
+        ({"quality": 0.9}, {}, 0.0),
+        ({"passed": False}, {}, 0.0),
+        ({}, {"quality": 0.1}, 0.0),
+        ({}, {"tests_passed": 1}, 0.0),
+        ({}, {"measures": {"equivalence": "bounded"}}, 0.0),
+    ],
+)
+async def test_an_optimisation_problem_is_good_only_if_all_is_gained_and_nothing_was_there_before(
+    right: dict[str, Any], given: dict[str, Any], good: float, tmp_path: Path, arbiter: Problem
+) -> None:
+    scorer = AsyncMock()
+    scorer.score.side_effect = [Score(**RIGHT | right), Score(**GIVEN | given)]
+    maker = OptimizationMaker(AsyncMock(), scorer, Store(Measured, tmp_path), 1, "this")
+    assert await maker.grade(arbiter) == good
+
+
+async def test_findings_of_another_image_are_found_out_again(tmp_path: Path) -> None:
+    class Again(VerificationMaker):
+        @staticmethod
+        async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
+            return Findings(key=case.key, problem_id=case.problem.id, fault="with these tools")
+
+    options, store = VerifyOptions(), Store(Findings, tmp_path, SHIPPED)
+    case = next(cases(load_problems("bundled"), options))
+    found = store.get(case.key)
+    assert found is not None
+    assert found.is_usable(options)
+    store.put(found.model_copy(update={"image": "another"}))
+    problem, known = await Again(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
+    assert (problem, known.fault, known.image) == (None, "with these tools", "this")
+    assert store.get(case.key) == known
+
+
+async def test_a_kind_that_was_verified_meanwhile_is_kept(tmp_path: Path) -> None:
+    options, store = VerifyOptions(), Store(Findings, tmp_path, SHIPPED)
+    case = next(cases(load_problems("bundled"), options))
+    shipped = store.get(case.key)
+    assert shipped is not None
+    found = shipped.model_copy(update={"verified": {}, "image": "this"})
+    store.put(found)
+
+    class Meanwhile(VerificationMaker):
+        async def grade(self, problem: Problem) -> float:
+            store.put(found.model_copy(update={"verified": {"checker": 1.0}}))
+            return 1.0
+
+    _, known = await Meanwhile(AsyncMock(), AsyncMock(), store, 1, "this").make(case, options)
+    assert store.get(case.key) == known
+    assert known.verified == {"checker": 1.0, "stimulus": 1.0}

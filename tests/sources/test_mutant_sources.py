@@ -181,3 +181,18 @@ def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="the verdicts of mutants"):
         grade(VerdictStore(tmp_path / "file" / "below"), FAMILY, "k")
+
+
+def test_a_later_verdict_of_the_user_replaces_the_packages(store: VerdictStore) -> None:
+    """As from another image."""
+    one = next(candidates(load_problems("bundled"), 0))
+    shipped = store.of(one.design)[one.mutant.digest]
+    later = shipped.model_copy(update={"image": "sha256:other", "symptom": "seen here"})
+    store.add(later)
+    assert VerdictStore().of(one.design)[one.mutant.digest] == later != shipped
+
+
+def test_what_cannot_be_scored_has_no_mutants() -> None:
+    problems = load_problems("family:registers?count=1")
+    told = [problem.model_copy(update={"unscorable": "its harness calls eqy"}) for problem in problems]
+    assert list(candidates(told, 0)) == []

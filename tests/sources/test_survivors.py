@@ -5,17 +5,18 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from rich.console import Console
 
 from rtl_agent_gym.cli.problems_derived import print_strength
+from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading
 from rtl_agent_gym.sources.mutants.derived import Candidate
-from rtl_agent_gym.sources.mutants.equivalence import Finding
+from rtl_agent_gym.sources.mutants.equivalence import Finding, beyond_yosys, compare
 from rtl_agent_gym.sources.mutants.grading import NO_REFERENCE, Count, MutantGrader, Strength, measure_strength
 from rtl_agent_gym.sources.mutants.mutant import (
     Equivalence,
@@ -156,3 +157,63 @@ async def test_what_was_proved_is_not_forgotten_or_proved_again(
 def test_a_form_feed_in_a_diff_ends_no_line() -> None:
     mutant = Mutant("assignment", "rtl/a.v", 3, "a;\n\f\nq = 1;\n", "a;\n\f\nq <= 1;\n")
     assert grading._is_delayed(mutant)
+
+
+async def test_nothing_is_proved_of_an_assignment_that_became_non_blocking(
+    arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [(path, text)] = (arbiter.golden or {}).items()
+    late = Mutant("assignment", path, 1, text, text.replace(" = ", " <= ", 1))
+    assert late.after != text
+    monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding("proved")))
+    candidate = Candidate(arbiter, design_key(arbiter), late)
+    graded = await grader_of(store).grade(candidate, prove=True)
+    assert (graded.verdict.outcome, graded.verdict.equivalence) == ("survived", "unknown")
+    assert kept(store, candidate).equivalence == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "// synopsys translate_off",
+        "case (s) // synthesis full_case",
+        "case (s) // synthesis parallel_case",
+        "q = 1'bz;",
+        "`ifdef SYNTHESIS",
+        "`ifdef YOSYS",
+        "unique case (s)",
+        "priority if (s)",
+        "always @(a or b) q = a;",
+        "#1 q = d;",
+    ],
+)
+def test_what_yosys_and_simulators_read_differently(text: str) -> None:
+    assert beyond_yosys(["module m; endmodule", text])
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(2.0, 30.0), (20.0, 100.0)])
+async def test_a_mutant_has_five_times_the_references_time_and_at_least_half_a_minute(
+    seconds: float, limit: float, arbiter: Problem, store: VerdictStore
+) -> None:
+    limits = list[float]()
+
+    async def score(problem: Problem, files: dict[str, str], given: float) -> Score:
+        limits.append(given)
+        return PASSED.model_copy(update={"seconds": seconds})
+
+    grader, scorer = grader_of(store), AsyncMock()
+    scorer.score = score
+    grader.scorer = scorer
+    await grader.grade(first_mutants(arbiter, 1)[0])
+    assert limits == [grading.TIME_LIMIT, limit]  # of the reference, and of the mutant
+
+
+async def test_too_much_memory_is_a_finding_and_a_lost_sandbox_is_not(arbiter: Problem) -> None:
+    sandbox, right = AsyncMock(), dict(arbiter.golden or {})
+    provider = Mock(create=AsyncMock(return_value=sandbox))
+    sandbox.exec.side_effect = SandboxBroken("it needed too much memory")
+    assert await compare(arbiter, right, right, provider) == Finding("unknown", why="it needed too much memory")
+    sandbox.exec.side_effect = SandboxLost("the container is gone")
+    with pytest.raises(SandboxLost):
+        await compare(arbiter, right, right, provider)
+    assert sandbox.close.await_count == 2

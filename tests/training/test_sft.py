@@ -25,6 +25,7 @@ from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import load_data, plan_sft
 from rtl_agent_gym.training.run_folder import METRICS, RunFolder
 from rtl_agent_gym.training.sft.data import (
+    DemonstratedTurn,
     Demonstration,
     EncodedEpisode,
     SupervisedData,
@@ -418,3 +419,16 @@ def test_no_held_out_problem_is_trained_on(tmp_path: Path) -> None:
     )  # fmt: skip
     trained = {episode.problem for episode in load_data(plan, options).train}
     assert trained == {problem.id for problem in problems[3:]}
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [(ModelTurn("hm"), ())],  # says nothing
+        [(ModelTurn(calls=(ToolCall("browse", '{"command": "ls"}'),)), ("a",)), (ModelTurn("", "Done."), ())],
+        [(ModelTurn(calls=(ToolCall.of("ls"),)), ()), (ModelTurn("", "Done."), ())],  # its output is missing
+    ],
+)
+def test_turns_that_an_episode_would_not_take_are_not_imitated(qwen: Renderer, turns: list[Any]) -> None:
+    played = tuple(DemonstratedTurn(*turn) for turn in turns)
+    assert encode(Demonstration("p", "", "s", "u", played), qwen) is None

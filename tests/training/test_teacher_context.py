@@ -27,7 +27,7 @@ from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding
 from rtl_agent_gym.training.plan import plan_run
 from rtl_agent_gym.training.teacher_context import TeacherContext
-from rtl_agent_gym.training.teachers import SameTokens, Sampled
+from rtl_agent_gym.training.teachers import SameTokens, Sampled, SelfTeacher
 from rtl_agent_gym.training.teachers.setup import make_teachers
 from tests.arbiter import ARBITER
 from tests.envs.scripted_tinker import END, call, decode, solution
@@ -219,3 +219,32 @@ def test_a_run_is_not_resumed_with_a_file_that_has_changed(option: str, tmp_path
         folder.open(plan_run(given).record(), "resume")
     folder.open(plan_run(given).record(), "delete")  # the refusal has released the folder
     folder.close()
+
+
+async def test_a_self_teacher_judges_with_the_weights_of_so_many_steps_before() -> None:
+    weights: list[Any] = [Certain(-float(version)) for version in range(5)]
+    teacher, found = SelfTeacher(weights[0], lag=2), []
+    for step in range(5):
+        teacher.keep(step, weights[step], f"w{step}")
+        teacher.begin(step)
+        found.append((await teacher.judge(Sampled("p", [1, 2], [0.0, 1.0], [0.0, 0.0]))).kl[1])
+    assert found == [0, 0, 0, 1, 2]
+    assert teacher.saved(5) == [{"version": 3, "weights": "w3"}, {"version": 4, "weights": "w4"}]
+
+
+async def test_the_likeliest_tokens_behind_another_prompt_are_those_of_their_place() -> None:
+    class Naming:
+        async def sample(self, prompt: Any, *_: Any) -> Any:
+            ids = prompt.to_ints()
+            return tinker.SampleResponse(
+                sequences=[],
+                _prompt_logprobs_list=[None, *[-1.0] * (len(ids) - 1)],
+                _topk_prompt_logprobs_list=[None, *([(id_, -1.0)] for id_ in ids[1:])],
+            )
+
+    sampler: Any = Naming()
+    teacher = SameTokens(sampler, {"p": ([1, 2], lambda _: [1, 2, 3, 4, 5])}, top=1)
+    judged = await teacher.judge(Sampled("p", [1, 2, 6, 7], [0.0, 0.0, 1.0, 1.0], [0.0] * 4))
+    assert judged.top == [[], [], [(6, -1.0)], [(7, -1.0)]]
+    with pytest.raises(UsageError, match="not the expected prompt"):
+        await teacher.judge(Sampled("p", [1, 3, 6, 7], [0.0, 0.0, 1.0, 1.0], [0.0] * 4))

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 
 from ... import __version__
-from ...errors import cannot_write
+from ...errors import writing
 from ...scoring.score import Score
 from ...visible import plural
 from ..recorded import short_name
@@ -234,10 +234,8 @@ def write_report(
     page = Path(out) if out is not None else runs[0].folder
     if page.suffix != ".html":
         page /= "full_report.html" if (page / "metrics.jsonl").exists() else "report.html"
-    try:
+    with writing("the report", page):
         _write(runs, page)
-    except OSError as error:
-        raise cannot_write("the report", page, error) from error
     return page
 
 

@@ -23,7 +23,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from pydantic_core import to_jsonable_python
 
-from ...errors import TranscriptError, UsageError, cannot_write
+from ...errors import TranscriptError, UsageError, writing
 from ..recorded import Data, episode, read_episode, summary, transcript_files
 
 SCRIPTS = ("dom.js", "highlight.js", "diff.js", "list.js", "episode.js", "main.js")
@@ -63,12 +63,10 @@ def write_page(
         UsageError: The file cannot be written.
         SandboxError: The disk is full.
     """
-    try:
+    with writing("the page", out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("w", encoding="utf-8", errors="replace") as page:
             page.writelines(render_page(transcripts, title=title, unreadable=unreadable))
-    except OSError as error:
-        raise cannot_write("the page", out, error) from error
     return out
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...episodes.prompt import tool_opening
 from ...episodes.rules import EpisodeConfig
-from ...errors import UsageError, cannot_write
+from ...errors import UsageError, writing
 from ...problems import Problem, category_name
 from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
 from ...sandboxes import WORK_DIR, SandboxSpec
@@ -138,7 +138,7 @@ def write_task(problem: Problem, folder: Path, image: str) -> Path:
     task = folder / problem.id
     if task.exists():
         raise UsageError(f"{task} exists already; remove it, or choose another folder")
-    try:
+    with writing("the task", task):
         (task / "environment").mkdir(parents=True)
         for path, text in files.items():
             place = task / path
@@ -146,8 +146,6 @@ def write_task(problem: Problem, folder: Path, image: str) -> Path:
             place.write_bytes(text.encode())
             if text.startswith("#!"):
                 place.chmod(0o755)
-    except OSError as error:
-        raise cannot_write("the task", task, error) from error
     return task
 
 

@@ -46,11 +46,8 @@ class RTLVerifier(BaseVerifier):  # type: ignore[misc,unused-ignore] # without H
         """
         problem, seed = _read_problem(self.task.paths.tests_dir / "problem.json")
         files: dict[str, str | bytes] = {**read_collected(self.trial_paths.artifacts_dir / TARGET.removeprefix("/"))}
-        lease = acquire()
-        try:
+        async with acquire() as lease:
             score = await lease.runtime.scorer(self._weights, self._cache).score(problem, files, seed=seed)
-        finally:
-            await lease.release()
         self.logger.info("%s: %s", problem.id, score.reason)
         (self.trial_paths.verifier_dir / "score.json").write_text(score.model_dump_json(indent=1), encoding="utf-8")
         return VerifierResult(rewards=dict(score_numbers(score)))

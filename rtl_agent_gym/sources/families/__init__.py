@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ...errors import UsageError, near_matches
 from ...problems.registry import Located, read_query
@@ -33,10 +33,8 @@ FAMILIES: dict[str, Family] = {
 """All families by name."""
 
 
-class FamilyOptions(BaseModel):
+class FamilyOptions(BaseModel, frozen=True, extra="forbid"):
     """What may follow the question mark."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     count: int = Field(default=200, ge=1, le=1_000_000)
     """How many members, no two of them equal."""

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ...problems.model import Problem
 from ..suites.common import harness_file, json_digest
@@ -60,10 +60,8 @@ Fields = Mapping[str, Any]
 """A member's names and values by role and axis: texts and whole numbers."""
 
 
-class Parameters(BaseModel):
+class Parameters(BaseModel, frozen=True, extra="forbid"):
     """One member of a family. Equal parameters give equal problems, byte by byte."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     family: str
     split: Split

@@ -137,8 +137,10 @@ class MutantOptions(DerivedOptions):
     """What may follow the question mark; the first problems of a seed are the same for every count."""
 
     count: int = Field(default=100, ge=1, le=1_000_000)
-    """How many problems, no two of them equal."""
+    """How many problems."""
     hint: Hint = "symptom"
+    """What the task says of the bug: none; check: the names of the hidden checks that fail; symptom: also how many
+    fail, or that the simulation does not end."""
 
 
 class Candidate(NamedTuple):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ...errors import UsageError
 from ...problems import Problem
@@ -172,10 +172,8 @@ LIMIT = 24
 """Mutants of a problem that are graded if nothing else is asked for."""
 
 
-class Count(BaseModel):
+class Count(BaseModel, frozen=True):
     """Mutants of one operator, or of all."""
-
-    model_config = ConfigDict(frozen=True)
 
     killed: int = 0
     """Rejected by the hidden tests."""
@@ -193,10 +191,8 @@ class Count(BaseModel):
         return self.killed / counted if counted else None
 
 
-class Strength(BaseModel):
+class Strength(BaseModel, frozen=True):
     """The strength of a problem's hidden tests."""
-
-    model_config = ConfigDict(frozen=True)
 
     problem_id: str
     mutants: int

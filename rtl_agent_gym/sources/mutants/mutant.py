@@ -16,9 +16,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
-from ...errors import cannot_write
+from ...errors import writing
 from ...files import cache_folder
 from ...problems.model import Problem
 from ...problems.rows import diff_body
@@ -129,10 +129,8 @@ _VERSION = 3
 """Of what decides verdicts and proofs, other than the problem: the seed of the tests, and what counts as a proof."""
 
 
-class Verdict(BaseModel):
+class Verdict(BaseModel, frozen=True, extra="forbid"):
     """What is known of one mutant."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     design: str
     """The `design_key` of its problem."""
@@ -191,14 +189,12 @@ class VerdictStore:
     def add(self, verdict: Verdict) -> None:
         """Store a verdict in place of an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{verdict.design}.jsonl"
-        try:
+        with writing("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path):
             self.folder.mkdir(parents=True, exist_ok=True)
             with path.open("a+b") as stream:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
                 cut_off = stream.read() not in (b"", b"\n")
                 stream.write(b"\n" * cut_off + verdict.model_dump_json().encode() + b"\n")
-        except OSError as error:
-            raise cannot_write("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path, error) from error
         self.of(verdict.design)[verdict.mutant] = verdict
 
 

@@ -56,9 +56,12 @@ _RULES = (
 
 
 class OptimizeOptions(DerivedOptions):
-    """What may follow the question mark; the seed is that of the draw of wastes."""
+    """What may follow the question mark."""
 
     goal: Literal["any", Goal] = "any"
+    """What is to become less; any: of each design what its waste costs most of."""
+    seed: int = Field(default=0, ge=0)
+    """Of the draw of wastes."""
 
 
 class Measured(Known):

@@ -128,10 +128,12 @@ class VerifyOptions(DerivedOptions):
     """What may follow the question mark; the seed is that of the draw of mutants, and of the reference's stimuli."""
 
     kind: Kind = "stimulus"
+    """What is to be written: stimulus: a whole testbench; checker: a checker beside given stimuli; assertions:
+    immediate assertions for hidden stimuli; cocotb: a whole testbench in Python."""
     mutants: int = Field(default=12, ge=8, le=24)
-    """The most mutants of a problem; it has at least 8."""
+    """The most mutants of a problem."""
     coverage: bool = False
-    """Whether Verilator measures which lines and bits of the right design a testbench reaches."""
+    """Measure the coverage of testbenches, by Verilator (kind stimulus)."""
 
     @field_validator("coverage")
     @classmethod
