@@ -123,14 +123,15 @@ def interpolate(text: str, values: Mapping[str, str]) -> str:
         nonlocal size
         if match["escaped"]:
             return "$"
-        value = values.get(match["name"] or match["braced"], "")
-        sign, word = match["sign"] or "", match["word"] or ""
+        name, sign, word = match["name"] or match["braced"], match["sign"] or "", match["word"] or ""
+        value = values.get(name, "")
+        given = bool(value) if sign.startswith(":") else name in values
         if sign.endswith("+"):
-            return word if value else ""
+            return word if given else ""
         size += len(value)
         if size > LARGEST:
             raise ProblemError(_TOO_LONG)
-        return word if not value and sign.endswith("-") else value
+        return word if not given and sign.endswith("-") else value
 
     return _VARIABLE.sub(put, text)
 

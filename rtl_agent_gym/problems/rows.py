@@ -222,7 +222,8 @@ def _without(find_fault: Callable[[Any], str | None]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _id_fault(value: str) -> str | None:
+def id_fault(value: str) -> str | None:
+    """Why a text is no id of a row; None if it is one."""
     if ROW_ID.fullmatch(value):
         return None
     return f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
@@ -240,7 +241,7 @@ def _check_categories(value: list[str]) -> list[str]:
 
 
 Text = Annotated[str, _without(text_fault)]
-RowId = Annotated[str, _without(_id_fault)]
+RowId = Annotated[str, _without(id_fault)]
 Categories = Annotated[list[str], AfterValidator(_check_categories)]
 Prompt = Annotated[
     Text, _without(lambda text: None if text.strip() else "the prompt is empty; expected the task's text")

@@ -79,6 +79,15 @@ def test_env_files_are_read_as_compose_reads_them(monkeypatch: pytest.MonkeyPatc
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("text", "unset", "empty", "full"),
+    [("${A-w}", "w", "", "v"), ("${A:-w}", "w", "w", "v"), ("${A+w}", "", "w", "w"), ("${A:+w}", "", "", "w")],
+)
+def test_only_a_colon_makes_an_empty_variable_an_unset_one(text: str, unset: str, empty: str, full: str) -> None:
+    found = [read_env_file(f"{given}B={text}\n")["B"] for given in ("", "A=\n", "A=v\n")]
+    assert found == [unset, empty, full]
+
+
 def test_several_env_files_and_environment_go_over_each_other_in_order() -> None:
     text = (
         "services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: 'true'\n    env_file: [./src/.env, src/more]\n"

@@ -243,9 +243,8 @@ def _testbench_problem(
     Raises:
         ProblemError: The id has other characters than a row's, or the testbench prints nothing.
     """
-    if not ROW_ID.fullmatch(problem_id):
-        message = f"{problem_id[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
-        raise ProblemError(message)
+    if fault := id_fault(problem_id):
+        raise ProblemError(fault)
     if not _PRINTS.search(plain(testbench)):
         raise ProblemError(
             "the testbench prints nothing, so it tells no verdict; expected $display or $write", problem_id=problem_id
