@@ -18,7 +18,7 @@ from ...errors import ProblemError, UsageError
 from ...problems.model import Problem
 from ...problems.paths import expand_home
 from ...problems.registry import Located
-from ...problems.rows import ROW_ID, Place
+from ...problems.rows import Place, id_fault
 from .common import harness_file, instantiated, module_names, plain, ports, rename, root_modules
 
 LARGEST_FILE = 4 << 20
