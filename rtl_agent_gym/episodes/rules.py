@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Protocol
 
-from pydantic import ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ..errors import UsageError
 from ..options import EpisodeRules
@@ -47,14 +47,13 @@ class Grader(Protocol):
         ...
 
 
-class EpisodeConfig(EpisodeRules):
+class EpisodeConfig(EpisodeRules, strict=True):
     """All rules of an episode. Every interface takes this one object; it is checked once, when it is made.
 
     Raises:
         UsageError: A value is out of its range; names the option.
     """
 
-    model_config = ConfigDict(strict=True)
     kind = "the rules of an episode"
 
     sandbox: AnySpec = Field(default_factory=SandboxSpec)

@@ -12,7 +12,7 @@ from types import CodeType, FunctionType
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation, field_validator, model_validator
+from pydantic import BaseModel, Field, SkipValidation, field_validator, model_validator
 
 from .. import __version__
 from ..episodes.episode import EpisodeConfig
@@ -31,7 +31,7 @@ from ..scoring import rules_digest
 from .play import rules_for
 
 
-class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions):
+class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions, strict=True):
     """The episodes of an evaluation, their rules, and the folder for the results.
 
     ::
@@ -45,8 +45,6 @@ class EvaluationConfig(EvaluationOptions, SandboxOptions, ProblemOptions):
     Raises:
         UsageError: A number is out of range.
     """
-
-    model_config = ConfigDict(strict=True)
 
     problems: str | Path | SkipValidation[Sequence[Problem]] = with_default(ProblemOptions, "problems", "bundled")
     folder: OptionalPath = with_default(EvaluationOptions, "folder", None)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from ..engines.catalogue import DEFAULT_STUDENT, DEFAULT_TEACHER
 from ..engines.config import LocalEngineConfig
@@ -60,10 +60,8 @@ def with_older_names(given: Mapping[str, Any]) -> dict[str, Any]:
     return {_older_name(name): value for name, value in given.items()}
 
 
-class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOptions):
+class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOptions, alias_generator=_older_name):
     """All options of a run. Each docstring is the option's help text; the others are those of the tree."""
-
-    model_config = ConfigDict(alias_generator=_older_name)
 
     # Models
     student_model: str = DEFAULT_STUDENT

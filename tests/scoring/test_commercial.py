@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import AsyncMock, MagicMock, Mock
 
 import pytest
 
@@ -106,7 +106,8 @@ def test_an_image_that_no_row_names_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_replay_is_graded_in_the_image_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, lease = commercial(), Mock(release=AsyncMock())
+    problem, lease = commercial(), MagicMock()
+    lease.__aenter__.return_value, lease.__aexit__.return_value = lease, None
     lease.runtime.scorer.side_effect = SandboxError("as far as this")
     monkeypatch.setattr("rtl_agent_gym.cli.replay.load_problems", lambda _: [problem])
     monkeypatch.setattr("rtl_agent_gym.cli.replay.acquire", lambda: lease)

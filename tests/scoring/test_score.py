@@ -32,7 +32,7 @@ def test_tests_count_whole_unless_parts_are_asked_for() -> None:
 
 def test_weights_are_frozen_and_checked() -> None:
     with pytest.raises(ValidationError):
-        RewardWeights().tests = 2.0
+        RewardWeights().tests = 2.0  # type: ignore[misc]
     with pytest.raises(ValidationError):
         RewardWeights(tests=-1)
     with pytest.raises(ValidationError):

@@ -134,8 +134,14 @@ async def test_a_machine_that_gives_no_time_says_nothing_of_a_design() -> None:
         await VerificationMaker.examine(case, VerifyOptions(), sandbox)
 
 
-RIGHT = {"passed": True, "quality": 1.0, "tests_passed": 3, "tests_total": 3}
-GIVEN = {"passed": False, "quality": 0.0, "tests_passed": 2, "tests_total": 3, "measures": {"equivalence": "proved"}}
+RIGHT: dict[str, Any] = {"passed": True, "quality": 1.0, "tests_passed": 3, "tests_total": 3}
+GIVEN: dict[str, Any] = {
+    "passed": False,
+    "quality": 0.0,
+    "tests_passed": 2,
+    "tests_total": 3,
+    "measures": {"equivalence": "proved"},
+}
 
 
 @pytest.mark.parametrize(

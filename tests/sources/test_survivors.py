@@ -13,6 +13,7 @@ from rich.console import Console
 from rtl_agent_gym.cli.problems_derived import print_strength
 from rtl_agent_gym.errors import SandboxBroken, SandboxLost
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.scoring import TIME_LIMIT
 from rtl_agent_gym.scoring.score import Score
 from rtl_agent_gym.sources.mutants import grading
 from rtl_agent_gym.sources.mutants.derived import Candidate
@@ -205,7 +206,7 @@ async def test_a_mutant_has_five_times_the_references_time_and_at_least_half_a_m
     scorer.score = score
     grader.scorer = scorer
     await grader.grade(first_mutants(arbiter, 1)[0])
-    assert limits == [grading.TIME_LIMIT, limit]  # of the reference, and of the mutant
+    assert limits == [TIME_LIMIT, limit]  # of the reference, and of the mutant
 
 
 async def test_too_much_memory_is_a_finding_and_a_lost_sandbox_is_not(arbiter: Problem) -> None:
