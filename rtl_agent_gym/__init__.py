@@ -22,7 +22,7 @@ try:
 except PackageNotFoundError:  # run from a checkout that is not installed
     __version__ = "0+unknown"
 
-# Not deterministic in Gymnasium's sense: infos and scores carry wall times.
+# Not deterministic in Gymnasium's sense: infos and scores contain wall times.
 for _name, _entry_point in (
     ("CVDPAgentic-v0", "rtl_agent_gym.envs:CVDPAgenticEnv"),
     ("CVDPSingleTurn-v0", "rtl_agent_gym.envs:CVDPSingleTurnEnv"),

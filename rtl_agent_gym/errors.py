@@ -15,16 +15,16 @@
     │           ├── RequestRefused  the service refuses the request, and would refuse it again
     │           └── ServiceDown     the service is unusable: the run ends, and can be resumed
     ├── NotFinite             a model's output, a gradient or a weight is NaN or infinite (also an ArithmeticError)
-    ├── LimitReached          a limit of the caller's on money or tokens: data, not a machine fault
+    ├── LimitReached          the caller's limit on cost or tokens is reached: data, not a machine fault
     ├── SandboxBroken         an agent's own commands broke its sandbox: data, not a machine fault
     └── TranscriptError       a recorded episode cannot be read              (also a ValueError)
 
 Who classifies: the module that calls a library or service (Docker, the operating system, JSON) turns its exceptions
 into these, with the cause chained. No caller above that module catches ``Exception``.
 
-What an agent or a design does wrong is data (an observation, a `Score` with its reason), never an exception.
-`SandboxError` is the opposite: it says nothing about the agent, so no caller may turn it into a reward. `SandboxBroken`
-is raised only inside the package: it ends the episode, which is then graded.
+Mistakes of an agent or a design are data (an observation, a `Score` with its reason), never exceptions. A
+`SandboxError`, in contrast, says nothing about the agent, so no caller may turn it into a reward. `SandboxBroken` is
+raised only inside the package: it ends the episode, which is then graded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pathlib import Path
 
 
 class RTLGymError(Exception):
-    """Base class of everything this package raises on purpose."""
+    """Base class of all exceptions that this package raises on purpose."""
 
 
 class UsageError(RTLGymError, ValueError):
@@ -66,7 +66,7 @@ class ProblemError(UsageError):
         field: str | None = None,
         problem_id: str | None = None,
     ) -> None:
-        self.message = str(message)  # Gymnasium's vector environments raise an exception again as its class(exception)
+        self.message = str(message)  # Gymnasium's vector environments re-raise an error as type(error)(error)
         self.source, self.line, self.field, self.problem_id = source, line, field, problem_id
         location = source or ""
         if line is not None:
@@ -112,13 +112,13 @@ class SandboxBroken(RTLGymError, RuntimeError):
 
 
 class LimitReached(RTLGymError):
-    """A limit that the caller set on money or tokens is reached: no fault and no verdict, and nothing is retried."""
+    """A limit that the caller set on cost or tokens is reached: neither a fault nor a verdict. Nothing is retried."""
 
 
 class NotFinite(RTLGymError, ArithmeticError):
-    """A model's output, a loss, a gradient or a weight is NaN or infinite. Nothing is trained on it, or saved of it.
+    """A model's output, a loss, a gradient or a weight is NaN or infinite. It is neither trained on nor saved.
 
-    Not a machine fault: the same work would end the same way, so nothing is retried.
+    Not a machine fault: the same work would fail again, so nothing is retried.
     """
 
 
@@ -169,7 +169,7 @@ def most_telling(error: BaseException) -> RTLGymError | None:
     """The error of this package that best explains an exception or exception group.
 
     Wrong usage comes first, then permanent failures, then their consequences, such as a lost container. None if the
-    group holds any foreign exception other than a cancellation: that must not be hidden.
+    group contains an exception from outside this package, which must not be hidden; cancellations do not count.
     """
     parts = [part for part in leaves(error) if not isinstance(part, asyncio.CancelledError)]
     ours = [part for part in parts if isinstance(part, RTLGymError)]
@@ -183,7 +183,7 @@ def most_telling(error: BaseException) -> RTLGymError | None:
 
 
 def exit_code(error: RTLGymError) -> int:
-    """The exit code of a process that ends with this error: 1 the work failed, 2 wrong usage or data, 3 the machine."""
+    """The exit code of a process that ends with this error: 1 failed work, 2 wrong usage or data, 3 machine fault."""
     if isinstance(error, SandboxError):
         return 3
     return 2 if isinstance(error, (UsageError, TranscriptError)) else 1
@@ -224,7 +224,7 @@ def writing(what: str, path: Path | str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing(needs: str, *, why: bool = False) -> Iterator[None]:
-    """Raise `UsageError` with the text `needs` in place of an `ImportError` of the block, whose text `why` adds."""
+    """Raise `UsageError` with the text `needs` in place of an `ImportError` of the block; `why` appends its message."""
     try:
         yield
     except ImportError as error:
@@ -232,7 +232,7 @@ def importing(needs: str, *, why: bool = False) -> Iterator[None]:
 
 
 MOST_NAMES = 12
-"""Names that a message lists at most."""
+"""Maximum number of names that a message lists."""
 
 
 def near_matches(name: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Files that this package keeps: the user's cache, files and folders that are complete or not there, and locks."""
+"""Files on disk: the user's cache, atomic creation and replacement of files and folders, and locks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .errors import UsageError
 
 
 def cache_folder(name: str = "") -> Path:
-    """``$XDG_CACHE_HOME/rtl-agent-gym/NAME``, or that in ``~/.cache``; it may not exist yet.
+    """``rtl-agent-gym/NAME`` in ``$XDG_CACHE_HOME`` or ``~/.cache``; it may not exist yet.
 
-    Raises `UsageError` if there is no home folder, and no `XDG_CACHE_HOME`.
+    Raises `UsageError` if there is neither a home folder nor `XDG_CACHE_HOME`.
     """
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rtl-agent-gym" / name
@@ -29,16 +29,16 @@ def cache_folder(name: str = "") -> Path:
 
 
 def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
-    """Write a file whose readers find either the old content or the new one, whole.
+    """Replace a file atomically: readers see either the complete old content or the complete new content.
 
     Args:
-        path: Its folder exists.
+        path: The file, in an existing folder.
         content: Text is written as UTF-8.
-        durable: Whether the content is on the disk before the file is replaced, in case the power fails.
-        mode: Permissions, of which the process's umask takes some.
+        durable: Whether to flush the content to disk before the file is replaced, in case of a power failure.
+        mode: Permissions, to which the process's umask is applied.
 
     Raises:
-        OSError: It cannot be written. The old content stays, and nothing is left beside it.
+        OSError: The file cannot be written. The old content stays, and the temporary file is removed.
     """
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
@@ -54,7 +54,7 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mod
 
 
 def flush(folder: Path) -> None:
-    """Write the file system of a folder to its disk. `os.sync` would wait for all file systems of the machine."""
+    """Flush a folder's file system to disk. `os.sync` would wait for all file systems of the machine."""
     sync = getattr(ctypes.CDLL(None), "syncfs", lambda opened: os.sync())  # macOS has no syncfs
     opened = os.open(folder, os.O_RDONLY)
     try:
@@ -66,14 +66,14 @@ def flush(folder: Path) -> None:
 def keep_folder(
     folder: Path, fill: Callable[[Path], None], progress: Callable[[str], None] = lambda line: None
 ) -> Path:
-    """`folder`, after `fill` has filled it if it did not exist.
+    """Create `folder` with `fill` unless it exists, and return it.
 
-    It is complete or does not exist, whatever is killed or loses power meanwhile. The next call removes what a killed
-    one has left.
+    It is complete or does not exist, even if a process is killed or the power fails. The next call removes leftovers
+    of a killed call.
 
     Args:
-        fill: Fills an empty folder, which is then renamed.
-        progress: Called with a line if another process fills it.
+        fill: Fills an empty temporary folder, which is then renamed.
+        progress: Called with a message if another process is filling the folder.
     """
     if folder.is_dir():
         return folder
@@ -87,7 +87,7 @@ def keep_folder(
             scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
             try:
                 fill(scratch)
-                flush(scratch)  # else a loss of power could leave empty files below the new name
+                flush(scratch)  # otherwise a power failure could leave empty files below the new name
                 try:
                     scratch.rename(folder)
                 except OSError:
@@ -99,9 +99,9 @@ def keep_folder(
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a file to lock it, made if it is missing. To lock another user's, reading it is enough, except on NFS."""
+    """Open a lock file, created if missing. For another user's file, read permission suffices, except on NFS."""
     try:
-        return path.open("a+")  # NFS has no shared locks of what cannot be read
+        return path.open("a+")  # on NFS, a shared lock needs a file that is open for reading
     except PermissionError:
         if not os.access(path, os.R_OK):
             raise
@@ -109,7 +109,7 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def _has_locks(path: Path) -> bool:
-    """Whether a lock of this file counts for all machines that share its folder."""
+    """Whether locks of this file are supported; they then apply to all machines that share its folder."""
     try:
         with open_lock(path) as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,13 +124,13 @@ def _has_locks(path: Path) -> bool:
 
 @contextlib.contextmanager
 def exclusive(work: str, progress: Callable[[str], None], path: Path | None = None) -> Iterator[bool]:
-    """Let one process do `work` (a word) at a time; the others wait. Yields whether the lock's file is `path`.
+    """Let one process at a time do `work` (a noun); the others wait. Yields whether the lock file is `path`.
 
     The lock ends with the process, and children do not inherit it.
 
     Args:
-        progress: Called with a line if another process does it.
-        path: The lock's file. It is one of this user on this machine if this is None, or on a disk without locks.
+        progress: Called with a message if another process holds the lock.
+        path: The lock file. If None, or if its file system has no locks, a temporary file of this user and machine.
     """
     own = Path(tempfile.gettempdir()) / f"rtl-agent-gym-{work}-{os.geteuid()}.lock"
     found = path if path is not None and _has_locks(path) else own

@@ -1,4 +1,4 @@
-"""The file of a log, and the episode that each of its lines belongs to."""
+"""Log files, and the episode that each log line belongs to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from .errors import cannot_write, writing
 
 LOGS = "logs.log"
-"""The name of a run's log in its folder."""
+"""Name of the log file in a run's folder."""
 PACKAGE = logging.getLogger("rtl_agent_gym")
 
 _episode: ContextVar[str] = ContextVar("rtl_gym_episode", default="-")
@@ -24,7 +24,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s episode=%(episode)s: %(message)s"
 
 @contextlib.contextmanager
 def logging_as(episode: str) -> Iterator[None]:
-    """Within the context, and in tasks and threads that asyncio starts in it, lines belong to this episode."""
+    """Within the context, and in tasks and threads that asyncio starts in it, log lines belong to this episode."""
     token = _episode.set(episode)
     try:
         yield
@@ -33,7 +33,7 @@ def logging_as(episode: str) -> Iterator[None]:
 
 
 def episode_key() -> str:
-    """The episode to which lines of a log belong here; ``-`` for none."""
+    """The key of the episode that log lines of this context belong to; ``-`` for none."""
     return _episode.get()
 
 
@@ -46,7 +46,7 @@ class EpisodeFilter(logging.Filter):
 
 
 class _LogFile(logging.FileHandler):
-    """A run's log. It has the lines of its run alone, and those of threads that belong to none."""
+    """A run's log. It contains only the lines of its run, and those of threads that belong to no run."""
 
     _failed = False
 
@@ -61,7 +61,7 @@ class _LogFile(logging.FileHandler):
         return (not files or self in files) and bool(super().filter(record))
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Show once that the file cannot be written, without a traceback."""
+        """Report once, without a traceback, that the file cannot be written."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
             super().handleError(record)
@@ -72,13 +72,13 @@ class _LogFile(logging.FileHandler):
 
 
 class _Forward(logging.Handler):
-    """Shows what would be shown if the package's logger had no files and the level that it had before the first one."""
+    """Passes on the records that would be shown if there were no log files, at the logger's level before the first."""
 
     def __init__(self) -> None:
         super().__init__()
         self._changing = threading.Lock()
         self._quiet: dict[_LogFile, bool] = {}
-        """By file: whether Python's last resort, which prints warnings where nothing has been set up, is left out."""
+        """By file: whether to bypass Python's last-resort handler, which prints warnings if no logging is set up."""
         self._all_quiet = False
         self._before = (logging.NOTSET, True)
 
@@ -111,7 +111,7 @@ class _Forward(logging.Handler):
 
 
 def log_to_stderr() -> None:
-    """Write the package's lines from INFO on to stderr, each with its episode; for a process that runs nothing else."""
+    """Write the package's log lines from level INFO up to stderr, with their episodes. For dedicated processes."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(EpisodeFilter())
@@ -121,18 +121,18 @@ def log_to_stderr() -> None:
 
 
 _files: ContextVar[tuple[_LogFile, ...]] = ContextVar("rtl_gym_log_files", default=())
-"""The logs of the run that this context belongs to: more than one where a training run evaluates."""
+"""The log files of this context's run; several while a training run evaluates."""
 _forward = _Forward()
 
 
 @contextlib.contextmanager
 def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
-    """Within the context, the package's lines from INFO on are added to a file. What is shown elsewhere stays the same.
+    """Within the context, append the package's log lines from level INFO up to a file. Other output stays the same.
 
     Args:
-        path: The file; its folder exists.
-        others: Loggers of other packages whose lines belong there, too.
-        quiet: Whether warnings are no longer shown on the screen, where nothing else has been set up.
+        path: The file, in an existing folder.
+        others: Loggers of other packages whose lines are also written to the file.
+        quiet: Whether to keep warnings off the screen if no other logging is set up.
 
     Raises `SandboxError` if the disk is full or fails, `UsageError` if the file cannot be opened for another reason.
     """
@@ -149,7 +149,7 @@ def logging_to(path: Path, *others: str, quiet: bool = False) -> Iterator[None]:
         for name in others:
             logging.getLogger(name).removeHandler(file)
         _forward.remove(file)
-        with contextlib.suppress(OSError):  # lines that a full disk did not take
+        with contextlib.suppress(OSError):  # the disk may be too full for buffered lines
             file.close()
 
 
@@ -164,10 +164,10 @@ class _Shown(logging.Handler):
 
 @contextlib.contextmanager
 def showing(show: Callable[[str], None], *names: str) -> Iterator[None]:
-    """Within the context, warnings and errors of some loggers of the package are shown.
+    """Within the context, show warnings and errors of some of the package's loggers.
 
     Args:
-        show: Shows a line; called in the thread that the line comes from.
+        show: Shows a line; called in the thread that logged it.
         names: The loggers below the package's, such as ``sandboxes``.
     """
     handler = _Shown(show)

@@ -1,6 +1,6 @@
 """Counters of this process for Prometheus, in prometheus_client's default registry.
 
-They count whether or not they are served. `serve` starts the endpoint; a process that has one already needs nothing.
+They count whether or not they are served. `serving` starts an endpoint; a process that already has one needs no other.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ COMMAND_OOMS = Counter("rtl_gym_command_ooms", "Processes of agents that ran out
 COMMAND_TIMEOUTS = Counter("rtl_gym_command_timeouts", "Commands of agents that ran out of time")
 GRADINGS = Histogram(
     "rtl_gym_grading_seconds",
-    "Gradings that were run, with their queue",
+    "Gradings that were run, including the time in the queue",
     buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600),
 )
 CACHED = Counter("rtl_gym_cached_gradings", "Gradings that were found in the cache")
 GRADING_TIMEOUTS = Counter("rtl_gym_grading_timeouts", "Gradings whose tests ran out of time")
 GRADING_OOMS = Counter("rtl_gym_grading_ooms", "Gradings whose processes ran out of memory")
-VIOLATIONS = Counter("rtl_gym_violations", "Gradings of files that reach for the grader")
+VIOLATIONS = Counter("rtl_gym_violations", "Gradings of files with an attempt against the grader")
 
 
 @contextlib.contextmanager
 def serving(port: int) -> Iterator[int]:
-    """Serve the metrics at ``http://127.0.0.1:port/metrics`` within the context; returns the port.
+    """Serve the metrics at ``http://127.0.0.1:port/metrics`` within the context; yields the port.
 
-    With 0 there is no server; -1 takes any free port. Raises `UsageError` if the port is taken.
+    0 starts no server; -1 takes any free port. Raises `UsageError` if the port is taken.
     """
     if port == 0:
         yield 0

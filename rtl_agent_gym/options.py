@@ -1,11 +1,11 @@
-"""The tree of options. Each option is described here once: its name, type, default, bounds and meaning.
+"""The tree of options. Each option is defined once, here: its name, type, default, bounds and meaning.
 
 ::
 
     ProblemOptions       which problems
     EpisodeOptions       the rules of an episode that every interface has
-    └── EpisodeRules         the others: sandboxes, grading, recording
-    SandboxOptions       what sandboxes may use of the machine
+    └── EpisodeRules         its other rules: sandboxes, grading, recording
+    SandboxOptions       the kind of sandbox, and limits on all sandboxes
     PolicyOptions        sampling, and the service that has the model
     EvaluationOptions    how many episodes, where, with which limits
     ClusterOptions       the Ray cluster, and the port with metrics
@@ -35,15 +35,15 @@ SandboxKind = Literal["auto", "docker", "podman", "namespaces", "apptainer"]
 SANDBOXES = get_args(SandboxKind)
 """The kinds of sandboxes."""
 WITHOUT_DAEMON = ("namespaces", "apptainer")
-"""Those that no daemon makes."""
+"""The kinds that need no daemon."""
 WORKSPACES: dict[str, Literal["shell", "answer"]] = {"agentic": "shell", "single_turn": "answer"}
-"""The workspace by the name that trainers (``env``) and the command line (``--env``) have for it."""
+"""Workspaces by their names in the trainers' option ``env`` and the command line's ``--env``."""
 
 
 class Options(BaseModel):
-    """Options that are checked once, when they are made, and then never change.
+    """Options that are checked when they are created, and then immutable.
 
-    Raises `UsageError` if a value is of another type or out of range; the message names the option.
+    Raises `UsageError` if a value has a wrong type or is out of range; the message names the option.
     """
 
     model_config = ConfigDict(
@@ -57,7 +57,7 @@ class Options(BaseModel):
         serialize_by_alias=True,
     )
     kind: ClassVar[str] = "the options"
-    """What messages call them."""
+    """What error messages call these options."""
 
     def __init__(self, **values: Any) -> None:
         unknown = values.keys() - set(type(self).names()) - type(self).model_fields.keys()
@@ -71,18 +71,18 @@ class Options(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _plain_number(cls, value: object) -> object:
-        """A NumPy number as Python's: JSON has no others."""
+        """Convert NumPy numbers to Python's, which can be written as JSON."""
         if isinstance(value, (int, float)) or not isinstance(value, Real):
             return value
         return int(value) if isinstance(value, Integral) else float(value)
 
     @classmethod
     def names(cls) -> list[str]:
-        """The options that can be given, by the names that users see."""
+        """The options' names, as users write them."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     def with_options(self, **options: Any) -> Self:
-        """A copy with some of them replaced, given by name. Raises `UsageError` as when they are made."""
+        """A copy with the given options replaced. Raises `UsageError` like the constructor."""
         return type(self)(**{name: getattr(self, name) for name in type(self).model_fields} | options)
 
 
@@ -115,7 +115,7 @@ def first_mistake(error: ValidationError, kind: type[BaseModel]) -> str:
 
 
 def bounds(field: FieldInfo) -> dict[str, Any]:
-    """The bounds of a number: ``gt``, ``ge``, ``lt`` and ``le``, as far as it has them."""
+    """The bounds of a numeric option: those of ``gt``, ``ge``, ``lt`` and ``le`` that it has."""
     names = ("gt", "ge", "lt", "le")
     return {name: getattr(part, name) for part in field.metadata for name in names if hasattr(part, name)}
 
@@ -133,12 +133,12 @@ def _list(value: object) -> object:
 
 
 def from_json(value: object) -> object:
-    """The value of a text in JSON."""
+    """Parse a string as JSON; return other values unchanged."""
     return strict_json.loads(value) if isinstance(value, str) else value
 
 
 def optional(value: object) -> object:
-    """None for the texts ``none``, ``null`` and the empty one."""
+    """None for the strings ``none``, ``null`` and the empty string; return other values unchanged."""
     return None if isinstance(value, str) and value.lower() in ("none", "null", "") else value
 
 
@@ -151,16 +151,16 @@ OptionalPath = Annotated[Path | None, Field(strict=False)]
 OptionalPositive = Annotated[Annotated[float, Field(gt=0)] | None, BeforeValidator(optional)]
 OptionalNonNegative = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(optional)]
 OptionalCount = Annotated[Annotated[int, Field(ge=0)] | None, BeforeValidator(optional)]
-"""Numbers that may be None. The bound belongs to the number: around the union, pydantic would compare None with it."""
+"""Numbers that may be None. The bound is inside the union: outside it, pydantic would compare None with the bound."""
 
 
 class ProblemOptions(Options):
-    """Which problems."""
+    """Which problems are used."""
 
     problems: Any = Field(default="bundled", title="SOURCE")
     """Source of the problems: bundled, a .jsonl file or a folder of them, cvdp (CVDP's newest agentic rows), another
     data set on the Hugging Face Hub as owner/name:file or owner/name@revision:file, family:NAME (generated problems),
-    verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. SOURCE+mutants: debugging problems made of SOURCE's designs."""
+    verilog-eval:FOLDER, rtllm:FOLDER or notsotiny:FILE. SOURCE+mutants: debugging problems from SOURCE's designs."""
     ids: Names = Field(default=(), title="ID")
     """Only the problems with these ids; empty for all."""
     categories: Names = Field(default=(), title="CID")
@@ -168,40 +168,40 @@ class ProblemOptions(Options):
     difficulties: Names = ()
     """Only easy, medium or hard problems; empty for all."""
     rows: Literal["all", "fair", "partial", "sound"] = "all"
-    """Only rows of CVDP that are known to be ``fair`` (a right design passes, nothing unstated is demanded), also
-    without the weak ones (``partial``), or without any known blind spot of their tests (``sound``)."""
+    """Only rows of CVDP known to be ``fair`` (a correct design passes; the tests demand nothing unstated), fair without
+    the weakly tested ones (``partial``), or fair with no known blind spot in their tests (``sound``)."""
 
 
 class EpisodeOptions(Options):
     """The rules of an episode that every interface has."""
 
     max_turns: int = Field(default=50, gt=0)
-    """Turns after which an episode in a shell ends, and is graded."""
+    """Turns after which an episode in a shell ends and is graded."""
     command_timeout: float = Field(default=30.0, gt=0, le=LONGEST_TIMEOUT)
     """Seconds that one shell command may run."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Tokens that one turn may sample; None leaves the limit to the policy. A policy object of yours, and a framework
-    that samples (except tinker-cookbook and verl), has a limit of its own."""
+    """Tokens that one turn may sample; None leaves the limit to the policy. Your own policy object, and a framework
+    that samples (except tinker-cookbook and verl), uses its own limit instead."""
     max_trajectory_tokens: int | None = Field(default=None, gt=0)
     """Tokens of the whole episode: prompt, sampled tokens and command outputs. When too few are left for a turn, the
-    episode ends, and is graded. Counted for policies that sample tokens; None for no limit."""
+    episode ends and is graded. Counted for policies that sample tokens; None for no limit."""
     system_prompt: str | None = None
     """Replaces the package's system message; an empty text gives none. On the command line a text, or @FILE."""
     user_prompt: str | None = None
     """Replaces the problem's user message. On the command line a text, or @FILE."""
     harness_feedback: int = Field(default=0, ge=0)
-    """How often the agent may submit its files within an episode and read which checks fail; 0: never."""
+    """How often the agent may submit its files during an episode and read which checks fail; 0 for never."""
     progress_coef: float = Field(default=0.5, ge=0)
-    """Total reward of submissions when all tests pass, paid in proportion as the passed share rises."""
+    """Total reward of submissions when all tests pass, paid in proportion to increases of the passed share."""
     turn_rewards: Literal["none", "submissions", "files"] = "none"
     """Divide the episode's reward among its turns, by how much each raised the score of the files: measured at
-    submissions, or (``files``) after each turn that changed files, besides the episode. See docs/training.md."""
+    submissions, or (``files``) in the background after each turn that changed files. See docs/training.md."""
     turn_grading_time: OptionalNonNegative = 0.2
-    """With ``turn_rewards=files``: the most time that these gradings may take, as a share of the time that the final
-    ones took before; turns beyond it are not graded. None for no limit."""
+    """With ``turn_rewards=files``: maximum time for these gradings, as a share of the time that final gradings took so
+    far; turns beyond it are not graded. None for no limit."""
     judge: Any = Field(default=None, title="JUDGE")
-    """Judge of answers that are text: chat:MODEL, or chat:MODEL@URL for a server. None leaves out problems that need
-    one."""
+    """Judge of answers that are text: chat:MODEL, or chat:MODEL@URL for your own server. None excludes problems that
+    need one."""
 
 
 class EpisodeRules(EpisodeOptions):
@@ -222,11 +222,11 @@ class EpisodeRules(EpisodeOptions):
     teach_dialect: bool = True
     """Whether the prompt teaches the dialect's form of tool calls. False for a chat service that declares tools."""
     harness_images: Names = Field(default=(), title="NAME=IMAGE")
-    """Your images for commercial simulators, such as VERIF_EDA_IMAGE=my/simulator:24.03. Without one, problems that
-    need it are left out."""
+    """Your images for commercial simulators, such as VERIF_EDA_IMAGE=my/simulator:24.03. Problems that need a missing
+    one are excluded."""
     harness_env: OptionalPath = Field(default=None, title="FILE")
-    """File of NAME=value lines: variables of the tests in your image, such as the place of its licence. It is read when
-    a grader is made, and recorded nowhere."""
+    """File of NAME=value lines: environment variables for the tests in your image, such as its licence server. It is
+    read when a grader is created, and never recorded."""
     harness_network: str = Field(default="", title="NETWORK")
     """Docker network that your image's tests join, such as a licence server's; empty for none."""
     start_attempts: int = Field(default=START.attempts, gt=0)
@@ -238,35 +238,35 @@ class EpisodeRules(EpisodeOptions):
 
 
 class SandboxOptions(Options):
-    """Which sandboxes are made, and what they may use of the machine."""
+    """The kind of sandbox, and limits on what all sandboxes may use."""
 
     sandbox: SandboxKind = "auto"
-    """How sandboxes are made: as containers of docker or podman, or by namespaces or apptainer, which need no daemon
-    and no root. auto takes the variable RTL_GYM_SANDBOX, else Docker where a daemon
-    answers, else namespaces, else apptainer."""
+    """How sandboxes are made: as containers of docker or podman, or with namespaces or apptainer, which need neither a
+    daemon nor root. auto takes the variable RTL_GYM_SANDBOX, else Docker if a daemon answers, else namespaces, else
+    apptainer."""
     sandbox_limits: str = Field(default="", title="LIMITS")
-    """What sandboxes may use of the machine, such as memory=16G,cpus=4,starts=8: memory in all, gradings and container
-    starts at the same time. What is not given follows from the Docker daemon's machine."""
+    """What sandboxes may use, such as memory=16G,cpus=4,starts=8: total memory, concurrent gradings, concurrent
+    container starts. The defaults depend on the Docker daemon's machine."""
 
 
 class ClusterOptions(Options):
-    """The Ray cluster whose nodes have the sandboxes, and the port with a run's metrics."""
+    """The Ray cluster for sandboxes and grading, and the port for metrics."""
 
     ray_address: str = Field(default="", title="ADDRESS")
-    """Ray cluster whose nodes have the sandboxes and grade, such as 10.0.0.1:6379, or auto for this machine's; empty
-    for none."""
+    """Ray cluster whose nodes run sandboxes and gradings, such as 10.0.0.1:6379, or auto for this machine's; empty for
+    none."""
     ray_slots: int = Field(default=0, ge=0)
-    """On a cluster: slots that this run reserves of each node at most, so that other runs get the rest; 0: as many as
-    episodes at the same time."""
+    """On a cluster: maximum slots that this run reserves on each node, which leaves the rest to other runs; 0: as many
+    as there are concurrent episodes."""
     canary_seconds: float = Field(default=15.0, ge=0, le=3600)
-    """On a cluster: seconds that a verdict waits at most until its node has graded two known designs right. More costs
-    less grading and makes episodes end later; 0 checks at once."""
+    """On a cluster: maximum seconds that a verdict waits until its node has graded two known designs correctly. More
+    seconds mean fewer such gradings, but later ends of episodes; 0 checks at once."""
     metrics_port: int = Field(default=0, ge=-1, le=65535)
     """Port on this machine (127.0.0.1) that serves metrics for Prometheus; 0 for none, -1 for any free port."""
 
 
 class PolicyOptions(Options):
-    """Options of the policies that have a model."""
+    """Options of policies that use a model."""
 
     temperature: float = Field(default=1.0, ge=0)
     """Sampling temperature, for model policies; 0 always chooses the most likely token."""
@@ -282,9 +282,9 @@ class PolicyOptions(Options):
     api_key: str | None = Field(default=None, title="KEY", repr=False)
     """API key of the model service; safer in the environment variable that the provider documents."""
     tools: bool = True
-    """For chat: declare the shell as a tool, or have the model write its calls as text in the renderer's dialect."""
+    """For chat: declare the shell as a tool. If not, the model writes its calls as text in the renderer's dialect."""
     stream: bool = False
-    """For chat: have each answer streamed. Some proxies end a connection that is silent for a minute."""
+    """For chat: request streamed answers. Some proxies close a connection that is silent for a minute."""
     price_input: float | None = Field(default=None, ge=0, title="USD")
     """For chat: price of a million tokens read; None for litellm's price list."""
     price_output: float | None = Field(default=None, ge=0, title="USD")
@@ -298,7 +298,7 @@ class PolicyOptions(Options):
 
 
 class EvaluationOptions(Options):
-    """How many episodes an evaluation plays, with what, and where its results go."""
+    """How many episodes an evaluation plays, with which policy, and where results go."""
 
     policy: str = Field(default="golden", title="POLICY")
     """What plays the episodes: golden, scripted FILE, chat:MODEL or chat:MODEL@URL, tinker:MODEL_OR_CHECKPOINT,
@@ -317,21 +317,21 @@ class EvaluationOptions(Options):
     folder: Path | None = None
     """Folder for results and transcripts; by default one below runs/eval/, named by the configuration."""
     resume: bool = True
-    """Play only the episodes without a verdict in the folder. False refuses a folder that holds results."""
+    """Play only the episodes without a verdict in the folder. False refuses a folder that contains results."""
     concurrency: int = Field(default=8, ge=1)
     """Episodes to play at the same time."""
     attempts: int = Field(default=EPISODE.attempts, ge=1)
-    """Attempts at an episode while the machine fails, before it is left without a verdict."""
+    """Attempts at an episode after machine faults, before it is left without a verdict."""
     longest_pause: float = Field(default=EPISODE.longest, ge=0)
     """Upper bound on the seconds between two attempts."""
     max_cost: float | None = Field(default=None, gt=0, title="USD")
-    """Stop when the model has cost this much, earlier runs in the folder included: no further request is made, finished
-    results are kept, and unfinished episodes have none. Requests on their way come on top."""
+    """Stop when the model has cost this much, including earlier runs in the folder: no further requests are made,
+    finished results are kept, and unfinished episodes get none. Requests in flight may exceed the limit."""
     max_tokens_total: int | None = Field(default=None, gt=0)
-    """Stop when the model has read and written this many tokens, earlier runs included."""
+    """Stop when the model has read and written this many tokens, including earlier runs in the folder."""
     longest_outage: float = Field(default=1800.0, ge=0)
-    """Once an episode has got a result: seconds for which no attempt is counted while the Docker daemon or the model
-    does not answer and no episode gets a result. The end of a longer attempt begins a new one, up to `attempts` in
-    all."""
+    """Once an episode has a result: seconds of an outage, in which the Docker daemon or the model does not answer and
+    no episode gets a result; attempts are not counted. An attempt that fails after more than this begins a new outage,
+    up to `attempts` in all."""
     cache: bool = True
     """Cache gradings on disk and reuse them for equal files."""

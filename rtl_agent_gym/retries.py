@@ -1,23 +1,23 @@
-"""Who repeats what after a fault of the machine or of a service: each level of work has one row, and one place.
+"""Retries after faults of the machine or of a service: each level of work has one row here, and one place that retries.
 
 ======================  ======================  ==============================================================
-level                   row                     repeated by
+level                   row                     retried by
 ======================  ======================  ==============================================================
-request to an engine    `REQUEST`               `engines.requests`; while a run starts, until its patience ends
+request to an engine    `REQUEST`               `engines.requests`; while a run starts, for its `patience`
 request to a service    `CHAT`                  `policies.chat`
 start of a sandbox      `START`                 `episodes.workspaces`; before the first episode,
                                                 `evaluation.evaluate`
 grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, elsewhere
-episode                 `EPISODE`               `evaluation.evaluate`, and verl's adapter; in training
-                                                ``rollout_retries``, for SkyRL the adapter: both at once
-episodes of a step      `STEP_EPISODES`         `training.rollouts`, where every group was lost
-training of a step      `STEP`                  `training.checkpointer`, from the last checkpoint on
-use of a node           `NODE`                  `cluster.machines`, until the run ends or the node grades wrong
+episode                 `EPISODE`               `evaluation.evaluate`, and verl's adapter; without a pause: training
+                                                (``rollout_retries`` times) and SkyRL's adapter
+episodes of a step      `STEP_EPISODES`         `training.rollouts`, if every group was lost
+training of a step      `STEP`                  `training.checkpointer`, from the last checkpoint
+use of a node           `NODE`                  `cluster.machines`, until the run ends or the node grades incorrectly
 ======================  ======================  ==============================================================
 
-No level repeats the work that the level below it repeats already: it asks that one for a single attempt, as the grader
-of a cluster asks the scorers of its nodes, and a step its engine for a new trainer; or it repeats something else, as an
-episode is played again from its beginning. Which errors are temporary is decided where they are raised; see `errors`.
+No level retries what the level below it already retries. It either requests single attempts (a cluster's grader from
+the scorers of its nodes; a step, when it creates a new trainer, from its engine), or it retries something else: an
+episode is played again from its beginning. Where an error is raised decides whether it is temporary; see `errors`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Retry(NamedTuple):
     first: float
     """Seconds of the first pause."""
     longest: float
-    """Seconds of any pause, at most."""
+    """Maximum seconds of a pause."""
     growth: float = 2.0
     """Each pause is this many times the one before."""
     spread: float = 1.0
-    """The part of each pause that is drawn at random, so that work which failed together does not return together."""
+    """The random fraction of each pause, so that work that failed together is not retried at the same moment."""
 
     def pause(self, failures: int) -> float:
         """Seconds to wait after this many failures."""
@@ -53,10 +53,10 @@ class Retry(NamedTuple):
         return longest * random.uniform(1 - self.spread, 1)
 
     def retrying(self, temporary: Callable[[BaseException], bool], **options: Any) -> AsyncRetrying:
-        """Repeats work, as tenacity's ``AsyncRetrying``; the last error is raised.
+        """A retry loop of tenacity (``AsyncRetrying``) that raises the last error.
 
         Args:
-            temporary: Whether a repetition may help after an exception.
+            temporary: Whether a retry may help after an exception.
             options: Replace or add arguments of ``AsyncRetrying``, such as ``stop`` and ``before_sleep``.
         """
         defaults: dict[str, Any] = {
@@ -69,14 +69,14 @@ class Retry(NamedTuple):
 
 
 REQUEST = Retry(attempts=5, first=1.0, longest=16.0, spread=0.3)
-"""A request that changes nothing. Others are never repeated alone; see `engines.requests`."""
+"""For requests that change nothing. Others are never retried individually; see `engines.requests`."""
 CHAT = Retry(attempts=8, first=1.0, longest=60.0)
-"""The option ``attempts`` of `ModelOptions` replaces the number; a longer time that the service requests, the pause."""
+"""``attempts`` of `ModelOptions` replaces the number of attempts. A longer pause requested by the service is used."""
 START = Retry(attempts=3, first=0.5, longest=10.0)
-"""The option ``start_attempts`` replaces the number."""
+"""The option ``start_attempts`` replaces the number of attempts."""
 GRADING = Retry(attempts=4, first=0.5, longest=8.0)
 EPISODE = Retry(attempts=3, first=1.0, longest=30.0)
-"""The options ``attempts`` and ``longest_pause`` replace the numbers."""
+"""The options ``attempts`` and ``longest_pause`` replace two of the numbers."""
 STEP_EPISODES = Retry(attempts=7, first=5.0, longest=160.0, spread=0.0)
 STEP = Retry(attempts=4, first=2.0, longest=30.0, growth=5.0, spread=0.0)
 NODE = Retry(attempts=sys.maxsize, first=30.0, longest=600.0, spread=0.0)
@@ -91,14 +91,14 @@ class Retries:
 
     count: int = 0
     attempts: int | None = None
-    """How often it is tried in all; None for `GRADING`."""
+    """Maximum attempts in all; None for the number of `GRADING`."""
 
 
 async def retrying(work: Callable[[], Awaitable[T]], retries: Retries | None = None) -> T:
-    """Do work, and repeat it with growing pauses while it raises `SandboxError`, at most `Retries.attempts` times.
+    """Do work, and retry it with growing pauses while it raises `SandboxError`, up to `Retries.attempts` attempts.
 
-    Each of these errors is counted in the metrics, also if a later attempt works. `retries` bounds and counts the
-    repetitions.
+    Each of these errors is counted in the metrics, even if a later attempt succeeds. `retries` limits the attempts and
+    counts the retries.
     """
     retries = retries or Retries()
     try:

@@ -1,6 +1,6 @@
-"""The record of an episode, as JSON Lines: one event a line.
+"""The record of an episode, as JSON Lines: one event per line.
 
-A line is written as soon as its event happens, so a file that a crash cuts off holds everything before it.
+A line is written as soon as its event happens, so a file that a crash cut off contains all earlier events.
 """
 
 from __future__ import annotations
@@ -101,14 +101,14 @@ class TurnRecord(_Event):
     completion: str
     """What the model wrote, as text."""
     native: ModelTurn | None = None
-    """The turn as reported by a service with native tool calls, or as read from tokens whose text would be read
-    otherwise; if set, the action is read from this."""
+    """The turn as reported by a service with native tool calls, or as parsed from tokens whose text would be parsed
+    differently; if set, the action is read from this."""
     outside: bool = False
-    """Whether an agent's own program ran the calls in the sandbox: `commands` are its tools' calls, without status."""
+    """Whether a third-party agent ran the calls in the sandbox: `commands` are its tool calls, without exit codes."""
     stream: int | None = None
-    """Of an agent's turns: which of its streams of tokens the turn belongs to, from 1."""
+    """For a third-party agent: the number, from 1, of the token stream that the turn belongs to."""
     stream_reason: str = ""
-    """Why that stream began, such as ``history`` where the agent rewrote it; empty for the first one."""
+    """Why that stream began, such as ``history`` if the agent rewrote its history; empty for the first stream."""
     token_ids: list[int] | None = None
     """The sampled ids; None for a policy that does not sample tokens."""
     logprobs: list[float] | None = None
@@ -118,7 +118,7 @@ class TurnRecord(_Event):
     teacher_logprobs: list[float | None] | None = None
     """Log-probability of each sampled token under the teacher, in nats; None if the teacher cannot score it."""
     cut_off: bool = False
-    """Whether the completion counts as ended by the token limit, as ids without a stop token do."""
+    """Whether the completion counts as ended by the token limit, as do ids without a stop token."""
     refused: bool = False
     """Whether the model refused, or a content filter of its service withheld the turn."""
     action: Literal["command", "final", "malformed"]
@@ -168,7 +168,7 @@ class End(_Event):
     seconds: float
     """Wall time from the episode's beginning."""
     oom_kills: int | None = None
-    """Processes of the agent that the kernel ended for lack of memory; None if unknown."""
+    """Processes of the agent that were killed for lack of memory; None if unknown."""
     error: str | None = None
     """The machine fault that ended the episode without a score, or None."""
 
@@ -236,7 +236,7 @@ class Transcript:
 
     @property
     def complete(self) -> bool:
-        """Whether the episode came to an end; not if a crash, Ctrl-C or a limit on money or tokens cut it off."""
+        """Whether the episode ended; False if a crash, Ctrl-C or a limit on cost or tokens cut it off."""
         return self.end is not None and not (self.end.error or "").startswith(("CancelledError:", "LimitReached:"))
 
 
@@ -283,7 +283,7 @@ def _why_no_header(row: object) -> str:
 
 def _check_version(path: Path, version: object) -> None:
     if type(version) is not int or version < 1:
-        raise TranscriptError(f"{path}: its schema_version is {str(version)[:40]!r}, which no version writes")
+        raise TranscriptError(f"{path}: its schema_version is {str(version)[:40]!r}, not a positive whole number")
     if version > SCHEMA_VERSION:
         raise TranscriptError(
             f"{path}: written in format {version}; this version reads up to {SCHEMA_VERSION}. "
@@ -317,7 +317,7 @@ def read_transcript(path: Path | str) -> Transcript:
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """The tokens of one turn: fields of `TurnRecord`, all of the same length. None keeps what the transcript has."""
+    """The tokens of one turn: fields of `TurnRecord`, all of the same length. None keeps the transcript's value."""
 
     token_ids: Sequence[int] | None = None
     logprobs: Sequence[float] | None = None

@@ -24,7 +24,7 @@ _HIDDEN = re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, la
 
 
 def visible(text: str) -> str:
-    """`text` with each control, reordering or invisible character replaced by its code.
+    """`text` with each control, reordering or invisible character replaced by its code point.
 
     >>> visible("a\\x1b]0;title\\x07b\\u200b")
     'a⟨U+001B⟩]0;title⟨U+0007⟩b⟨U+200B⟩'
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """An address, or a text with addresses, without what may be secret in them: users, passwords and queries.
+    """An address, or a text with addresses, without their parts that may be secret: users, passwords and queries.
 
     >>> without_secrets("http://alice:secret@gpu:8000/v1?key=secret does not answer")
     'http://gpu:8000/v1 does not answer'
@@ -47,7 +47,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A text with everything escaped that does not print."""
+    """`text` with its non-printable characters escaped."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
@@ -62,14 +62,14 @@ def first_few(texts: Sequence[str]) -> list[str]:
 
 
 class VisibleStream:
-    """`visible` for a stream of UTF-8 bytes, whose pieces may split a character. ``\\r\\n`` ends a line."""
+    """`visible` for a stream of UTF-8 bytes, whose chunks may split a character. ``\\r\\n`` ends a line."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._return = ""
 
     def feed(self, data: bytes, *, final: bool = False) -> str:
-        """The text that can be printed after one more piece."""
+        """The text that can be printed after one more chunk."""
         text = self._return + self._decoder.decode(data, final)
         self._return = "\r" if text.endswith("\r") and not final else ""
         return visible(text.removesuffix(self._return).replace("\r\n", "\n"))

@@ -1,8 +1,8 @@
-"""OpenEnv 0.10: the environment that a server gives to trainers on other machines.
+"""OpenEnv 0.10: the environment that a server offers to trainers on other machines, and its client.
 
-A WebSocket is an environment: `RTLClient.reset` begins an episode in it, each `step` is a turn, and its end, however it
-comes, ends the sandbox. Errors cross the connection as text only, so the server writes their kind in front of it, and
-`RTLClient` raises the exception of that kind again.
+Each WebSocket is one environment: `RTLClient.reset` begins an episode, each `step` is a turn, and the sandbox ends with
+the connection, however that ends. Errors cross the connection as text only, so the server puts the name of the
+exception in front of it, and `RTLClient` raises that exception again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..renderers import ToolCall
 from .session import ToolSession
 
 CLOSING = 60.0
-"""Seconds that the end of a connection waits for the end of its sandbox."""
+"""Seconds to wait for the sandbox to end when its connection ends."""
 MESSAGE_TIMEOUT = 3600.0
-"""Seconds that the client waits for an answer: the last turn's includes the grading, and its wait for a processor."""
+"""Seconds that the client waits for an answer; that of the last turn includes waiting for a processor and grading."""
 KINDS: dict[str, type[RTLGymError]] = {"SandboxError": SandboxError, "UsageError": UsageError}
-"""The errors whose names the server writes in front of their texts."""
+"""The exceptions that the server names in front of their texts."""
 
 T = TypeVar("T")
 
@@ -41,17 +41,17 @@ class RTLAction(Action):
     """A turn: exactly one of the fields is set."""
 
     command: str | None = None
-    """A command to run: the same as one call of the tool."""
+    """A command to run; equivalent to one call of the tool."""
     calls: list[dict[str, str]] | None = None
     """The model's calls: ``name``, and ``arguments`` as the JSON text that it wrote."""
     answer: str | None = None
-    """The text of a final answer, which ends the episode unless it is empty or has a call written out in it."""
+    """The text of a final answer. It ends the episode unless it is empty or contains a tool call written as text."""
     stop: StopReason | None = None
-    """Why the trainer cuts the model off, such as ``max_tokens``: the files that are there are graded."""
+    """Why the trainer cuts the model off, such as ``max_tokens``; the current files are graded."""
 
 
 class RTLObservation(Observation):
-    """What the model reads, beside OpenEnv's ``done`` and ``reward``, which is this turn's."""
+    """What the model reads, in addition to OpenEnv's ``done`` and ``reward`` (the reward of this turn)."""
 
     messages: list[dict[str, str]] = Field(default_factory=list)
     """After `reset`, the prompt."""
@@ -65,7 +65,7 @@ def read_calls(action: RTLAction) -> list[ToolCall]:
     """The calls of a turn; none for an answer.
 
     Raises:
-        UsageError: A call lacks its name or arguments, or there is none.
+        UsageError: A call lacks its name or arguments, or the list is empty.
     """
     if action.command is not None:
         return [ToolCall.of(action.command)]
@@ -80,7 +80,7 @@ class ServedEnvironment(Environment):
     """The environment of one connection. It opens nothing until `reset_async`.
 
     Args:
-        problems: Those that can be scored here.
+        problems: Problems that can be scored here.
         config: The rules; None for the defaults.
         reward: How the score becomes a reward; see `read_reward`.
     """
@@ -115,8 +115,8 @@ class ServedEnvironment(Environment):
         return RTLObservation(messages=opening.messages, tools=opening.tools, metadata=_facts(problem))
 
     async def step_async(self, action: RTLAction, timeout_s: float | None = None, **_: Any) -> RTLObservation:
-        """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``; and with
-        the rule ``turn_rewards`` also what each turn earned.
+        """Play a turn. After the last turn, ``metadata`` has the score, the stop reason and ``numbers``; with the rule
+        ``turn_rewards``, also the reward of each turn.
         """
         try:
             return await _with_kind(self._step(action))
@@ -161,11 +161,11 @@ class ServedEnvironment(Environment):
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(CLOSING)
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> RTLObservation:
-        """Not in use: the server calls `reset_async`."""
+        """Not used: the server calls `reset_async`."""
         raise UsageError("this environment is asynchronous: call reset_async()")
 
     def step(self, action: RTLAction, timeout_s: float | None = None, **_: Any) -> RTLObservation:
-        """Not in use: the server calls `step_async`."""
+        """Not used: the server calls `step_async`."""
         raise UsageError("this environment is asynchronous: call step_async()")
 
     @property
@@ -175,7 +175,7 @@ class ServedEnvironment(Environment):
         return State(step_count=0 if session is None else len(session.episode.turns))
 
     def list_splits(self) -> list[str]:
-        """One split holds all problems."""
+        """One split contains all problems."""
         return ["all"]
 
     def num_tasks(self, split: str) -> int:
@@ -196,7 +196,7 @@ def _facts(problem: Problem) -> dict[str, Any]:
 
 
 async def _with_kind(work: Awaitable[T]) -> T:
-    """Write the kind of an error in front of its text, which is all that the server sends."""
+    """Put the name of an exception (see `KINDS`) in front of its text, since the server sends only the text."""
     try:
         return await work
     except (SandboxError, UsageError) as error:
@@ -205,13 +205,13 @@ async def _with_kind(work: Awaitable[T]) -> T:
 
 
 class RTLClient(GenericEnvClient):
-    """OpenEnv's client for ``rtl-agent-gym serve``. A machine fault, there or on the way, raises `SandboxError`.
+    """OpenEnv's client for ``rtl-agent-gym serve``. Machine faults, of the server or the network, raise `SandboxError`.
 
     Args:
         base_url: The server's address, such as ``http://HOST:8000``.
-        token: What the server asks for; None if it asks for nothing.
+        token: The server's token; None if it has none.
         message_timeout_s: Seconds to wait for an answer.
-        **options: Those of OpenEnv's client.
+        **options: Options of OpenEnv's client.
 
     Example:
         async with RTLClient("http://localhost:8000") as env:
@@ -235,16 +235,16 @@ class RTLClient(GenericEnvClient):
         except (OSError, TimeoutError) as error:  # ConnectionError is an OSError
             cause = error.__cause__
             if isinstance(cause, InvalidStatus) and cause.response.status_code in (401, 403):
-                reason = "token is missing or wrong, or the server has none and this address does not name its machine"
+                reason = "give the server's token, or, if it has none, call it from its own machine as localhost"
                 raise UsageError(f"{self.base_url} refuses the connection: {reason}") from error
             raise SandboxError(f"{self.base_url} cannot be reached: {error}") from error
-        # A trainer's event loop may be busy for minutes, in which it reads no answer to a ping either.
+        # A trainer's event loop may be busy for minutes, during which it does not read the answers to pings either.
         if hasattr(self._ws, "ping_timeout"):
             self._ws.ping_timeout = None
         return connected
 
     async def _step_async(self, action: Any, **options: Any) -> Any:
-        if self._ws is None or self._ws.state is not Connection.OPEN:  # OpenEnv would connect to a new episode
+        if self._ws is None or self._ws.state is not Connection.OPEN:  # OpenEnv would reconnect, without the episode
             raise SandboxError("there is no connection, or it was lost and the episode with it: call reset()")
         return await super()._step_async(action, **options)
 
@@ -267,7 +267,7 @@ class RTLClient(GenericEnvClient):
 
 
 def _read_error(text: str) -> RTLGymError | None:
-    """The exception for what OpenEnv's client makes of an error; None for an unexpected error of the server."""
+    """The exception for an error text of OpenEnv's client; None for an unexpected error of the server."""
     found = re.fullmatch(r"Server error: (.*) \(code: (\w+)\)", text, re.DOTALL)
     message, code = found.groups() if found else (text, "")
     kind, _, rest = message.partition(": ")

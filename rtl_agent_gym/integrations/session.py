@@ -1,6 +1,6 @@
-"""What all adapters share: an episode that a framework drives by calls of the declared tool, and problems by name.
+"""Shared by all adapters: an episode that a framework drives with calls of the declared tool, and problems by id.
 
-Frameworks carry a problem's source and id in place of the problem, whose hidden tests must not reach their logs.
+Frameworks pass a problem's source and id instead of the problem, whose hidden tests must not reach their logs.
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ FAULT = "[the sandbox is not available; the episode is over]"
 
 
 def require_shell(config: EpisodeConfig) -> EpisodeConfig:
-    """The rules, if a model that calls the tool can play by them. Raises `UsageError` otherwise."""
+    """Return the rules if their workspace is the shell, which tool calls need. Raises `UsageError` otherwise."""
     if config.workspace != "shell":
         raise UsageError(f"tool calls need the workspace 'shell', not {config.workspace!r}")
     return config
 
 
 def counted_by_caller(config: EpisodeConfig, problem: Problem) -> EpisodeConfig:
-    """The rules where the framework counts the model's turns, and each call of a turn is a turn of the session.
+    """The session's rules if the framework counts the model's turns: each call of such a turn is a turn of the session.
 
-    The system message, which the transcript records, is the one that the model reads: it states `config`'s limit.
+    The limits are raised accordingly. The system message, as read by the model and recorded in the transcript, still
+    states the limit of `config`.
     """
     opening = tool_opening(problem, config)
     return config.with_options(
@@ -64,15 +65,15 @@ def counted_by_caller(config: EpisodeConfig, problem: Problem) -> EpisodeConfig:
 
 
 async def sandboxes_at_once(config: EpisodeConfig, processes: int = 1) -> float:
-    """The number of agents' sandboxes that the machine has memory for, at least 1; infinite if that is not known.
+    """The number of agents' sandboxes that fit into the machine's memory, at least 1; infinite if that is unknown.
 
-    If so many `processes` share the machine, it is the number for each of them.
+    If several `processes` share the machine, this is the number for each process.
     """
     if not usage():  # unknown until this process has connected to the daemon
         async with acquire(sandbox=config.sandbox.kind) as lease:
             provider = lease.runtime.provider
             if isinstance(provider, BudgetedSandboxes):
-                with contextlib.suppress(SandboxError):  # the first sandbox raises it
+                with contextlib.suppress(SandboxError):  # the first sandbox to start raises it again
                     await provider.budget()
     capacity = usage().get("agent/capacity")
     if capacity is None:
@@ -98,17 +99,17 @@ class Result:
 
 
 class ToolSession:
-    """One episode, from `start` to `close`, on the event loop that uses it.
+    """One episode, from `start` to `close`, on one event loop.
 
-    It leases the loop's shared Docker client and scorers (`episodes.runtime`), and returns them with `close`. The
-    container ends with the grading.
+    It leases the loop's shared Docker client and scorers (`episodes.runtime`) until `close`. The container ends with
+    the grading.
 
     Args:
-        problem: What to solve.
+        problem: The problem to solve.
         config: The rules; None for the defaults.
         reward: How the score becomes a reward; see `read_reward`.
         cache: Folder of cached gradings; None for no cache.
-        seed: Seed of the shell and of submissions; None draws one.
+        seed: Seed of the shell and of submissions; None for a random one.
 
     Example:
         session = ToolSession(problem)
@@ -147,14 +148,14 @@ class ToolSession:
 
     @property
     def over(self) -> bool:
-        """Whether the episode has ended, with a score or by a fault."""
+        """Whether the episode has ended, with a score or with a fault."""
         return self._episode is not None and self._episode.over
 
     async def start(self) -> ToolOpening:
         """Start the sandbox and return the prompt and the tools.
 
         Raises:
-            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`. The session is closed.
+            SandboxError: No sandbox started in `EpisodeConfig.start_attempts` attempts. The session is closed.
             UsageError: The session has been started already, or the problem cannot be scored here.
         """
         if self._lease is not None:
@@ -184,17 +185,17 @@ class ToolSession:
     async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
         """Play a turn of parsed calls, or of a final answer; see `Episode.act`.
 
-        If the caller is cancelled, as by a framework's time limit, the turn is played to its end all the same, so that
-        `finish` can grade the files. Turns that are requested at the same time are played one after the other.
+        If the caller is cancelled, for example by a framework's time limit, the turn still runs to its end, so that
+        `finish` can grade the files. Concurrent turns are played one after the other.
         """
         episode = self.episode
         return await self._in_turn(lambda: episode.act(action, cut_off=cut_off))
 
     async def run(self, command: Any) -> str:
-        """Play a turn of one call, and return what the model reads. After the episode's end nothing is run.
+        """Play a turn with one call, and return the reply for the model. After the episode's end, nothing is run.
 
         Args:
-            command: The call's argument as the model wrote it. If it is not text, the model reads what is wrong.
+            command: The call's argument as the model wrote it. If it is not a string, the reply says what is wrong.
 
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
@@ -202,7 +203,7 @@ class ToolSession:
         return await self.call(ToolCall.of(command))
 
     async def call(self, call: ToolCall) -> str:
-        """`run` for a call as the model wrote it."""
+        """Like `run`, for a whole call as the model wrote it."""
         episode = self.episode
 
         async def run_unless_over() -> str:
@@ -221,9 +222,9 @@ class ToolSession:
         return await asyncio.shield(turn)
 
     async def finish(self, reason: StopReason = "completed") -> Result:
-        """Grade the files that are there, if that has not been done, and return the result. Idempotent.
+        """Grade the current files, unless that has been done, and return the result. Idempotent.
 
-        A turn whose caller was cancelled is awaited first.
+        Turns that still run because their caller was cancelled are awaited first.
 
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.
@@ -237,7 +238,7 @@ class ToolSession:
         return Result(score, stop, numbers, tuple(self.episode.turn_rewards))
 
     async def close(self) -> None:
-        """End the container, and return what was leased. Idempotent."""
+        """End the container, and release the lease. Idempotent."""
         lease, self._lease = self._lease, None
         async with contextlib.AsyncExitStack() as stack:
             if lease is not None:
@@ -260,17 +261,17 @@ def choose_problems(
     texts: bool = False,
     **rules: Any,
 ) -> tuple[str, list[Problem], EpisodeConfig]:
-    """The source in a form that holds in other folders, the chosen problems that can be scored, and the rules.
+    """The source with an absolute path, the selected problems that can be scored here, and the rules.
 
     Args:
-        source: The source.
-        ids: What chooses, as `categories`, `difficulties` and `rows` do: see `load_problems`.
+        source: The source of the problems; see `load_problems`.
+        ids: Selects problems, as `categories`, `difficulties` and `rows` do; see `load_problems`.
         texts: Whether to keep problems whose answer is a text.
-        rules: Options of `EpisodeConfig` by name. What cannot be scored with them is left out, with a warning.
+        rules: Options of `EpisodeConfig` by name. Problems that cannot be scored with them are left out, with a warning.
 
     Raises:
         ProblemError: The source cannot be read.
-        UsageError: No chosen problem can be scored here, or a rule is wrong.
+        UsageError: None of the selected problems can be scored here, or a rule is invalid.
     """
     source, config = absolute(source), EpisodeConfig().with_options(**rules)
     loaded = load_problems(source, ids=ids, categories=categories, difficulties=difficulties, rows=rows)
@@ -283,21 +284,21 @@ def choose_problems(
 
 
 def absolute(source: str) -> str:
-    """A source whose path, if it has one, begins at the root: ``[PREFIX:]PATH[+mutants…]``."""
+    """The source with its path, if it has one, made absolute: ``[PREFIX:]PATH[+mutants…]``."""
     prefix, path, derived = split_whole(source)
     known = path and path != "bundled" and Path(path).exists()
     return f"{prefix}{Path(path).resolve()}{derived}" if known else source
 
 
 def find_problem(source: str, id: str) -> Problem:
-    """A problem of a source. Raises as `read_source`, and `UsageError` if the source has none of this id."""
+    """The problem with this id. Raises like `read_source`, and `UsageError` if the source has no such problem."""
     return problems.find_problem(read_source(source), id)
 
 
 def read_once(read: Callable[..., T]) -> Callable[..., T]:
-    """A function that is called once for the same arguments: many episodes begin together, and the first reads.
+    """Cache a function's last four results, and let one thread call it at a time.
 
-    The last four results are kept.
+    Many episodes begin together; only the first one reads.
     """
     kept, reading = lru_cache(maxsize=4)(read), threading.Lock()
 
@@ -311,5 +312,5 @@ def read_once(read: Callable[..., T]) -> Callable[..., T]:
 
 @read_once
 def read_source(source: str) -> Sequence[Problem]:
-    """All problems of a source, which is read once in each process. Raises as `load_problems`."""
+    """All problems of a source, which is read once per process. Raises like `load_problems`."""
     return load_problems(source)

@@ -7,9 +7,9 @@
         model, train_dataset=make_dataset(environment), environment_factory=environment, reward_funcs=[hidden_tests]
     )
 
-TRL resets and calls environments one after another, and shows the model the text of any exception in a tool. So
-sandboxes start in the background, a machine fault is kept until the end, and `hidden_tests` grades all episodes of the
-batch in parallel and returns None for those with a fault, which TRL leaves out of the loss and of the baseline.
+TRL resets and calls environments one after another, and shows the model the text of any exception that a tool raises.
+So sandboxes start in the background, a machine fault is kept until the end, and `hidden_tests` grades all episodes of
+the batch in parallel. It returns None for those with a fault, which TRL excludes from the loss and the baseline.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _open: WeakSet[RTLEnvironment] = WeakSet()
 
 
 def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
-    """The tool as `declared`, which accepts any arguments: wrong names are answered as in all adapters."""
+    """The tool with its declared signature, but accepting any arguments: wrong names get the reply of all adapters."""
 
     @functools.wraps(declared)
     def call(self: RTLEnvironment, /, **arguments: Any) -> str:
@@ -58,13 +58,13 @@ def _any_arguments(declared: Callable[..., str]) -> Callable[..., str]:
 
 
 class RTLEnvironment:
-    """An episode as `GRPOTrainer` drives it. It opens nothing until `reset`; its sandbox ends with the grading, at the
+    """An episode driven by `GRPOTrainer`. It opens nothing until `reset`; its sandbox ends with the grading, or at the
     latest with this object or the process.
 
     Args:
-        problems: As for `load_problems`.
-        config: The rules; None for the defaults. TRL counts the turns: give ``max_turns`` to it as
-            ``max_tool_calling_iterations``, too.
+        problems: A source, as for `load_problems`, or a list of problems.
+        config: The rules; None for the defaults. TRL counts the turns, so also set its
+            ``max_tool_calling_iterations`` to ``max_turns``.
         reward: How the score becomes a reward; see `read_reward`.
         cache: Folder of cached gradings; None for no cache.
 
@@ -87,11 +87,11 @@ class RTLEnvironment:
         self._started: Future[ToolOpening]
 
     def reset(self, problem_id: str, **_: Any) -> None:
-        """Begin an episode: TRL passes a row of the dataset. The sandbox starts in the background.
+        """Begin the episode of a row of the dataset. The sandbox starts in the background.
 
         Raises:
-            UsageError: There is no such problem, it cannot be scored here, or the machine has no memory for another
-                sandbox before the batch is graded.
+            UsageError: There is no such problem, it cannot be scored here, or the machine has too little memory for
+                the sandboxes of a whole batch.
         """
         run_sync(self._end())
         problem = find_problem(self._problems(), problem_id)
@@ -102,7 +102,7 @@ class RTLEnvironment:
                 f"a generation batch needs a sandbox for each of its episodes, and there is memory for {room:.0f}: "
                 "lower per_device_train_batch_size or steps_per_generation, or raise the limits of sandboxes"
             )
-        # A turn that reached the session's limit would be graded there, while all others wait.
+        # If the session ended at its own turn limit, it would be graded at once, while all other episodes wait.
         rules = counted_by_caller(self._config, problem)
         self._session = ToolSession(problem, rules, reward=self._reward, cache=self._cache)
         _open.add(self)
@@ -153,10 +153,10 @@ class RTLEnvironment:
         _open.discard(self)
         if session is not None:
             self._started.cancel()  # it may still wait for memory
-            await asyncio.shield(asyncio.ensure_future(session.close()))  # also if this is cancelled
+            await asyncio.shield(asyncio.ensure_future(session.close()))  # even if this task is cancelled
 
     async def _wait(self) -> None:
-        """Wait for the sandbox to start, which goes on if the caller is cancelled."""
+        """Wait until the sandbox has started. The start continues if the caller is cancelled."""
         await asyncio.shield(asyncio.wrap_future(self._started))
 
     def _problems(self) -> Sequence[Problem]:
@@ -164,7 +164,7 @@ class RTLEnvironment:
 
 
 def _processes() -> int:
-    """How many processes of the trainer share this machine's memory; 1 if this one has a limit of its own."""
+    """The number of trainer processes that share this machine's memory; 1 if this process has its own limit."""
     number = os.environ.get("LOCAL_WORLD_SIZE", "")
     return max(1, int(number)) if number.isdecimal() and "memory" not in given_limits() else 1
 
@@ -183,7 +183,7 @@ def make_dataset(environment: Callable[[], RTLEnvironment] = RTLEnvironment) -> 
     Problems that cannot be scored here are left out, with a warning.
 
     Args:
-        environment: What the trainer gets as ``environment_factory``.
+        environment: The ``environment_factory`` that the trainer gets.
 
     Raises:
         UsageError: There is no such source, or none of its problems can be scored here.
@@ -204,9 +204,9 @@ async def hidden_tests(
 ) -> list[float | None]:
     """The reward of each episode, for ``reward_funcs``; None after a machine fault.
 
-    Give it alone: TRL leaves an episode out only if all reward functions return None for it. Other rewards of a score
-    belong into `RTLEnvironment`'s argument ``reward``. Means of `result_numbers` are logged as ``rtl/NAME``, and the
-    share of episodes with a fault as ``rtl/faults``.
+    Use it as the only reward function: TRL excludes an episode only if all of them return None for it. To compute the
+    reward of a score differently, use `RTLEnvironment`'s argument ``reward``. Means of `result_numbers` are logged as
+    ``rtl/NAME``, and the share of episodes with a fault as ``rtl/faults``.
     """
 
     async def grade() -> list[Result | None]:

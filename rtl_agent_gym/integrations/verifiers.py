@@ -1,14 +1,14 @@
 """Episodes for verifiers 0.4 and prime-rl: a taskset, its task, the harness that plays it, and their environment.
 
-``vf-eval rtl_agent_gym_verifiers`` runs them; that module exists because verifiers' ids have no dots.
+``vf-eval rtl_agent_gym_verifiers`` runs them; that module exists because an id in verifiers cannot contain dots.
 
 ::
 
     Task.setup ──► ToolSession ──► Harness.launch ──► Task.finalize ──► rewards, metrics ──► Harness.cleanup
                    starts          plays the turns    grades                                 closes
 
-The session is in `CVDPState` of the trace. The harness asks verifiers' own endpoint for each turn, so traces, tokens,
-limits and retries are those of verifiers. Messages are appended and never changed, the tool is declared.
+The session is in the trace's `CVDPState`. The harness requests each turn from verifiers' own endpoint, so traces,
+tokens, limits and retries work as usual in verifiers. Messages are only appended, and the tool is declared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .session import ToolSession, choose_problems, find_problem
 
 
 class CVDPState(vf.State):
-    """What a rollout's hooks share."""
+    """State shared by a rollout's hooks."""
 
     numbers: dict[str, float] = Field(default_factory=dict)
     """See `result_numbers`; empty until graded."""
@@ -52,7 +52,7 @@ class CVDPState(vf.State):
 
 @contextmanager
 def machine_faults() -> Iterator[None]:
-    """Machine faults as verifiers knows them: on the trace, without a reward, and retried if retries are asked for."""
+    """Raise a machine fault as verifiers' own error: recorded on the trace, without a reward, retried if configured."""
     try:
         yield
     except SandboxError as error:
@@ -60,11 +60,11 @@ def machine_faults() -> Iterator[None]:
 
 
 class CVDPHarnessConfig(vf.HarnessConfig):
-    """The options that every harness has."""
+    """Only the options that every harness has."""
 
 
 class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
-    """Plays the turns, in this process. The model's commands run in the episode's container, never in the runtime."""
+    """Plays the turns in this process. Commands run in the episode's container, never in verifiers' runtime."""
 
     APPENDS_SYSTEM_PROMPT: ClassVar[bool] = True
     EXECUTES_CODE: ClassVar[bool] = False
@@ -94,7 +94,7 @@ class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
                     if trace.stop_condition is None and is_context_overflow(error):
                         trace.stop("max_total_tokens")
                         break
-                    raise  # verifiers knows why
+                    raise  # sent by verifiers' endpoint, which has recorded the cause
                 choice = answer.choices[0]
                 with machine_faults():
                     replies = await play_turn(session, choice)
@@ -124,10 +124,10 @@ async def play_turn(session: ToolSession, choice: Any) -> list[dict[str, str]]:
 
 
 class CVDPData(vf.TaskData):
-    """A problem as it travels in traces and to environment servers: without hidden tests and solution."""
+    """A problem as traces and environment servers see it: without hidden tests and solution."""
 
     problems: str = "bundled"
-    """Where `id` is found; see `load_problems`."""
+    """The source that contains `id`; see `load_problems`."""
 
 
 DEFAULTS = EpisodeConfig()
@@ -144,25 +144,25 @@ class CVDPTaskConfig(vf.TaskConfig):
     harness_feedback: int = DEFAULTS.harness_feedback
     progress_coef: float = DEFAULTS.progress_coef
     turn_rewards: Literal["none", "submissions", "files"] = "none"
-    """Puts what each turn earned into the trace's ``info["turn_rewards"]``."""
+    """Records the reward of each turn in the trace's ``info["turn_rewards"]``."""
     turn_grading_time: float | None = DEFAULTS.turn_grading_time
     transcript_dir: Path | None = None
 
     def rules(self) -> EpisodeConfig:
-        """The rules. Raises `UsageError` if a value is out of its range."""
+        """The rules. Raises `UsageError` if a value is out of range."""
         turns = {"turn_rewards": self.turn_rewards, "turn_grading_time": self.turn_grading_time}
         return EpisodeConfig.from_record(self.model_dump(), transcript_dir=self.transcript_dir, **turns)
 
 
 class CVDPTasksetConfig(vf.TasksetConfig):
-    """Which problems to load, ``--env.taskset.…``. ``--select.include.ids`` chooses among them by id."""
+    """Which problems to load, ``--env.taskset.…``. ``--select.include.ids`` selects by id."""
 
     problems: str = "bundled"
     """A path, a Hugging Face id, or ``"bundled"``."""
     categories: list[str] | None = None
     difficulties: list[str] | None = None
     rows: Rows = "all"
-    """``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better."""
+    """``fair``, ``partial`` or ``sound`` keeps only rows of CVDP that are known to have this rating or a better one."""
     task: CVDPTaskConfig = CVDPTaskConfig()
 
 
@@ -182,7 +182,7 @@ class CVDPTask(vf.Task[CVDPData, CVDPState, CVDPTaskConfig]):
             await session.start()
 
     async def finalize(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Grade what is there; a limit of verifiers, or its time-out, may have ended the episode."""
+        """Grade the current files. A limit or time-out of verifiers may have ended the episode."""
         reason: StopReason = "max_tokens" if "token" in str(trace.stop_condition) else "max_turns"
         with machine_faults():
             result = await trace.state.session.finish(reason)
@@ -198,7 +198,7 @@ class CVDPTask(vf.Task[CVDPData, CVDPState, CVDPTaskConfig]):
 
     @vf.metric
     async def outcome(self, trace: vf.Trace) -> dict[str, float]:
-        """All numbers of the episode but the reward."""
+        """All numbers of the episode except the reward."""
         return {name: value for name, value in trace.state.numbers.items() if name != "reward"}
 
 
@@ -224,7 +224,7 @@ class CVDPTaskset(vf.Taskset[CVDPTask, CVDPTasksetConfig]):
 
 
 class CVDPEnvironmentConfig(vf.EnvConfig):
-    """One agent. Its runtime, where nothing runs, is a folder of this machine; verifiers' default is a cloud."""
+    """One agent. Nothing runs in its runtime, which is a local folder here; verifiers' default is a cloud service."""
 
     agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
 

@@ -1,4 +1,4 @@
-"""What all sandboxes of this process may use of a daemon's machine at the same time.
+"""The budget of a daemon's machine: what all sandboxes of this process may use at the same time.
 
 ::
 
@@ -6,14 +6,14 @@
     scoring sandboxes ─┼── Budget of a daemon ─┼── processors  while a submission is graded
     waiting ones ──────┘                       └── starts      while a container starts
 
-A request that gets nothing waits: first come, first served within a group (`queueing_as`), and the groups in turn.
+A request that cannot be granted waits. Within a group (`queueing_as`), requests are served in order; groups, in turn.
 
-The memory is divided between the three kinds of sandboxes, so that none waits for another: an episode keeps its own
-sandbox while it is graded. What is reserved for a sandbox is what it usually needs, not its limit; so a new agent's
-sandbox also waits until the machine has memory free.
+Each of the three kinds of sandboxes has its own share of memory, so that no kind waits for another: an episode keeps
+its sandbox while it is graded. A sandbox reserves what it usually needs, not its limit, so a new agent's sandbox also
+waits until the machine has free memory.
 
-The limits are those of ``docker info``, of this process's control group and of its Slurm job. The user replaces them
-with a text such as ``memory=16G,cpus=4,starts=8``, with any of these parts.
+The limits come from ``docker info``, this process's control group and its Slurm job. The user can replace them with a
+text such as ``memory=16G,cpus=4,starts=8``, with any of these parts.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ RESERVED = {"agent": 48 << 20, "scoring": 256 << 20}
 MEMORY_SHARE = 0.85
 """Share of a machine's memory for sandboxes; the rest is for the daemon and the trainer."""
 STARTS_PER_CPU = 2
-"""Containers that start at the same time. More would only start more slowly: a processor starts about four a second."""
+"""Containers that may start at once, per processor. More would only start more slowly: a processor starts about four a second."""
 VARIABLE = "RTL_GYM_SANDBOX_LIMITS"
 """The environment variable with the user's limits."""
 WEAK_VARIABLE = "RTL_GYM_ALLOW_WEAK_LIMITS"
-"""The environment variable that lets a daemon grade that cannot enforce all limits."""
+"""The environment variable that allows grading with a daemon that cannot enforce all limits."""
 
 SPARE = 0.05
-"""Share of the memory limit that stays free, since the sandboxes that run may grow."""
+"""Share of the memory limit that must stay free, since running sandboxes may grow."""
 LEAST_DISK = 512 << 20
-"""Bytes that stay free on the daemon's disk."""
+"""Bytes that must stay free on the daemon's disk."""
 PATIENCE = 600.0
 """Seconds to wait for free memory or disk."""
 POLL_SECONDS = 0.5
@@ -64,10 +64,10 @@ POLL_SECONDS = 0.5
 FAILURES = 5
 """Failed starts in a row before the first pause."""
 LONGEST_PAUSE = 30.0
-"""Seconds of a pause at most; the first one lasts one second, each later one twice as long as the one before."""
+"""Maximum pause in seconds; the first lasts one second, each later one twice as long as the previous one."""
 
 Kind = Literal["agent", "scoring", "waiting", "grading", "start"]
-"""Memory for sandboxes of agents, of gradings, and for those started in advance; gradings; starts."""
+"""The kinds of permits: memory for sandboxes of agents, of gradings and started in advance; gradings; starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -83,20 +83,20 @@ class Limits:
     starts: int
     """Containers that start at the same time."""
     ready: int = 0
-    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once. At most: while others
-    are in use, half as many as these, and at least one."""
+    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once. While others are in use,
+    it keeps at most half as many as these, but at least one."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any], *, local: bool, given: Mapping[str, float] | None = None) -> Limits:
         """The limits of a daemon's machine.
 
         Args:
-            info: The daemon's description of itself, as from ``docker info``.
+            info: The daemon's description of itself, from ``docker info``.
             local: Whether it runs on this machine, so that this process's control group and Slurm job limit it, too.
             given: Limits by name that replace the machine's.
 
         Raises:
-            UsageError: No sandbox could start, as the machine has far less memory.
+            UsageError: The given memory is so far above the machine's that no sandbox could start.
         """
         memory, cpus = int(info.get("MemTotal") or 0) or (4 << 30), float(info.get("NCPU") or 0) or 1.0
         if local:
@@ -107,8 +107,8 @@ class Limits:
         found |= given or {}
         if local and SPARE * found["memory"] > (total := int(info.get("MemTotal") or 0)) > 0:
             raise UsageError(
-                f"sandbox_limits: memory={int(found['memory']) >> 20}M is far more than the machine has "
-                f"({total >> 20}M): no sandbox could start while {SPARE:.0%} of it stay free; lower it there or in "
+                f"sandbox_limits: memory={int(found['memory']) >> 20}M is far more than the machine's {total >> 20}M: "
+                f"no sandbox could start, since {SPARE:.0%} of the limit must stay free; lower it in sandbox_limits or "
                 f"{VARIABLE}"
             )
         return cls(int(found["memory"]), found["cpus"], max(1, int(found["starts"])), int(found["ready"]))
@@ -117,7 +117,7 @@ class Limits:
 def read_limits(text: str, source: str) -> dict[str, float]:
     """The limits in a text such as ``memory=16G,cpus=4``, by name; memory in bytes.
 
-    Raises `UsageError`, which begins with `source`: a name is unknown, a number is not above 0, or nothing could start.
+    Raises `UsageError`, which names `source`, for an unknown name, a number that is not above 0, or too little memory.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -135,10 +135,10 @@ def read_limits(text: str, source: str) -> dict[str, float]:
 
 
 def require_enforced(missing: Sequence[str]) -> None:
-    """Refuse to grade where limits of the sandbox are `missing`, not enforced by the daemon, unless the user allows it.
+    """Raise `DaemonError` if limits of the sandbox are `missing`, not enforced by the daemon, and `WEAK_VARIABLE` is not 1.
 
-    There, a design may take all of the machine's memory, processors or processes, so that verdicts, also those of other
-    gradings, depend on what else runs. Raises `DaemonError` if there are some, and `WEAK_VARIABLE` is not 1.
+    Without them, a design may take all of the machine's memory, processors or processes, so that verdicts, also those
+    of other gradings, depend on the machine's load.
     """
     if missing and os.environ.get(WEAK_VARIABLE) != "1":
         raise DaemonError(
@@ -149,12 +149,12 @@ def require_enforced(missing: Sequence[str]) -> None:
 
 
 queue_group: ContextVar[str] = ContextVar("rtl_gym_queue_group", default="")
-"""The group as which requests queue here."""
+"""The group in which requests of the current context queue."""
 
 
 @contextlib.contextmanager
 def queueing_as(group: str) -> Iterator[None]:
-    """Within the context, requests queue as this group: groups get their turns one after another."""
+    """Within the context, requests queue in this group; groups are served in turn."""
     token = queue_group.set(group)
     try:
         yield
@@ -163,7 +163,7 @@ def queueing_as(group: str) -> Iterator[None]:
 
 
 class PermitUsage(NamedTuple):
-    """How a kind of permits is used."""
+    """The use of one kind of permits."""
 
     capacity: float
     used: float
@@ -172,9 +172,9 @@ class PermitUsage(NamedTuple):
     waits: int
     """Requests that had to wait, so far."""
     seconds: float
-    """How long they waited in all, including those that wait now."""
+    """Total time that requests waited, including those that still wait."""
     granted: int
-    """Requests that got what they asked for, so far."""
+    """Requests that have been granted so far."""
 
 
 @dataclass(eq=False)
@@ -195,15 +195,15 @@ class _Waiter:
 
 @dataclass
 class Permits:
-    """A semaphore of weighted requests, fair by group. Used from several threads and event loops.
+    """A weighted semaphore, fair between groups, for several threads and event loops.
 
-    A request for more than there is gets its turn when nothing else is in use, so that it does not wait forever.
+    A request for more than the capacity is granted when nothing else is in use, so that it does not wait forever.
     """
 
     capacity: float
     _used: float = 0.0
     _queues: dict[str, deque[_Waiter]] = field(default_factory=dict)
-    """By group; the first group is the next one to be served."""
+    """By group; the first group is served next."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _waits: int = 0
     _seconds: float = 0.0
@@ -218,7 +218,7 @@ class Permits:
         return True
 
     async def take(self, amount: float) -> None:
-        """Take permits, when it is this request's turn. They are given back with `give_back`."""
+        """Take permits when it is this request's turn. `give_back` returns them."""
         waiter, group = _Waiter(amount, asyncio.get_running_loop().create_future()), queue_group.get()
         with self._lock:
             if not self._queues and self._fits(amount):
@@ -232,13 +232,13 @@ class Permits:
             with self._lock:
                 if waiter.granted:
                     self._used -= amount
-                elif waiter in self._queues.get(group, ()):  # else its loop was closed
+                elif waiter in self._queues.get(group, ()):  # otherwise its loop was closed
                     self._leave(group, waiter)
                 self._serve()
             raise
 
     def give_back(self, amount: float) -> None:
-        """Return permits, and serve those who wait."""
+        """Return permits, and grant waiting requests."""
         with self._lock:
             self._used -= amount
             self._serve()
@@ -252,7 +252,7 @@ class Permits:
             self.give_back(amount)
 
     def resize(self, capacity: float) -> None:
-        """Change how many there are. What is in use stays in use."""
+        """Change the capacity. Permits in use stay in use."""
         with self._lock:
             self.capacity = capacity
             self._serve()
@@ -280,7 +280,7 @@ class Permits:
             del self._queues[group]
 
     def _serve(self) -> None:
-        """Grant what fits, one request of each group in turn. A request that does not fit blocks those behind it."""
+        """Grant the requests that fit, one of each group in turn. One that does not fit blocks all later ones."""
         while self._queues:
             group, queue = next(iter(self._queues.items()))
             waiter = queue[0]
@@ -288,19 +288,19 @@ class Permits:
                 return
             self._leave(group, waiter)
             if queue:
-                self._queues[group] = self._queues.pop(group)  # behind the others
+                self._queues[group] = self._queues.pop(group)  # the group goes to the end
             waiter.granted = waiter.wake()
             if waiter.granted:
                 self._take(waiter.amount)
 
 
 class Budget:
-    """What sandboxes may use of one machine, by all event loops of this process.
+    """What the sandboxes of all event loops of this process may use of one machine.
 
     Args:
-        limits, groups: How much there is, and the control groups of the containers, if there are any.
-        local: Whether the machine is this one, whose memory and disk can be read.
-        disk: The daemon's own folder there; empty if unknown.
+        limits, groups: The limits, and the control groups of the containers, if there are any.
+        local: Whether it is this machine, so that its free memory and disk can be read.
+        disk: The daemon's data folder there; empty if unknown.
     """
 
     def __init__(self, limits: Limits, groups: Groups | None = None, *, local: bool = False, disk: str = "") -> None:
@@ -315,14 +315,14 @@ class Budget:
             "start": Permits(limits.starts),
         }
         self._turn = Permits(1)
-        """Held by the first of those who wait for free memory, so that none is overtaken."""
+        """Held by the first request that waits for free memory, so that they are served in order."""
         self._promised = 0
-        """Bytes of free memory for sandboxes that are still starting, which use none yet."""
+        """Bytes of free memory that are promised to starting sandboxes, which do not use them yet."""
         self._short = False
-        """Whether the log's last word is that memory or disk is short."""
+        """Whether the last message in the log says that memory or disk is short."""
         self._lock = threading.Lock()
         self.failed_starts = 0
-        """Since the last that succeeded."""
+        """Failed starts since the last successful one."""
         self._pause_until = 0.0
 
     def memory(self, spec: SandboxSpec) -> int:
@@ -335,17 +335,17 @@ class Budget:
         return {f"{kind}/{name}": float(value) for kind, usage in found.items() for name, value in usage.items()}
 
     def drop_groups(self, why: str) -> None:
-        """Use no control groups any more; the log says why."""
+        """Stop using control groups, and log why."""
         groups, self.groups = self.groups, None
         if groups is not None:
             logger.warning("the memory of sandboxes is not limited together: %s", why)
             groups.remove()
 
     def shortage(self, memory: int) -> str:
-        """What the machine lacks for an agent's sandbox with so many bytes: ``memory``, ``disk``, or nothing.
+        """What the machine lacks for an agent's sandbox of `memory` bytes: ``memory`` or ``disk``; empty for neither.
 
-        The control groups are this process's own. What others take, such as the sandboxes of another run, shows only in
-        the machine's free memory.
+        The control groups cover this process alone. What other processes use, such as another run's sandboxes, shows
+        only in the machine's free memory.
         """
         free, groups = [], self.groups
         if groups is not None:
@@ -361,9 +361,9 @@ class Budget:
 
     @contextlib.asynccontextmanager
     async def promised(self, memory: int) -> AsyncIterator[None]:
-        """Wait for so many bytes of free memory; within the context, others leave them free.
+        """Wait for this many bytes of free memory, and reserve them within the context.
 
-        Raises `SandboxError` if there were none for `PATIENCE` seconds since it was this request's turn.
+        Raises `SandboxError` if they are not free within `PATIENCE` seconds after this request's turn has come.
         """
         async with self._turn.held(1):
             begun = time.monotonic()
@@ -394,7 +394,7 @@ class Budget:
         if short == "disk":
             return f"{self._disk}, the Docker daemon's folder, has less than {LEAST_DISK >> 20} MiB free"
         return (
-            "those there are, or other programs, use it; play fewer episodes at once, or give sandboxes less "
+            "existing sandboxes or other programs use it; play fewer episodes at once, or give each sandbox less "
             "(SandboxSpec.memory)"
         )
 
@@ -407,7 +407,7 @@ class Budget:
             yield
 
     def start_failed(self, why: object) -> None:
-        """Note that a start failed. After `FAILURES` in a row, each is followed by a pause before the next start."""
+        """Record a failed start. After `FAILURES` in a row, each is followed by a pause before the next start."""
         with self._lock:
             self.failed_starts += 1
             if not self.failed_starts & (self.failed_starts - 1):
@@ -417,7 +417,7 @@ class Budget:
                 self._pause_until = max(self._pause_until, time.monotonic() + pause)
 
     def start_worked(self) -> None:
-        """Note that a start succeeded, which ends the pauses."""
+        """Record a successful start, which ends the pauses."""
         with self._lock:
             if self.failed_starts:
                 logger.warning("sandboxes can be started again")
@@ -430,7 +430,7 @@ _lock = threading.Lock()
 
 
 def _reset_after_fork() -> None:
-    """A forked child has no sandboxes and control groups yet, and must not wait for a lock of its parent's threads."""
+    """A forked child has no sandboxes or control groups, and must not wait for a lock of its parent's threads."""
     global _lock
     _lock = threading.Lock()
     _budgets.clear()
@@ -440,7 +440,7 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 def set_limits(text: str) -> None:
-    """Replace limits of all machines, in the form of `read_limits`; the variable `VARIABLE` counts less.
+    """Replace limits of all machines, in the format of `read_limits`; they override the variable `VARIABLE`.
 
     Raises `UsageError` as `read_limits` does, or if this process already uses a daemon with other limits.
     """
@@ -449,7 +449,7 @@ def set_limits(text: str) -> None:
         for host, budget in _budgets.items():
             now = budget.limits
             wanted = Limits.of({}, local=False, given=vars(now) | given)
-            if replace(wanted, ready=now.ready) != now:  # the sandboxes that are kept ready are an event loop's
+            if replace(wanted, ready=now.ready) != now:  # `ready` applies to each event loop
                 raise UsageError(
                     f"sandbox_limits: {text!r} cannot be used, since this process already uses the Docker daemon at "
                     f"{host} with memory={now.memory >> 20}M,cpus={now.cpus:g},starts={now.starts}; leave the option "
@@ -460,15 +460,15 @@ def set_limits(text: str) -> None:
 
 
 def given_limits() -> dict[str, float]:
-    """The user's limits by name, from `set_limits` and the variable. Raises `UsageError` for a wrong variable."""
+    """The user's limits by name, from `set_limits` and the variable. Raises `UsageError` for an invalid variable."""
     return read_limits(os.environ.get(VARIABLE, ""), VARIABLE) | _given
 
 
 def budget_of(host: str, info: Mapping[str, Any], *, podman: bool = False, local: bool | None = None) -> Budget:
     """The budget of a daemon in this process, with its control groups. All providers share it.
 
-    The daemon's description of itself, `info`, is for the first call. `local` tells whether it is on this machine; None
-    to find out. Raises `UsageError` if the variable `VARIABLE` has a wrong value.
+    Only the first call uses `info`, the daemon's description of itself. `local` tells whether it is on this machine;
+    None to find out. Raises `UsageError` if the variable `VARIABLE` has an invalid value.
     """
     with _lock:
         if host not in _budgets:
@@ -481,7 +481,7 @@ def budget_of(host: str, info: Mapping[str, Any], *, podman: bool = False, local
 
 
 def usage() -> dict[str, float]:
-    """`Budget.usage` of all daemons of this process, added up."""
+    """The sum of `Budget.usage` over all daemons of this process."""
     with _lock:
         budgets = list(_budgets.values())
     total: dict[str, float] = {}

@@ -6,7 +6,7 @@ A `DockerSandbox` owns its container and the socket to the warden in it. The con
 open: when this process closes it or ends, even by SIGKILL, the warden reads the end of its stdin, and Docker removes
 the container.
 
-When a sandbox is lost after an agent's commands, `own_doing` finds out whether they or the machine ended it.
+When a sandbox is lost after an agent's commands, `own_doing` determines whether they or the machine ended it.
 The kernel protects a container's process 1 from signals of the container's other processes, and the warden's filter
 protects its limits. So a sandbox can end only in the following ways, which the daemon and the warden can distinguish:
 
@@ -15,10 +15,10 @@ protects its limits. So a sandbox can end only in the following ways, which the 
   was in use: the commands' fault. Without such a report, the machine was out of memory.
 - Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
   fault.
-- The warden is silent while the container uses all its memory, or all its processors at the end or during the whole
-  silence: the commands starve it. In an idle container, it is starved or frozen from outside.
+- The warden does not reply while the container uses all its memory, or all its processors at the end or during the
+  whole wait: the commands' fault, since they starve it. In an idle container, something outside starves or stops it.
 
-In case of doubt the machine is to blame.
+Without evidence, it is the machine's fault.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ from .warden_sandbox import ENVIRONMENT, CpuTime, WardenSandbox, starving
 
 _KILLED = "137"
 _WAIT = 3
-"""Seconds, by the daemon's clock, within which it reports a container's end."""
+"""Seconds, by the daemon's clock, to wait for its report of a container's end."""
 
 
 class DockerSandbox(WardenSandbox):
-    """One container with a warden in it. `client` is its provider's; other arguments as for `WardenSandbox`."""
+    """One container with a warden in it. `client` is its provider's; see `WardenSandbox` for the other arguments."""
 
     def __init__(
         self, client: DockerClient, spec: SandboxSpec, budget: Budget, on_close: Callable[[DockerSandbox], None]
@@ -90,7 +90,7 @@ class DockerSandbox(WardenSandbox):
         groups, label, volumes = self.budget.groups, {OWNER_LABEL: owner_label()}, None
         parent, limiting = groups.parent(spec.room) if groups else None, []
         if self._client.podman:
-            # Without root, Podman ignores the limits in the request.
+            # Rootless Podman ignores the limits in the request.
             limits = [f"--{name}={limit}:{limit}" for name, limit in process_limits(spec).items()]
             limiting = ["/usr/bin/prlimit", *limits, "--"]
             volumes = make_volumes(api, self._name, folders(spec, self.uid), label)
@@ -106,7 +106,7 @@ class DockerSandbox(WardenSandbox):
             hostname="rtl",
             stdin_open=True,
             labels=label,
-            use_config_proxy=False,  # its address may hold a password
+            use_config_proxy=False,  # a proxy's address may contain a password
             host_config=host_config(api, self._client.info, spec, self.uid, volumes, parent),
         )["Id"]
         self._socket = attach(client, self._container)
@@ -120,7 +120,7 @@ class DockerSandbox(WardenSandbox):
         return self._socket
 
     async def _remove(self) -> None:
-        if self.uid >= 0:  # the daemon was asked for it, and may have made it without an answer
+        if self.uid >= 0:  # the daemon may have created it even if it did not answer
             # Docker removes it when the warden ends; this only ensures that it is gone on return.
             await self._client.remove(self._name)
         self._client.uids.give_back(self.uid)
@@ -141,7 +141,7 @@ class DockerSandbox(WardenSandbox):
 
 
 def cpu_time(api: Any, container: str) -> CpuTime:
-    """What a container has used. Raises as `own_doing` does."""
+    """The processor time that a container has used. Raises as `own_doing` does."""
     return _read_cpu_time(api.stats(container, stream=False, one_shot=True), "cpu_stats", "read")
 
 
@@ -150,11 +150,11 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, memory_full: bool, be
 
     Args:
         api, container, spec: The daemon's client, the container's id and limits.
-        memory_full: Whether half of the sandbox's memory was in use by the warden's last report.
-        before: What it had used when its warden's silence began, if that is known.
+        memory_full: Whether half of the sandbox's memory was in use, according to the warden's last report.
+        before: The processor time used when the warden's reply was late, if known.
 
     Raises:
-        docker.errors.DockerException: The daemon does not answer; the errors of `requests` likewise.
+        docker.errors.DockerException: The daemon does not answer; exceptions of `requests` mean the same.
     """
     with contextlib.suppress(docker.errors.NotFound):  # it has been removed
         state = api.inspect_container(container)["State"]
@@ -164,7 +164,7 @@ def own_doing(api: Any, container: str, spec: SandboxSpec, memory_full: bool, be
 
 
 def _ending(api: Any, container: str) -> str:
-    """Whether, by the daemon's events, a lack of memory ended a container: how, in a sentence, or empty."""
+    """How a lack of memory ended a container, according to the daemon's events; empty if it did not."""
     now = datetime.datetime.fromisoformat(api.info()["SystemTime"]).timestamp()
     actions = set()
     with closing(api.events(since=1, until=int(now) + _WAIT, filters={"container": container}, decode=True)) as events:
@@ -179,7 +179,7 @@ def _ending(api: Any, container: str) -> str:
 
 
 def _starving(api: Any, container: str, spec: SandboxSpec, before: CpuTime | None) -> str:
-    """How a running container starves its warden, in a sentence; empty if it does not."""
+    """How a running container starves its warden; empty if it does not."""
     found = api.stats(container, stream=False)
     memory = found.get("memory_stats", {})
     used = memory.get("usage", 0) / memory["limit"] if memory.get("limit") else 0.0
@@ -197,13 +197,13 @@ def _read_cpu_time(found: Any, part: str, stamp: str) -> CpuTime:
 
 
 TIDY = 600.0
-"""Seconds between two searches for containers without an owner."""
+"""Seconds between searches for containers whose owner has ended."""
 MOST_NAMED = 5
-"""Other processes that a warning names, at most."""
+"""Maximum number of processes that a warning names."""
 
 
 class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
-    """Makes sandboxes in containers of the local (or ``DOCKER_HOST``'s) daemon.
+    """Starts sandboxes in containers of the local daemon, or of the one in ``DOCKER_HOST``.
 
     Args:
         image: Image for specs that name none; None for the package's own simulation image.
@@ -219,7 +219,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         super().__init__()
         self._image = image
         self._client = DockerClient(host)
-        self._tidied = time.monotonic()  # a client does so when it connects
+        self._tidied = time.monotonic()  # the client also searches when it connects
 
     async def budget(self) -> Budget:
         self._require_open()
@@ -251,7 +251,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         return await self._client.call(read)
 
     async def missing_limits(self) -> tuple[str, ...]:
-        await self._client.budget()  # it connects
+        await self._client.budget()  # connects, which finds them out
         return self._client.missing_limits
 
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
@@ -264,9 +264,9 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
 
 
 def other_owners(host: str | None = None) -> dict[str, int]:
-    """The number of running containers of each other process at the daemon; ``host:pid`` names a process.
+    """The number of running containers of each other process that uses the daemon, by ``host:pid``.
 
-    Raises `SandboxError` if the daemon does not answer. Without an address it is `daemon_host`'s.
+    Raises `SandboxError` if the daemon does not answer. `host` is its address; None for `daemon_host`.
     """
     with connected(host) as client:
         api: Any = client.api
@@ -275,9 +275,9 @@ def other_owners(host: str | None = None) -> dict[str, int]:
 
 
 def warning_of_others(option: str, limits: str = "", host: Callable[[], str | None] = lambda: None) -> str:
-    """A warning if other processes have containers there, and the user has not limited this one; empty otherwise.
+    """A warning if other processes use this Docker host and the user has not limited this one; empty otherwise.
 
-    It is also empty if the daemon does not answer: a run that needs it says so itself.
+    It is also empty if the daemon does not answer, which a run that needs the daemon reports itself.
 
     Args:
         option, limits: The name of the run's option for limits, and its value; `UsageError` if limits cannot be read.
@@ -295,5 +295,5 @@ def warning_of_others(option: str, limits: str = "", host: Callable[[], str | No
     others = "another process" if len(owners) == 1 else f"{len(owners)} other processes"
     return (
         f"{plural(sum(owners.values()), 'container')} of {others} on this Docker host ({named}), and each process "
-        f"plans with the whole machine; give each its part, with {option}, such as memory=8G,cpus=2"
+        f"assumes that it has the whole machine; limit each one with {option}, such as memory=8G,cpus=2"
     )

@@ -1,8 +1,8 @@
-"""The contract of sandboxes: all that the rest of the package uses of them.
+"""The interface of sandboxes: everything that the rest of the package uses of them.
 
-A `Sandbox` is one isolated machine with one persistent shell, and a `SandboxProvider` makes sandboxes and their images.
-`container.py` implements both with Docker; another implementation that keeps these promises can replace it. It inherits
-the methods that have a body here.
+A `Sandbox` is one isolated machine with one persistent shell; a `SandboxProvider` starts sandboxes and builds images.
+`container.py` implements both with Docker, `namespaces.py` without a daemon. Implementations inherit the methods that
+have a body here.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from .channel import Process
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest
 
 OutputSink = Callable[[bytes], None]
-"""Called with raw output as it arrives, for live display; without the part that the observation omits."""
+"""Called with raw output as it arrives, for live display. Output that the observation omits is not passed."""
 
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What a sandbox is made of. Sizes are bytes unless named otherwise."""
+    """The image, limits and files of a sandbox. Sizes are in bytes."""
 
     image: str | None = None
     """Image name or id; None for the package's own simulation image."""
     role: Literal["agent", "scoring"] = "agent"
-    """``agent``: everything runs as one unprivileged user. ``scoring``: a second user, the keeper, can also write
-    files; no process of the sandbox can change them or signal the keeper's processes."""
+    """``agent``: everything runs as one unprivileged user. ``scoring``: there is a second user, the
+    keeper; processes of the first user can neither change the keeper's files nor signal its processes."""
     memory: int = 2 << 30
-    """For all processes and the work folder together."""
+    """Maximum memory of all processes and the work folder together."""
     cpus: float = 2.0
-    """Processors that may be used at once, on average."""
+    """Maximum number of processors in use, on average."""
     pids: int = 512
-    """Processes and threads at the same time."""
+    """Maximum number of processes and threads."""
     file_size: int = 256 << 20
-    """Largest single file."""
+    """Maximum size of a single file."""
     disk: int = 512 << 20
     """Size of the work folder, which lives in memory and counts against `memory`."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Extra environment variables of the shell and of processes."""
     files: Mapping[str, str | bytes] = field(default_factory=dict)
-    """Files that exist from the start, by absolute path; in the scoring role they are the keeper's."""
+    """Files that exist from the start, by absolute path; in the scoring role, they belong to the keeper."""
     keeper_folders: tuple[str, ...] = ("/src", f"{WORK_DIR}/src")
     """Folders that only the keeper can write to (scoring role)."""
     standby: tuple[str, ...] = ()
-    """A process that is started with the sandbox, in the folder /; see `Sandbox.standby`."""
+    """The command of a process started with the sandbox, in the folder /; see `Sandbox.standby`."""
     for_grading: bool = False
-    """Whether one in the agent's role takes the room of gradings, since an agent may be waiting for a grading."""
+    """Whether one in the agent's role uses the budget of gradings, since an agent may be waiting for the grading."""
     network: str = ""
-    """A Docker network to join, which must exist; empty for no network at all."""
+    """An existing Docker network to join; empty for no network."""
     programs: str = ""
-    """Programs of an agent that it has read-only (`programs.py`); empty for none."""
+    """The id of an agent's programs, mounted read-only (`programs.programs_id`); empty for none."""
     kind: str = field(default="auto", compare=False, repr=False)
-    """How an environment makes it, as in the option `sandbox`; it chooses the provider, which does not look at this."""
+    """The kind of sandbox, as in the option `sandbox`. An environment chooses its provider by it; providers ignore it."""
 
     @property
     def room(self) -> Literal["agent", "scoring"]:
-        """Whose memory and processors it takes: those of agents, or those of gradings."""
+        """Whether it uses the budget of agents or that of gradings."""
         return "scoring" if self.for_grading else self.role
 
 
 class Sandbox(Protocol):
-    """One isolated machine. Not safe for two concurrent `run` calls; processes may run beside anything.
+    """One isolated machine. Calls of `run` must not overlap; processes may run at any time.
 
-    Every method raises `SandboxLost` when the machine is gone, or `SandboxBroken` if its own commands ended it.
+    Every method raises `SandboxLost` if the machine is gone, or `SandboxBroken` if the sandbox's own commands ended it.
     """
 
     @property
@@ -86,9 +86,9 @@ class Sandbox(Protocol):
         Args:
             command: Any bash text, of any length, several lines and here-documents included.
             timeout: Seconds until the command's processes are killed. The call returns at most one second later.
-            max_output: Characters to keep of the output.
-            on_output: Called with output while the command runs. What it raises is raised when the command has ended.
-            then_read: Files to read right after it, in the same round trip; see `CommandResult.files`.
+            max_output: Characters of output to keep.
+            on_output: Called with output while the command runs. If it raises, `run` raises the same at the end.
+            then_read: Files to read right after the command, in the same round trip; see `CommandResult.files`.
         """
         ...
 
@@ -97,8 +97,8 @@ class Sandbox(Protocol):
 
         Args:
             argv: The program, looked up in PATH, and its arguments.
-            cwd: Where it runs; / if that folder is missing.
-            env: Added to the sandbox's own environment.
+            cwd: Its working folder; / if that folder is missing.
+            env: Variables added to the sandbox's environment.
         """
         ...
 
@@ -123,7 +123,7 @@ class Sandbox(Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no command runs, and no process that was started through this object."""
+        """Whether no command, and no process that was started through this object, is running."""
         ...
 
     async def write_files(
@@ -134,13 +134,13 @@ class Sandbox(Protocol):
         keeper: bool = False,
         folders: Sequence[str] = (),
     ) -> None:
-        """Write files below `root`, making folders as needed. Existing files are replaced, links never followed.
+        """Write files below `root`, creating folders as needed. Existing files are replaced; links are never followed.
 
         Args:
             files: Relative path to content (str is written as UTF-8).
             root: An absolute folder in the sandbox.
             keeper: Write as the keeper, so that the sandbox's processes can read but not change them (scoring role).
-            folders: Relative paths of folders to make if they are missing, also empty ones.
+            folders: Relative paths of folders to create if they are missing; they may stay empty.
         """
         ...
 
@@ -155,7 +155,7 @@ class Sandbox(Protocol):
     ) -> FoundFiles:
         """Regular files at or below `paths`, all relative to the work folder; at most 5,000 files and folders.
 
-        Links, devices, sockets and pipes are omitted, as is everything behind a linked folder. The result names files
+        Links, devices, sockets and pipes are omitted, as is everything below a linked folder. The result names files
         that a limit excludes.
 
         Args:
@@ -168,21 +168,21 @@ class Sandbox(Protocol):
         ...
 
     async def oom_kills(self) -> int | None:
-        """Processes of the sandbox that the kernel has ended for lack of memory so far; None if unknown.
+        """The number of processes that the kernel has ended so far for lack of memory; None if unknown.
 
-        They count whether the sandbox's own limit was reached or one above it.
+        The limit that was reached may be the sandbox's own or one above it.
         """
         return None
 
     async def lacked_memory(self) -> bool:
-        """Whether the kernel has ended a process although the sandbox never had half of its own memory in use.
+        """Whether the kernel ended a process for lack of memory although the sandbox never used half of its own limit.
 
-        Then a limit above the sandbox's own was reached. False if that is unknown.
+        Then the limit that was reached is one above the sandbox's own. False if unknown.
         """
         return False
 
     async def ping(self) -> None:
-        """Return when the sandbox answers. Raises `SandboxLost` when it is gone, or its standby process has ended."""
+        """Return when the sandbox answers. Raises `SandboxLost` if it is gone or its standby process has ended."""
         ...
 
     async def close(self) -> None:
@@ -191,7 +191,7 @@ class Sandbox(Protocol):
 
 
 class SandboxProvider(Protocol):
-    """Makes sandboxes. An async context manager; leaving it closes every sandbox it made."""
+    """Starts sandboxes. An async context manager; leaving it closes every sandbox it started."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,21 +200,21 @@ class SandboxProvider(Protocol):
         await self.close()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """Start a sandbox, when the machine has room for it. Raises `DaemonError` or `ImageError` if that fails."""
+        """Start a sandbox when the budget has room. Raises `SandboxError`, such as `ImageError`, if that fails."""
         ...
 
     async def create_ahead(self, spec: SandboxSpec) -> Sandbox:
-        """Like `create` for a sandbox that is not needed yet. Raises `SandboxError` if there is no room for it now."""
+        """Like `create` for a sandbox that is not needed yet. Raises `SandboxError` if the budget has no room now."""
         return await self.create(spec)
 
     def handed_out(self, sandbox: Sandbox) -> None:
-        """Count an agent's sandbox of `create_ahead` as one in use from now on, if there is room among these."""
+        """Count an agent's sandbox from `create_ahead` as in use from now on, if the agents' budget has room."""
         return None
 
     def grading(self) -> contextlib.AbstractAsyncContextManager[None]:
         """Wait until a submission may be graded, and count it as being graded within the context.
 
-        A provider without a bound returns a context that does nothing.
+        A provider without a limit on gradings returns a context that does nothing.
         """
         return contextlib.nullcontext()
 
@@ -231,7 +231,7 @@ class SandboxProvider(Protocol):
         ...
 
     async def image_digest(self) -> str:
-        """What identifies the content of that image on every machine. Raises `ImageError` as `image` does."""
+        """An identifier of that image's content, the same on every machine. Raises `ImageError` as `image` does."""
         return await self.image()
 
     async def missing_limits(self) -> tuple[str, ...]:
@@ -239,11 +239,11 @@ class SandboxProvider(Protocol):
         return ()
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:
-        """The id of an image built from a folder of files; built once for the same files on this daemon.
+        """Build an image from a folder of files, once for the same files on this daemon; return its id.
 
         Args:
             files: The build context: contents by relative path.
-            dockerfile: The path of its Dockerfile among them.
+            dockerfile: The path of the Dockerfile in `files`.
 
         Raises:
             ImageError: It cannot be built; the message ends with the last lines of the build.
@@ -251,5 +251,5 @@ class SandboxProvider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Close everything this provider made. Idempotent."""
+        """Close every sandbox this provider started. Idempotent."""
         ...

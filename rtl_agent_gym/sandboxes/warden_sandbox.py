@@ -1,7 +1,7 @@
-"""A sandbox with a warden: what every implementation of `Sandbox` shares. It speaks with the warden over a `Channel`.
+"""The code that all implementations of `Sandbox` share: requests to the warden, over a `Channel`.
 
-An implementation starts and ends the machine, and finds out who is to blame when it is lost after an agent's commands.
-In case of doubt that is the machine.
+An implementation starts and ends the machine. If a sandbox is lost after an agent has run commands, it decides whether
+the commands or the machine caused the loss; without evidence, the machine did.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from .protocol import OutputSink, Sandbox, SandboxSpec
 from .results import WORK_DIR, CommandResult, FoundFiles, ReadRequest, cut
 
 ENVIRONMENT = {"HOME": "/home/agent", "USER": "agent", "TERM": "dumb", "PAGER": "cat", "RTL_GYM_CWD": WORK_DIR}
-"""Of process 1, besides the image's own and `SandboxSpec.env`."""
+"""Environment variables of process 1, in addition to the image's and `SandboxSpec.env`."""
 START_PATIENCE = 60.0
 READ_PATIENCE = 60.0
 GRACE = 15.0
-"""Seconds after a command's time-out when a silent sandbox counts as lost."""
+"""Seconds after a command's time-out until a sandbox that does not reply counts as lost."""
 LATE = 3.0
-"""Seconds by which a reply is late when the use of processors is noted, as evidence if there will be none."""
+"""Seconds by which a reply must be late for the used processor time to be recorded, as evidence if no reply comes."""
 BUSY, FULL = 0.85, 0.97
-"""Share of its processors, and of its memory, from which on a sandbox starves its own warden."""
+"""Shares of its processors and of its memory from which a sandbox counts as starving its own warden."""
 
 
 class CpuTime(NamedTuple):
-    """The processor time that a sandbox had used at some moment."""
+    """The processor time that a sandbox had used at one moment."""
 
     seconds: float
     at: float
-    """Seconds by the clock of what reported it."""
+    """The moment, in seconds by the clock of the program that reported it."""
 
 
 def starving(memory: float, seen: Sequence[CpuTime | None], cpus: float) -> str:
-    """How a running sandbox starves its warden, in a sentence; empty if it does not.
+    """How a running sandbox starves its warden; empty if it does not.
 
     Args:
-        memory: The share of its memory that it uses.
-        seen: What it had used, at several moments in their order; None where that is unknown.
-        cpus: The processors that it may use.
+        memory: The share of its memory limit in use.
+        seen: The processor time used, at several moments in order; None where unknown.
+        cpus: The number of processors that it may use.
     """
     if memory >= FULL:
         return "its processes and files take all of its memory and starve the warden"
@@ -64,27 +64,27 @@ class WardenSandbox(Sandbox):
 
     Args:
         spec: Limits and files.
-        budget: Of the machine, with its control groups.
-        on_close: Called with it when it has ended.
+        budget: The machine's budget, with its control groups.
+        on_close: Called with the sandbox when it has ended.
     """
 
     def __init__(self, spec: SandboxSpec, budget: Budget, on_close: Callable[[Any], None]) -> None:
         self._name, self.spec = f"rtl-gym-{spec.role}-{os.getpid()}-{secrets.token_hex(4)}", spec
         self.budget, self._on_close, self._scoring = budget, on_close, spec.role == "scoring"
         self.uid = -1
-        """The user id of its commands, also outside of it; the keeper, if there is one, has the next one."""
+        """The user id of its commands, inside and outside; the keeper, if any, has the next id."""
         self._group: SandboxGroup | None = None
-        """The control group with its limits; None where this process sees or makes none."""
+        """The control group with its limits; None if this process neither sees nor makes one."""
         self._socket: socket.socket | None = None
-        """To the warden: the sandbox ends when it is closed."""
+        """The socket to the warden: closing it ends the sandbox."""
         self._channel: Channel | None = None
         self._starting = asyncio.Lock()
         self._standby: Process | None = None
         self._closing: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[RTLGymError] | None = None
-        """Why it was lost: by its commands or by the machine."""
+        """The error for its loss, which says whether its commands or the machine caused it."""
         self._noted: asyncio.Task[CpuTime | None] | None = None
-        """What it had used when the last reply was late."""
+        """The processor time used when the last reply was late."""
         self._used = False
         """Whether a command has been run in it."""
 
@@ -101,11 +101,11 @@ class WardenSandbox(Sandbox):
                 await step()
 
     async def _connect(self) -> None:
-        """Start the machine, and open the channel to its warden."""
+        """Start the machine and open the channel to its warden."""
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """End it without its event loop."""
+        """End the sandbox without its event loop."""
         if self._socket is not None:
             self._socket.close()
 
@@ -136,25 +136,25 @@ class WardenSandbox(Sandbox):
             self._on_close(self)
 
     async def _remove(self) -> None:
-        """Wait until the machine has ended, and remove what is left of it."""
+        """Wait until the machine has ended, then release its resources."""
         raise NotImplementedError
 
     async def _cpu_time(self) -> CpuTime | None:
-        """What it has used so far; None if unknown. Asked when a reply is late, as evidence if there will be none."""
+        """The processor time used so far; None if unknown. Called when a reply is late: evidence if none comes."""
         raise NotImplementedError
 
     async def _own_doing(self, before: CpuTime | None) -> str:
-        """How the sandbox's own commands ended it, in a sentence; empty if they did not, or if that is unknown.
+        """How the sandbox's own commands ended it; empty if they did not, or if that is unknown.
 
-        `before` is what it had used when the last reply was late, if that is known.
+        `before` is the processor time used when the last reply was late, if known.
         """
         raise NotImplementedError
 
     async def _reply(self, request: Request, patience: float | None, due: float = 0.0) -> Reply:
         """Wait for a reply. Raises `SandboxBroken` (by commands) or `SandboxLost` (by the machine) if there is none.
 
-        Callers only make valid requests, so an operation that the warden cannot perform is one of the two. A warden is
-        lost that is silent for `patience` seconds, None without a limit; the operation itself may take `due` seconds.
+        Callers only make valid requests, so if the warden cannot perform one, the sandbox is broken or lost. The warden
+        counts as lost after `patience` seconds without a reply (None: never); the work itself may take `due` seconds.
         """
         assert self._channel is not None
         if self._verdict is not None:
@@ -166,7 +166,7 @@ class WardenSandbox(Sandbox):
             late = asyncio.get_running_loop().call_later(due + LATE, self._note_cpu_time)
         try:
             return await self._channel.wait(request, patience)
-        except BrokenPipeError:  # a process does not read its stdin
+        except BrokenPipeError:  # the process no longer reads its stdin
             raise
         except OSError as error:
             kind = SandboxBroken if by_commands else SandboxLost
@@ -186,7 +186,7 @@ class WardenSandbox(Sandbox):
         self._noted = asyncio.ensure_future(self._cpu_time())
 
     async def _judge(self, lost: SandboxLost) -> RTLGymError:
-        """The error for a loss after commands were run: their fault if there is evidence, else the machine's."""
+        """The error for a loss after commands were run: theirs if there is evidence, else the machine's."""
         assert self._channel is not None
         before, broken = await self._noted if self._noted is not None else None, self._channel.broken
         why = await self._own_doing(before) if broken is None else f"the warden could not continue: {broken}"
@@ -204,9 +204,9 @@ class WardenSandbox(Sandbox):
         keeper: bool = False,
         on_piece: OutputSink | None = None,
     ) -> Reply:
-        """Send a request to the warden of the commands, or to the keeper's. The pieces are part of the reply's body.
+        """Send a request to the warden of the commands or to the keeper's. The reply's body begins with the pieces.
 
-        What `on_piece` raises is raised at the end: raised where the pieces arrive, it would end the channel.
+        An exception of `on_piece` is raised at the end: raised when a piece arrives, it would close the channel.
         """
         assert self._channel is not None
         pieces, raised = bytearray(), list[Exception]()
@@ -303,18 +303,18 @@ class WardenSandbox(Sandbox):
 
     async def ping(self) -> None:
         if self._standby is not None and self._standby.exit_code is not None:
-            raise SandboxLost(f"sandbox {self._name}: the process on standby has ended")
+            raise SandboxLost(f"sandbox {self._name}: its standby process has ended")
         await self._ask(b"P", {}, patience=GRACE)
 
 
 def _read_request(wanted: ReadRequest) -> dict[str, Any]:
-    """The header of a warden's request for files."""
+    """The header of a request to read files."""
     limits = {"max_file": wanted.max_file, "max_total": wanted.max_total, "skip": list(wanted.skip)}
     return {"root": WORK_DIR, "paths": list(wanted.paths), "first": list(wanted.first), **limits}
 
 
 def _found_files(answer: Mapping[str, Any], body: bytes) -> FoundFiles:
-    """The files in a warden's answer; their contents are the body, one after another."""
+    """The files in a reply, whose body is their contents one after another."""
     contents = io.BytesIO(body)
     found = {path: contents.read(size) for path, size in answer["files"]}
     left_out = [(path, reason) for path, reason in answer["left_out"]]

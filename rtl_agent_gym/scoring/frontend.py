@@ -1,8 +1,7 @@
 """Reads SystemVerilog in separate processes, which may crash or hang without harm.
 
-The kernel's account of how the process ended decides whose fault that was. A source that exceeds the limits on
-processor time or memory is at fault. A process that was killed from outside, or got no processor time, is a fault of
-the machine.
+How the process ended, as reported by the kernel, decides what was at fault. Sources that exceed the limits on processor
+time or memory are at fault. A process that was killed from outside, or got no processor time, is a machine fault.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ from ..errors import HarnessError, UsageError
 
 _WORKER = Path(__file__).with_name("slang_worker.py")
 LARGEST = 8 << 20
-"""Bytes of Verilog in a submission that is read; a request for a reading is up to six times as large."""
+"""Maximum bytes of submitted Verilog that are read; the request to the child is up to six times as large."""
 READERS = min(8, max(2, len(os.sched_getaffinity(0))))
-"""Readings of one `Frontend` at the same time, each in a child of some 50 MB: a slow reading must not delay the
-others."""
+"""Maximum simultaneous readings of one `Frontend`, each in a child process of about 50 MB, so that a slow reading does
+not delay the others."""
 _LINE = 1 << 28
 """Longest reply, in bytes."""
 _TRIES = 2
-"""Crashes in a row after which the sources are to blame."""
+"""Consecutive crashes after which the sources are at fault."""
 _HOG = 1 << 30
-"""Half of a reading's memory limit in bytes. A reading that used as much is to blame when memory runs out, whichever
-limit was reached: a source could otherwise cause machine faults at will."""
+"""Half of a reading's memory limit, in bytes. Sources whose reading used this much are at fault when memory runs out,
+whichever limit was reached; otherwise they could cause machine faults at will."""
 _GRACE = 15.0
-"""Seconds after a reading's time limit when a silent child counts as stopped."""
+"""Seconds after a reading's time limit until a child that does not answer counts as stopped."""
 _OWN_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
-"""Signals that a program causes itself."""
+"""Signals that a crashing program causes itself."""
 
 
 @functools.cache
@@ -69,11 +68,11 @@ class Reading:
     ports: Mapping[str, tuple[Port, ...]] = field(default_factory=dict)
     """The ports of each top module that was found."""
     unread: bool = False
-    """Whether a file that is included was not among the sources."""
+    """Whether an included file was not found."""
     fault: str = ""
     """Why the sources could not be read at all; empty if they could."""
     repeatable: bool = True
-    """Whether another reading must give the same result; False if the machine's speed or memory decided."""
+    """Whether another reading would give the same result; False if the machine's speed or memory decided."""
 
 
 def _request(files: Mapping[str, bytes], sources: Sequence[str], **options: Sequence[str]) -> bytes:
@@ -83,11 +82,11 @@ def _request(files: Mapping[str, bytes], sources: Sequence[str], **options: Sequ
 
 
 class Frontend:
-    """pyslang in up to `READERS` child processes, which `close` or the end of this process ends.
+    """Runs pyslang in up to `READERS` child processes, which end with `close` or with this process.
 
     Args:
         processor: Seconds of processor time for one reading, rounded up, after which the sources count as unreadable.
-        patience: Seconds of wall time for it, after which the machine is too slow; None for six times `processor`.
+        patience: Seconds of wall time after which the machine counts as too slow; None for six times `processor`.
     """
 
     def __init__(self, processor: int = 20, patience: float | None = None) -> None:
@@ -109,16 +108,16 @@ class Frontend:
         """Read `sources`, in order, as one compilation unit.
 
         Args:
-            files: Everything that may be read or included, by path relative to the work folder.
+            files: All files that may be read or included, by path relative to the work folder.
             sources: Paths of `files`.
             tops: Modules whose ports are wanted.
-            submitted: Bytes of `files` that a model wrote; with more than `LARGEST`, nothing is read.
-            folders: Where included files are looked for, after the including file's own folder.
+            submitted: Bytes of `files` that a model wrote; above `LARGEST`, nothing is read.
+            folders: Include folders, searched after the including file's own folder.
             defines: Macros, as ``NAME`` or ``NAME=value``.
 
         Raises:
             HarnessError: The machine failed: the child cannot be started, was killed, or got no processor time.
-            UsageError: It was closed meanwhile.
+            UsageError: The front end was closed.
         """
         present = [path for path in sources if path in files]
         if not present:
@@ -127,7 +126,7 @@ class Frontend:
             return Reading(fault=f"more than {LARGEST >> 20} MiB of Verilog were submitted")
         async with self._readers:
             if self._closed:
-                raise UsageError("the SystemVerilog front end is closed, as its Scorer is; make another")
+                raise UsageError("the SystemVerilog front end is closed, like its Scorer; create a new one")
             request = await asyncio.to_thread(_request, files, present, tops=tops, folders=folders, defines=defines)
             for _ in range(_TRIES):
                 reply = await self._ask(request)
@@ -143,10 +142,10 @@ class Frontend:
         return Reading(fault="the SystemVerilog front end crashed on it")
 
     def _blame(self, ended: Mapping[str, Any]) -> Reading | None:
-        """The reading if a limit ended it; None for a crash, which may be chance.
+        """The result of a reading that a limit ended; None for a crash, which may not happen again.
 
         Raises:
-            HarnessError: It was killed from outside.
+            HarnessError: The child was killed from outside, or got too little processor time.
         """
         number, used = ended["signal"], ended["seconds"]
         if ended["long"]:
@@ -158,7 +157,7 @@ class Frontend:
             return Reading(fault="the SystemVerilog front end needed more memory than it may have", repeatable=False)
         if ended["overdue"]:
             raise HarnessError(
-                f"the SystemVerilog front end was given {used:.1f} s of processor time in {self._patience:g} s; "
+                f"the SystemVerilog front end got only {used:.1f} s of processor time in {self._patience:g} s; "
                 "the host is too busy, or has stopped it"
             )
         if number and number not in _OWN_SIGNALS:
@@ -166,7 +165,7 @@ class Frontend:
         return None
 
     async def close(self) -> None:
-        """End the children, after the readings under way."""
+        """End the child processes after the current readings."""
         self._closed = True
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(READERS):
@@ -175,11 +174,11 @@ class Frontend:
                 await _end(self._idle.pop())
 
     async def _ask(self, request: bytes) -> dict[str, Any]:
-        """One reply. No source can end a child itself, so its end is the machine's fault."""
+        """A child's reply. Sources can end only its fork, never the child, so if it ends, the machine is at fault."""
         child: asyncio.subprocess.Process | None = None
         try:
             async with asyncio.timeout(self._patience + _GRACE):
-                while self._idle and child is None:  # those that were killed meanwhile are not asked
+                while self._idle and child is None:  # skip children that were killed meanwhile
                     idle = self._idle.pop()
                     child = idle if idle.returncode is None else None
                 child = child or await self._start()
@@ -216,7 +215,7 @@ class Frontend:
 async def _end(child: asyncio.subprocess.Process) -> None:
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # with the fork that reads for it
+            os.killpg(child.pid, signal.SIGKILL)  # and its fork, which does the reading
     await child.wait()
     if child.stdin is not None:
         child.stdin.close()

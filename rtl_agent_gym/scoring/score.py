@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..errors import UsageError
 
 MEASURED_STAGES = ("quality", "coverage")
-"""Stages of a score that only some problems measure; then `Measured.measures` has them."""
+"""Stages that only some problems measure; their values are also in `Measured.measures`."""
 
 
 class TestOutcome(BaseModel, frozen=True):
@@ -33,21 +33,21 @@ class Measured(BaseModel):
     interface: float = 0.0
     compile: float = 0.0
     violations: list[str] = []
-    """What was tried against the grader, with file and line."""
+    """Attempts against the grader, with file and line."""
     reason: str = ""
     """The cause of the result in one line, for people."""
     tests: list[TestOutcome] = []
-    """The single tests, if the harness reports them."""
+    """The individual tests, if the harness reports them."""
     bleu: float = 0.0
-    """Of a text that is compared with a reference; 0 for other problems, like `rouge`, `rating` and `judge`."""
+    """Similarity of a text to the reference, 0..1; 0 for other problems, as are `rouge` and `rating`."""
     rouge: float = 0.0
     rating: float = 0.0
     """A judge model's rating of a text, 0..1."""
     judge: str = ""
-    """The judge's name."""
+    """The judge's name; empty without a judge."""
     measures: dict[str, float | str] = {}
-    """Of a design to be made smaller or faster: ``quality``, ``goal``, ``area``, ``flops``, ``delay``, ``equivalence``,
-    ``why``. Of a testbench, where it is asked for: ``coverage``, ``line_coverage``, ``toggle_coverage``."""
+    """For circuit-optimization problems: ``quality``, ``goal``, ``area``, ``flops``, ``delay``, ``equivalence``,
+    ``why``. For testbenches whose coverage counts: ``coverage``, ``line_coverage``, ``toggle_coverage``."""
 
 
 class Score(Measured):
@@ -57,12 +57,12 @@ class Score(Measured):
     tests_passed: int = 0
     tests_total: int = 0
     credit: float = 0.0
-    """Partial credit for the tests, 0..1: their share that passed, but 0 where it is unknown how many there are. Not
-    compared, as `same_as` describes."""
+    """Partial credit for the tests, 0..1: the share that passed, or 0 if the number of tests is unknown; excluded from
+    comparisons."""
     quality: float = 0.0
-    """Of such a design, the share of the reference's gain, 0..1; 0 if a test fails, or without a proof."""
+    """For circuit optimization, the share of the reference's gain, 0..1; 0 if a test or the equivalence proof fails."""
     coverage: float = 0.0
-    """Of such a testbench, the mean of both coverages, 0..1; 0 if it rejects a right design or does not end."""
+    """For testbenches, the mean of both coverages, 0..1; 0 if the testbench rejects a correct design or never ends."""
     reward: float = 0.0
     """The weighted sum by `RewardWeights`."""
     left_out: list[str] = []
@@ -75,9 +75,9 @@ class Score(Measured):
     """How often the grading was repeated because the machine failed; excluded from comparisons."""
 
     def same_as(self, other: Score) -> bool:
-        """Whether both say the same of the files, without `seconds`, `cached`, `retries` and `left_out`.
+        """Whether both are equal except for `seconds`, `cached`, `retries`, `left_out` and `credit`.
 
-        Also without `credit`, which follows from the tests and is missing in older transcripts.
+        `credit` follows from the tests and is missing in older transcripts.
         """
         ignore = {"seconds", "cached", "retries", "left_out", "credit"}
         return self.model_dump(exclude=ignore) == other.model_dump(exclude=ignore)
@@ -99,7 +99,7 @@ class RewardWeights(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False)
     coverage: float = Field(default=0.0, ge=0)
     """For a testbench's coverage, in problems that measure it."""
     partial_tests: bool = False
-    """Whether some of the tests earn a part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
+    """Whether passing some of the tests earns a share of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
     """Whether the hidden tests run. Without them no container is needed, and `tests`, `compile`, `coverage` earn 0."""
 
@@ -124,9 +124,9 @@ class RewardWeights(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False)
         return {name: getattr(self, name) for name in names}
 
     def reward(self, *, passed: bool, tests: float = 0.0, **shares: float) -> float:
-        """The weighted sum of the official verdict and the stages' shares by name, 0..1 each; 0 for those left out.
+        """The weighted sum of the official verdict and of the stages' shares, 0..1 each and 0 by default.
 
-        `tests`, the partial credit, counts with `partial_tests` only.
+        `tests` is the partial credit; it counts only with `partial_tests`.
         """
         if unknown := shares.keys() - type(self).model_fields.keys():
             raise TypeError(f"there is no stage {', '.join(sorted(unknown))}")
@@ -141,7 +141,7 @@ PRESETS: dict[str, RewardWeights] = {
     "compile": RewardWeights(compile=0.5),
     "proxy": RewardWeights(interface=0.2, tests=0.0, simulate=False),
 }
-"""The weights by name. ``staged`` rewards ports, then syntax, then tests; ``dense`` rewards parts of the tests.
+"""The weights by name. ``staged`` rewards ports, then syntax, then tests; ``dense`` gives partial credit for tests.
 
 ``compile`` also rewards compiling; ``proxy`` never simulates, for the first steps of a training run.
 """

@@ -1,4 +1,4 @@
-"""Files in, `Score` out; and which problems can be scored here, before any episode."""
+"""Grades files into a `Score`, and determines before any episode which problems can be scored here."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from .texts import grade_text, text_score
 from .trials import with_trials
 
 _MOST_PROBLEMS = 4096
-"""Digests of problems that a scorer remembers."""
+"""Maximum problems whose digests a scorer remembers."""
 
 
 class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
     """Grades files by the hidden tests of a problem.
 
-    An async context manager. It may grade any number of submissions at once. A design's faults are in the `Score`; a
-    machine's are a `SandboxError`, after retries.
+    An async context manager that can grade any number of submissions at once. Faults of a design are in the `Score`;
+    machine faults raise `SandboxError` after retries.
 
     Args:
         provider: Creates sandboxes; None for a new one of the chosen kind, which `close` closes.
@@ -56,11 +56,11 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
         cache: Stores gradings; None for no cache, a path for a folder.
         defences: For tests of the defences only.
         waiting: Number of unused sandboxes that are kept ready, each for one submission; useful up to the number of
-            simultaneous gradings. Each is a Python that has imported pytest. 0 starts each sandbox on demand.
-        judge: Rates the texts of categories 9 and 10; None if there are none.
+            simultaneous gradings. In each, a Python process has imported pytest. 0 starts each sandbox on demand.
+        judge: Rates the texts of categories 9 and 10; None if there are no such problems.
         harness: Images and variables for commercial simulators; None for none.
-        attempts: How often a grading is tried while the machine fails; None for `retries.GRADING`. 1 for a caller
-            that repeats it elsewhere.
+        attempts: Maximum attempts per grading if the machine fails; None for `retries.GRADING`. Use 1 if the caller
+            retries elsewhere.
 
     Example:
         async with Scorer() as scorer:
@@ -116,14 +116,14 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
         """Grade files.
 
         Args:
-            problem: With its hidden tests.
-            files: What an agent left, by path relative to the work folder.
+            problem: The problem, with its hidden tests.
+            files: The agent's files, by path relative to the work folder.
             timeout: Seconds for each service of the harness.
             seed: For the tests' random stimuli, unless their harness sets one; None for the problem's own.
 
         Raises:
             ProblemError: The problem has no tests that can be run here, or needs a judge.
-            SandboxError: The machine or the judge failed in every try; `retries` is their number. Never a score.
+            SandboxError: The machine or the judge failed in every attempt; its `retries` counts them. Never a score.
         """
         begun = time.monotonic()
         if problem.asks_text:
@@ -138,7 +138,7 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
             return grading.score(self.weights, submission, seconds=seconds, retries=retries.count, cached=cached)
 
         # A grading in the cache proves that the problem can be scored, so its harness need not be read again.
-        # What the caller's own images and licences do is in no digest, so their gradings are not kept.
+        # No digest covers the caller's own images and licences, so their gradings are not cached.
         foreign = bool(self._harness.images) and any(service.image for service in read_services(problem, self._harness))
         cache = self._cache if self.weights.simulate and not foreign else None
         key = await self._key(submission, timeout, seed, retries) if cache else ""
@@ -198,7 +198,7 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
             static = await retrying(lambda: self._static(submission, services, expected), retries)
         except BaseException:
             running.cancel()
-            await asyncio.gather(running, return_exceptions=True)  # its sandbox is closed then
+            await asyncio.gather(running, return_exceptions=True)  # which closes its sandbox
             raise
         ran, late = await running
         GRADING_TIMEOUTS.inc(any(service["code"] is None for service in ran.services))
@@ -255,7 +255,7 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
 
     def _sandboxes(self) -> SandboxProvider:
         if self._closed:
-            raise UsageError("this Scorer is closed; make another")
+            raise UsageError("this Scorer is closed; create a new one")
         if self._provider is None:
             self._provider = make_provider()
         if self._waiting > 0 and self._pool is None:
@@ -290,8 +290,8 @@ def score_files(
     cache: ScoreCache | str | os.PathLike[str] | None = None,
     timeout: float = TIME_LIMIT,
 ) -> Score:
-    """Grade files, for scripts and notebooks: `Scorer.score` with a new scorer. See there for arguments and errors.
-    In a notebook it blocks the event loop until the score is there: for several gradings at once, await a `Scorer`.
+    """Grade files with a new `Scorer`, for scripts and notebooks. Arguments and errors are those of `Scorer.score`.
+    In a notebook, this blocks the event loop until the end; for several gradings at once, await a `Scorer`.
     """
 
     async def once() -> Score:
@@ -307,19 +307,19 @@ def score_files(
         return thread.submit(loop.run_until_complete, task).result()
     finally:
         loop.call_soon_threadsafe(task.cancel)  # for Ctrl-C
-        thread.submit(runner.close)  # when the task has ended
+        thread.submit(runner.close)  # runs after the task
         thread.shutdown(wait=False)
 
 
-NO_TEXTS = "its answer is text, which is played by run, eval, and the Gymnasium and tinker environments only"
+NO_TEXTS = "its answer is text; only run, eval, and the Gymnasium and tinker environments play such problems"
 
 
 def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, texts: bool = True) -> str | None:
     """Why a problem cannot be scored here, with these options; None if it can.
 
     Args:
-        options: The judge and the images that there are; None for none.
-        texts: Whether answers that are text reach the grader.
+        options: The available judge and images; None for none.
+        texts: Whether text answers reach the grader.
     """
     options = options or GradingOptions()
     if problem.asks_text and not texts:
@@ -338,17 +338,17 @@ def why_unscorable(problem: Problem, options: GradingOptions | None = None, *, t
 def scorable(
     problems: Sequence[Problem], source: object, options: GradingOptions | None = None, *, texts: bool = True
 ) -> tuple[list[Problem], list[tuple[Problem, str]]]:
-    """The problems, selected from `source`, that can be scored here, and the others with the reason, as from
-    `why_unscorable`.
+    """Split the problems selected from `source` into those that can be scored here, and the others with the reason
+    from `why_unscorable`.
 
     Raises:
-        UsageError: None can be scored here, perhaps since nothing was selected.
+        UsageError: None of them can be scored here, or there are none.
     """
     reasons = [(problem, why_unscorable(problem, options, texts=texts)) for problem in problems]
     if kept := [problem for problem, reason in reasons if reason is None]:
         return kept, [(problem, reason) for problem, reason in reasons if reason is not None]
     if not reasons:
-        raise UsageError(f"no problem of {source} matches the ids, categories and difficulties that are asked for")
+        raise UsageError(f"no problem of {source} matches the requested ids, categories and difficulties")
     examples = {reason: problem.id for problem, reason in reasons}
     several = "; ".join(f"{name}: {reason}" for reason, name in list(examples.items())[:3])
     raise UsageError(f"no selected problem of {source} can be scored here: {several}")

@@ -1,18 +1,18 @@
 """A process that reads SystemVerilog with pyslang for `frontend.py`. Standard library and pyslang only.
 
-A model wrote the sources, so they may crash the parser or keep it busy without end. A fork with its own limits reads
-each request, and this process, which never parses a source, reports how that ended. One JSON document per line is
-received, and one is sent.
+The sources are written by a model, so they may crash the parser or make it run forever. A fork with its own limits
+reads each request; this process parses nothing and reports how the fork ended. Requests and replies are JSON documents,
+one per line.
 
 Request: ``files`` (path to text), ``sources`` (paths to read, in order, as one compilation unit), ``tops`` (names of
-modules), ``folders`` (where included files are looked for, after the including file's own), ``defines`` (``NAME`` or
+modules), ``folders`` (include folders, searched after the including file's own), ``defines`` (``NAME`` or
 ``NAME=value``). Reply: ``reading``, with ``errors`` ([path, line, message] of each syntax error), ``unread`` (whether
 an included file was not found), ``modules`` (names) and
-``ports`` (per found top: [name, direction, width in bits or null] each). Or else ``ended``, with ``signal`` (that ended
-the fork, 0 for none), ``overdue`` (whether it was ended here, for the time that had passed), ``long`` (whether its
-reply was too long), ``seconds`` (of processor time) and ``peak`` (the most memory it had, in bytes).
+``ports`` (per found top: [name, direction, width in bits or null] each). If the fork failed: ``ended``, with ``signal``
+(the one that ended it, 0 for none), ``overdue`` (whether it was killed because its wall time was over), ``long``
+(whether its reply was too long), ``seconds`` (its processor time) and ``peak`` (its peak memory in bytes).
 
-Arguments: the seconds of processor time that a fork may use, and the seconds that may pass meanwhile.
+Arguments: the limits of a fork in seconds of processor time and in seconds of wall time.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ import pyslang
 from pyslang import ast, parsing, syntax
 
 LIBC = ctypes.CDLL(None)
-"""For what builds of Python for old systems lack: `os.memfd_create` and `os.pidfd_open`."""
+"""For `os.memfd_create` and `os.pidfd_open`, which Python builds for old systems lack."""
 PIDFD_OPEN = 434
 MEMORY = 2 << 30
 LONGEST = 1 << 26
-"""Bytes of one reply."""
+"""Maximum bytes of one reply."""
 ROOT = "/code/"
 INCLUDED = re.compile(r'`include[ \t]+"([^"\n]+)"')
 MOST_DETOURS = 64
 MOST_ERRORS = 50
-"""Errors of one file that are reported."""
+"""Maximum errors that are reported of one file."""
 
 
 def read(request: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
         if diagnostic.isError():
             unread = unread or diagnostic.code == pyslang.Diags.CouldNotOpenIncludeFile
             place = manager.getFullyOriginalLoc(diagnostic.location)
-            # Not the file and line by which the manager calls it, since a `line directive decides those.
+            # Not the file and line that the manager reports, since a `line directive can change those.
             file = posixpath.normpath(str(manager.getRawFileName(place.buffer))).removeprefix(ROOT)
             if counts[file] < MOST_ERRORS:
                 counts[file] += 1
@@ -77,7 +77,7 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def detours(files: dict[str, str], folders: list[str]) -> dict[str, str]:
-    """Other names by which files are included, such as ``rtl/../verif/a.svh``: slang compares names as texts."""
+    """Other names by which files are included, such as ``rtl/../verif/a.svh``: slang compares names as strings."""
     found: dict[str, str] = {}
     named = {(posixpath.dirname(path), name) for path, text in files.items() for name in INCLUDED.findall(text)}
     names = {name for _, name in named}
@@ -110,7 +110,7 @@ def elaborate(tree: syntax.SyntaxTree, tops: list[str]) -> tuple[list[str], dict
 
 
 def describe(port: Any) -> list[Any]:
-    """A port as [name, direction, width]. An interface port has no width; an erroneous type neither."""
+    """A port as [name, direction, width]. Interface ports and ports of an erroneous type have no width."""
     direction = getattr(port, "direction", None)
     kind = getattr(port, "type", None)
     width = kind.bitstreamWidth if kind is not None and not kind.isError else None
@@ -118,7 +118,7 @@ def describe(port: Any) -> list[Any]:
 
 
 def serve(line: bytes, processor: int, patience: float) -> bytes:
-    """The reply to one request; a fork writes it to a file in memory."""
+    """The reply to one request, which a fork writes to a file in memory."""
     reply, parent = LIBC.memfd_create(b"reply", 1), os.getpid()
     pid = os.fork()
     if not pid:
@@ -146,10 +146,10 @@ def serve(line: bytes, processor: int, patience: float) -> bytes:
 
 
 def _answer(line: bytes, reply: int, processor: int, parent: int) -> None:
-    """In the fork: read, write what was found, and end."""
+    """In the fork: read the sources, write the result, and exit."""
     code = 1
     try:
-        LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with the process that asks
+        LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: the fork ends with its parent
         if os.getppid() != parent:
             return
         with open("/proc/self/oom_score_adj", "w") as stream:
@@ -172,7 +172,7 @@ def _answer(line: bytes, reply: int, processor: int, parent: int) -> None:
 
 
 def main() -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the end of stdin."""
     processor, patience = int(sys.argv[1]), float(sys.argv[2])
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(serve(line, processor, patience) + b"\n")

@@ -1,8 +1,8 @@
 """Sorts submitted files into graded files, ignored files and violations.
 
-Only regular files below the folders that the problem allows to change are graded. Only their content reaches the
-scoring sandbox: no links, devices or modes. Other files are left out, and the score names them. A file that would
-replace a hidden test, or be loaded with it, is a violation.
+Only regular files in the folders that the agent may change are graded. Only their content reaches the scoring sandbox:
+no links, devices or modes. Other files are ignored and listed in the score. A file that would replace a hidden test, or
+be loaded with it, is a violation.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ _LOADED_UNASKED = re.compile(
     r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
-"""Names of files that Python, pytest, the simulator or the runner load without being told to."""
+"""Names of files that Python, pytest, the simulator or the runner load automatically."""
 _PROGRAM = re.compile(
     r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
     rf"|configure|{_LOADED_UNASKED.pattern}"
 )
-"""Names of a repository's files that hidden tests may run: changed, they would run with the tests' rights. So would a
-script of another name, which begins with ``#!``."""
+"""Names of repository files that hidden tests may run; a changed one would run with the tests' rights. Scripts with
+other names are recognised by ``#!``."""
 _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
-"""Characters that a shell acts on: Makefiles put the names of sources into commands."""
+"""Characters with a special meaning in a shell; Makefiles put the names of sources into commands."""
 
 
 @dataclass(frozen=True)
 class SubmittedFiles:
-    """The sorted files of one grading."""
+    """One submission, sorted into graded files, ignored files and violations."""
 
     problem: Problem
     files: Mapping[str, bytes]
     """Files to be graded, by path relative to the work folder."""
     violations: tuple[str, ...] = ()
-    """Files that attack the checker."""
+    """Files that attack the grader, each with the reason."""
     fault: str = ""
-    """Why nothing can be graded although there is no violation; empty if it can."""
+    """Why the files cannot be graded, such as too many of them; empty if they can."""
     ignored: tuple[str, ...] = field(default=(), compare=False)
-    """Paths that are not graded."""
+    """Paths of ignored files."""
     left_out: tuple[str, ...] = field(default=(), compare=False)
-    """The same with the reason, in printable characters."""
+    """The same paths, in printable characters, each with the reason."""
 
     @cached_property
     def tree(self) -> dict[str, bytes]:
@@ -85,7 +85,7 @@ class SubmittedFiles:
 
     @property
     def omissions(self) -> str:
-        """For a score's reason: the ignored files in the folders that may be changed; empty if there are none."""
+        """Text for a score's reason: the ignored files in the folders that may be changed; empty if there are none."""
         names = [path for path in self.ignored if path.split("/")[0] in AGENT_FOLDERS and "/" in path]
         shown = [path if path.isprintable() else ascii(path) for path in names[:3]]
         more = [f"{len(names) - 3} more"] if len(names) > 3 else []
@@ -104,7 +104,7 @@ class SubmittedFiles:
 
 
 def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool = True) -> SubmittedFiles:
-    """Sort submitted files, given by path relative to the work folder. For tests, `defended=False` grades all."""
+    """Sort submitted files, given by path relative to the work folder. For tests, `defended=False` grades all files."""
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
@@ -125,18 +125,18 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    """The folders in which these paths are."""
+    """All parent folders of these paths."""
     return {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
 
 
 def is_given(problem: Problem, path: str, content: str | bytes) -> bool:
-    """Whether the problem comes with this file, with the same content."""
+    """Whether the problem contains this file with the same content."""
     given = problem.context.get(path)
     return given is not None and (content == given if isinstance(content, str) else bytes(content) == given.encode())
 
 
 def _violation(problem: Problem, path: str) -> str | None:
-    """Why a path, however it is spelled, attacks the checker; None if it does not."""
+    """Why a path, in any spelling, attacks the grader; None if it does not."""
     if path in problem.context or path in problem.targets or problem.checkout:
         return None
     letters = re.sub(r"^[A-Za-z]:", "", path.replace("\\", "/")).replace("\0", "")
@@ -149,7 +149,7 @@ def _violation(problem: Problem, path: str) -> str | None:
 
 
 def _programs(problem: Problem) -> set[str]:
-    """The files of a repository that are graded as given."""
+    """A repository's programs, which are graded as given."""
     if not problem.checkout:
         return set()
     return {path for path, text in problem.context.items() if _is_program(path, text) and path not in problem.targets}
@@ -161,7 +161,7 @@ def _is_program(path: str, content: str | bytes) -> bool:
 
 
 def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str], folders: Set[str]) -> str | None:
-    """Why a file is ignored; None if it is graded. `programs` are those of the repository, in these `folders`."""
+    """Why a file is ignored; None if it is graded. `programs` are the repository's, `folders` their parent folders."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; a file with such a name is not copied"
@@ -175,7 +175,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return None
     if _SHELL.search(path):
         return "the name has characters that a shell acts on"
-    if path.endswith(_PYTHON):  # no open harness runs a program of the candidate's
+    if path.endswith(_PYTHON):  # no open harness runs a submitted program
         return "Python files are not copied to where the tests run"
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
         return "a checker would load a file of this name automatically"

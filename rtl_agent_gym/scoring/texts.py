@@ -1,8 +1,8 @@
 """Grades answers that are text (code comprehension), without a container: by comparison, or by a judge's rating.
 
-Comparison has the official benchmark's parameters. BLEU is NLTK's sentence BLEU of words and pairs of words, with equal
-weights and without smoothing. ROUGE is the share of the reference's pairs of words that occur in the answer, in lower
-case and without punctuation.
+The comparison uses the official benchmark's parameters. BLEU is NLTK's sentence BLEU of words and bigrams, with equal
+weights and without smoothing. ROUGE is the share of the reference's bigrams that occur in the answer, in lower case and
+without punctuation.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .judging import Judge, rate
 from .score import RewardWeights, Score, TestOutcome
 
 MAX_ANSWER = 100_000
-"""Characters of an answer that is graded."""
+"""Maximum characters of an answer that is graded."""
 
 _FENCE = "```"
 _LANGUAGE = re.compile(r"\A\w+\n")
 _LONGEST_REASON = 400
 
 LONGEST = 2
-"""Words of the longest sequences that are compared."""
+"""Words in the longest n-grams that are compared."""
 LEAST_SIMILARITY = 0.4
 """The official threshold: BLEU and ROUGE must both be above it."""
 
@@ -45,9 +45,9 @@ _PUNCTUATION = re.compile(r"[^\w\s]")
 def bleu(answer: str, reference: str) -> float:
     """The BLEU of an answer, 0..1.
 
-    It is the geometric mean of the shares of the answer's words and pairs of words that the reference has too (each at
-    most as often as there), times a penalty for answers that are shorter than the reference. As in NLTK, an answer
-    with no word of the reference has 0, and an answer with no pair almost 0.
+    The geometric mean of the clipped precisions of words and of bigrams (an n-gram counts at most as often as it occurs
+    in the reference), times the brevity penalty for answers shorter than the reference. As in NLTK, an answer without
+    any word of the reference scores 0, and one without any of its bigrams almost 0.
     """
     words, expected = answer.split(), reference.split()
     logarithms = []
@@ -65,8 +65,8 @@ def bleu(answer: str, reference: str) -> float:
 def rouge(answer: str, reference: str) -> float:
     """The ROUGE-2 recall of an answer, as the official runner computes it.
 
-    The number of distinct pairs that both have, divided by the number of all pairs of the reference, repeated pairs
-    included. Raises `ZeroDivisionError` if the reference has no pair.
+    The number of distinct bigrams that both have, divided by the number of all bigrams of the reference, repeated ones
+    included. Raises `ZeroDivisionError` if the reference has no bigram.
     """
     ours, theirs = (_sequences(_PUNCTUATION.sub("", text.lower()).split(), LONGEST) for text in (answer, reference))
     return len(set(ours) & set(theirs)) / len(theirs)
@@ -79,7 +79,7 @@ def _sequences(words: Sequence[str], length: int) -> list[tuple[str, ...]]:
 def quoted(answer: str) -> str:
     """The quotation in an answer: its first fenced block, or else the whole text.
 
-    As in the official runner, fences may stand anywhere in a line, and a first line of one word is the language.
+    As in the official runner, fences may be anywhere in a line, and a first line of one word is taken as the language.
     """
     parts = answer.split(_FENCE, 2)
     return _LANGUAGE.sub("", parts[1]) if len(parts) == 3 else answer
@@ -93,8 +93,8 @@ async def grade_text(
     judge: Judge | None = None,
     cache: ScoreCache | None = None,
 ) -> tuple[Grading, bool]:
-    """The grading of the submitted `ANSWER_FILE`, and whether its rating was in the cache, which stores ratings by
-    judge, prompt and answer. Without `RewardWeights.simulate`, answers are not compared or rated.
+    """Grade the submitted `ANSWER_FILE`. Returns the grading, and whether a judge's rating came from the cache, whose
+    keys contain judge, question, reference and answer. Without `RewardWeights.simulate`, nothing is compared or rated.
 
     Raises:
         ProblemError: The problem cannot be scored, or the answer needs a judge and there is none.
@@ -123,7 +123,7 @@ NOT_OF_TEXTS = ("syntax", "interface", "compile")
 
 
 def text_score(grading: Grading, weights: RewardWeights, *, seconds: float, cached: bool) -> Score:
-    """The score of a grading of text. Syntax, interface and compilation are right and earn nothing: there is none."""
+    """The score of a graded text. Syntax, interface and compilation do not apply: they are 1, but earn nothing."""
     earned = weights.format * grading.format + (weights.tests * grading.credit if weights.simulate else 0.0)
     passed = sum(test.outcome == "passed" for test in grading.tests)
     return Score(

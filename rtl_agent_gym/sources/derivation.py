@@ -1,8 +1,8 @@
-"""What the sources of derived problems share: their names (``SOURCE+verify?kind=checker&count=100``), the ids of the
-problems, the design that a problem is made of, and what is known of designs that must be examined first.
+"""Shared code of the sources of derived problems: source names (``SOURCE+verify?kind=checker&count=100``), problem ids,
+the design that a problem is made from, and the stored results of examining designs.
 
-What was found out about a design is kept on disk, so that a source runs nothing. The package has what is known of its
-bundled problems; `making` finds out the rest.
+These results are kept on disk, so that reading a source runs no simulation or synthesis. The package contains the
+results for its bundled problems; `making` computes all others.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ _CALLS = re.compile(
     r"\$(?!(?:clog2|signed|unsigned|bits|countones|onehot0?|isunknown|size|left|right|high|low)\b)\w+"
     r"|`(?!(?:timescale|default_nettype|resetall)\b)\w+"
 )
-"""What a design must not have: random numbers that it shares with the bench, verdicts of its own, files, and macros."""
+"""What a design must not contain: random numbers shared with the bench, its own verdicts, file access, and macros."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A right design with one clock, as the benches see it."""
+    """A correct design with one clock, as the benches see it."""
 
     name: str
-    """Its top module."""
+    """The top module."""
     ports: tuple[DesignPort, ...]
-    """At the defaults of the parameters."""
+    """Those of the top module, with the default parameters."""
     clock: str
     reset: str
-    """Empty if it has none."""
+    """Empty if there is none."""
     reset_level: int
     """The level at which the reset is active."""
     sources: tuple[str, ...]
-    """Its files in the order of compilation."""
+    """Paths of the source files, in compilation order."""
 
     @property
     def inputs(self) -> tuple[DesignPort, ...]:
-        """The inputs that are driven at random: without clock and reset."""
+        """The inputs that are driven at random: all except clock and reset."""
         special = (self.clock, self.reset)
         return tuple(port for port in self.ports if port.direction == "input" and port.name not in special)
 
@@ -66,7 +66,7 @@ class Device:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How the programs of a harness call its parts."""
+        """Top module, clock and reset, under the keys that the programs of a harness read."""
         return {"top": self.name, "clock": self.clock, "reset": self.reset, "level": self.reset_level}
 
     def text(self, files: Mapping[str, str]) -> str:
@@ -75,7 +75,7 @@ class Device:
 
 
 def right_files(problem: Problem) -> dict[str, str]:
-    """The right design: the given RTL with the reference solution."""
+    """The correct design: the given RTL with the reference solution."""
     files = {**problem.context, **(problem.golden or {})}
     return {path: text for path, text in files.items() if path.startswith("rtl/")}
 
@@ -84,7 +84,7 @@ def device_of(problem: Problem) -> Device:
     """The design of a problem's reference solution.
 
     Raises:
-        ProblemError: There is none, or benches for it cannot be made.
+        ProblemError: There is no reference solution, or no bench can be made for it.
     """
 
     def fault(message: str) -> ProblemError:
@@ -105,7 +105,7 @@ def device_of(problem: Problem) -> Device:
         raise fault(f"its design has {match[0]}")
     found = ports(text).get(top, ())
     if any(port.direction == "inout" for port in found) or not any(port.direction == "output" for port in found):
-        raise fault("its design needs inputs and outputs only")
+        raise fault("its design must have at least one output and no inout ports")
     if {port.name for port in found} & set(module_names(text)):
         raise fault("a port has the name of a module")
     clock, reset, level = _special(problem, found)
@@ -115,7 +115,7 @@ def device_of(problem: Problem) -> Device:
 
 
 def _special(problem: Problem, found: tuple[DesignPort, ...]) -> tuple[str, str, int]:
-    """Clock, reset and the reset's active level, empty where there is none; a member of a family says what it has."""
+    """Clock, reset and the reset's active level, from a family member's data or guessed from names; empty if absent."""
     bits = [port.name for port in found if port.direction == "input" and port.width == 1]
     if case := problem.harness.get("src/case.json"):
         drawn = json.loads(case)
@@ -128,16 +128,16 @@ def _special(problem: Problem, found: tuple[DesignPort, ...]) -> tuple[str, str,
 
 
 def with_prefix(text: str, prefix: str) -> str:
-    """A design whose modules' names begin with a prefix."""
+    """The design with a prefix added to the names of its modules."""
     for name in module_names(text):
         text = rename(text, name, f"{prefix}{name}")
     return text
 
 
 def renamed_inside(text: str, device: Device) -> str:
-    """A design that behaves the same, with other names for its signals, parameters, instances and blocks.
+    """An equivalent design with other names for internal signals, genvars and blocks.
 
-    Only names that the text declares are replaced, and none that is a port of any module.
+    Only names that the text declares are replaced; names of ports and modules stay.
     """
     kept = {port.name for module in ports(text).values() for port in module} | set(module_names(text))
     bare = plain(text)
@@ -154,69 +154,69 @@ def renamed_inside(text: str, device: Device) -> str:
 
 
 ENOUGH = 0.95
-"""How good a problem must be, from 0 to 1; see `Known.verified`."""
+"""Lowest quality of a usable problem, from 0 to 1; see `Known.verified`."""
 
 _NUMBER = re.compile(r"_(\d+)$")
 
 
 def derived_id(problem: Problem, middle: str) -> str:
-    """The id of a problem made of another one: its id with `middle` before the number."""
+    """The id of a derived problem: the original's id with `middle` before the number."""
     number = _NUMBER.search(problem.id)
     return f"{_NUMBER.sub('', problem.id)[:140]}_{middle}_{number[1] if number else '0001'}"
 
 
 class DerivedOptions(BaseModel):
-    """What may follow the question mark, and the options of the command that writes such problems."""
+    """Options after the question mark of a source name, and of the command that writes such problems."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     count: int | None = Field(default=None, ge=1, le=1_000_000)
-    """How many problems; default: all that can be made."""
+    """Number of problems; default: as many as possible."""
     seed: int = Field(default=0, ge=0)
-    """Of the draw of mutants."""
+    """Seed for drawing mutants."""
 
 
 Options = TypeVar("Options", bound=DerivedOptions)
 
 
 def parse_derived(source: str, model: type[Options]) -> tuple[str, Options]:
-    """The source that the problems are made of, and the options.
+    """The source that the problems are made from, and the options.
 
     Raises:
-        UsageError: An option is not valid, or that source has the same suffix.
+        UsageError: An option is not valid, or that source already has the same suffix.
     """
     name = split_source(source)
     base, (suffix, _, query) = name.prefix + name.inner, name.derived.partition("?")
     if split_source(base).derived.partition("?")[0] == suffix:
-        raise UsageError(f"{source}: such problems are not made of each other; leave out one {suffix}")
+        raise UsageError(f"{source}: {suffix} cannot be applied twice; leave out one {suffix}")
     return base, read_query(model, source, query)
 
 
 class Known(BaseModel, ABC):
-    """What is known of a design that was examined."""
+    """The stored results of examining a design."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    """The design's, see `Case`."""
+    """The key of the design; see `Case`."""
     problem_id: str
     fault: str = ""
-    """Why no problem can be made of it; empty if one can."""
+    """Why no problem can be made from the design; empty if one can."""
     verified: dict[str, float] = {}
-    """For each kind of problem that was graded, how good it is, from 0 to 1."""
+    """The quality of each kind of problem that was graded, from 0 to 1."""
     image: str = ""
     """The digest of the simulation image."""
 
     @abstractmethod
     def kind(self, options: Any) -> str:
-        """Which kind of problem is made of it with these options; empty if none can be."""
+        """The kind of problem that these options make from the design; empty if they can make none."""
 
     @abstractmethod
     def reason(self, options: Any) -> str:
-        """Why no problem is made of it."""
+        """Why no problem is made from the design."""
 
     def is_usable(self, options: DerivedOptions) -> bool | None:
-        """Whether a problem is made of it; None if that problem was not graded yet."""
+        """Whether a problem is made from the design; None if that problem has not been graded yet."""
         kind = "" if self.fault else self.kind(options)
         if kind and kind not in self.verified:
             return None
@@ -227,12 +227,12 @@ KnownT = TypeVar("KnownT", bound=Known)
 
 
 class Store(Generic[KnownT]):
-    """What was found out, in a folder, a file for each key, over what the package has.
+    """Results of examinations: one file per key in a folder, with a file of the package as the fallback.
 
     Args:
-        model: What a file holds.
-        folder: Created if missing; or a name, for ``$XDG_CACHE_HOME/rtl-agent-gym/NAME``.
-        shipped: A file of the package with one on each line; None for none.
+        model: The type of a result.
+        folder: Created if missing. A string stands for ``$XDG_CACHE_HOME/rtl-agent-gym/NAME``.
+        shipped: The package's file, with one result per line; None for none.
     """
 
     def __init__(self, model: type[KnownT], folder: Path | str, shipped: Path | None = None) -> None:
@@ -240,16 +240,16 @@ class Store(Generic[KnownT]):
         self.model, self._shipped = model, shipped
 
     def get(self, key: str) -> KnownT | None:
-        """What is known; None if nothing is, or the file cannot be read."""
+        """The stored result. A file that cannot be read counts as missing; None if the package has no result either."""
         with contextlib.suppress(OSError, ValidationError):
             return self.model.model_validate_json((self.folder / f"{key}.json").read_bytes())
         line = _lines_by_key(self._shipped).get(key) if self._shipped else None
         return self.model.model_validate_json(line) if line else None
 
     def put(self, known: KnownT) -> None:
-        """Store it. Raises `UsageError` or `SandboxError` if it cannot be written."""
+        """Store a result. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{known.key}.json"
-        with writing("what was found out (XDG_CACHE_HOME names its folder)", path):
+        with writing("the results of an examination (XDG_CACHE_HOME sets their folder)", path):
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(path, known.model_dump_json())
 
@@ -262,17 +262,17 @@ def _lines_by_key(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Case:
-    """A design that a problem may be made of."""
+    """A design from which a problem may be made."""
 
     problem: Problem
-    """Whose reference solution it is made of."""
+    """The problem whose reference solution it is."""
     device: Device
     key: str
-    """Twelve digits of the `json_digest` of all that decides what is found out about it."""
+    """The first twelve digits of the `json_digest` of everything that determines the result of an examination."""
 
     @property
     def label(self) -> str:
-        """Its name for messages."""
+        """The name for messages."""
         return self.problem.id
 
 
@@ -280,7 +280,7 @@ CaseT = TypeVar("CaseT", bound=Case)
 
 
 def devices(problems: Sequence[Problem], left_out: list[str]) -> Iterator[tuple[Problem, Device]]:
-    """The problems whose reference solution is a design that can be examined, with it; why others are left out."""
+    """The problems whose reference design can be examined, with that design; `left_out` gets the others' reasons."""
     for problem in problems:
         try:
             device = device_of(problem)
@@ -292,24 +292,24 @@ def devices(problems: Sequence[Problem], left_out: list[str]) -> Iterator[tuple[
 
 @dataclass(frozen=True)
 class DerivedSource(Generic[CaseT, Options, KnownT]):
-    """A source of problems made of designs that must be examined first."""
+    """A source of problems made from designs that must be examined first."""
 
     command: str
-    """What ``problems COMMAND`` examines them."""
+    """The command that examines designs: ``problems COMMAND``."""
     name: str
-    """Of such problems, for messages."""
+    """The name of such problems, for messages."""
     options: type[Options]
     store: Callable[[], Store[KnownT]]
-    """What is known of designs, by the package and in the user's cache."""
+    """Opens the stored results, of the package and in the user's cache."""
     cases: Callable[[Sequence[Problem], Options, list[str]], Iterator[CaseT]]
-    """The designs in the order in which they are tried. Why problems have none is added to the list."""
+    """The designs, in the order in which they are tried. Reasons for skipping problems are added to the list."""
     problem: Callable[[CaseT, KnownT, Options], Problem]
-    """The problem made of a design."""
+    """Makes a problem from a design."""
     fits: Callable[[CaseT, KnownT, Options], bool] = lambda *_: True
-    """Whether what is known still fits the design; else it must be examined again."""
+    """Whether a stored result still fits the design; otherwise the design must be examined again."""
 
     def known(self, case: CaseT, options: Options, store: Store[KnownT]) -> KnownT | None:
-        """What is known of a design; None if it must be examined."""
+        """The stored result for a design; None if the design must be examined."""
         known = store.get(case.key)
         return known if known and self.fits(case, known, options) else None
 
@@ -317,7 +317,7 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
         """The problems, for the registry.
 
         Raises:
-            UsageError: As `parse_derived`; or there are fewer problems, or a design is not examined yet.
+            UsageError: As `parse_derived`; or there are too few problems, or a design has not been examined yet.
         """
         base, options = parse_derived(source, self.options)
         store, made = self.store(), 0
@@ -330,7 +330,7 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
                 given = [pair for pair in options if pair[1] is not None and pair[1] is not False]
                 words = " ".join(f"--{name}" if value is True else f"--{name} {value}" for name, value in given)
                 raise UsageError(
-                    f"{source}: {case.label} is not examined yet; do that once with: rtl-agent-gym problems "
+                    f"{source}: {case.label} has not been examined yet; do that once with: rtl-agent-gym problems "
                     f"{self.command} '{base}' {words} --out FILE.jsonl"
                 )
             if usable:
@@ -339,8 +339,8 @@ class DerivedSource(Generic[CaseT, Options, KnownT]):
         self.check_count(source, options, made)
 
     def check_count(self, source: str, options: Options, made: int) -> None:
-        """Raise `UsageError` if there are fewer problems than are wanted, or none."""
+        """Raise `UsageError` if there are no problems, or fewer than requested."""
         if made < (wanted := options.count or 1):
             raise UsageError(
-                f"{source}: {made} {self.name} can be made of its designs, not {wanted}; choose a smaller count"
+                f"{source}: {made} {self.name} can be made from its designs, not {wanted}; choose a smaller count"
             )

@@ -1,6 +1,6 @@
-"""Examines designs, and verifies the problems made of them: to make them smaller or faster, and to write benches.
+"""Examines designs and verifies the problems made from them: optimization problems and verification problems.
 
-`Examiner` and `in_order` serve mutants, too.
+`Examiner` and `in_order` are also used for mutants.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .verification.benches import comparison
 from .verification.derived import Findings, VerifyOptions, cycles, drawn_mutants
 
 PATIENCE = 1800
-"""Seconds in which a machine must have given the processor time of an examination."""
+"""Seconds of wall time within which an examination must have received its processor time."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -36,12 +36,12 @@ _Store = TypeVar("_Store")
 
 
 class Examiner(ABC, Generic[_Store]):
-    """Examines and grades, and remembers what it found out. Made by `open`.
+    """Examines designs, grades problems or mutants, and stores the results. Created by `open`.
 
     Args:
-        provider: Creates the sandboxes in which designs are examined; no agent's file is there.
+        provider: Creates the sandboxes in which designs are examined; they contain no files of an agent.
         scorer: Grades with this provider.
-        store: What is known, and where more goes; None for that of the package and the user's cache.
+        store: Known results, and where new ones are stored; None for those of the package and the user's cache.
         workers: How many designs or mutants are examined at the same time.
         image: The digest of the provider's image.
     """
@@ -56,14 +56,14 @@ class Examiner(ABC, Generic[_Store]):
 
     @abstractmethod
     def _own_store(self) -> _Store:
-        """What the package and the user's cache know."""
+        """The results in the package and the user's cache."""
 
     @classmethod
     @asynccontextmanager
     async def open(cls, *, workers: int = 2, store: _Store | None = None, cache: bool = True) -> AsyncIterator[Self]:
-        """An examiner with sandboxes and a scorer, which are closed at the end.
+        """Open an examiner with its own sandboxes and scorer, which are closed at the end.
 
-        `cache` says whether gradings are taken from the cache on disk.
+        With `cache`, gradings are read from and stored in the cache on disk.
         """
         async with (
             make_provider() as provider,
@@ -78,7 +78,7 @@ class Examiner(ABC, Generic[_Store]):
 
 
 class Maker(Examiner[Store[KnownT]], Generic[CaseT, Options, KnownT]):
-    """Makes problems of designs."""
+    """Makes problems from designs."""
 
     source: DerivedSource[CaseT, Options, KnownT]
     """Set by each subclass."""
@@ -89,14 +89,14 @@ class Maker(Examiner[Store[KnownT]], Generic[CaseT, Options, KnownT]):
     @staticmethod
     @abstractmethod
     async def examine(case: CaseT, options: Options, sandbox: Sandbox) -> KnownT:
-        """What can be found out about a design; the sandbox may be used for many. Raises `SandboxError`."""
+        """Examine a design, in a sandbox that may be reused for others. Raises `SandboxError`."""
 
     @abstractmethod
     async def grade(self, problem: Problem) -> float:
-        """How good a problem is, from 0 to 1. Raises `SandboxError`."""
+        """The quality of a problem, from 0 to 1. Raises `SandboxError`."""
 
     async def make(self, case: CaseT, options: Options) -> tuple[Problem | None, KnownT]:
-        """The verified problem of a design, or None; and what was found out.
+        """The verified problem made from a design, or None if it is not usable; and the stored result.
 
         Raises:
             SandboxError: The machine failed.
@@ -109,9 +109,9 @@ class Maker(Examiner[Store[KnownT]], Generic[CaseT, Options, KnownT]):
             if known.is_usable(options) is None:
                 problem = self.source.problem(case, known, options)
                 good = await self.grade(problem)
-                if good < ENOUGH:  # it is kept, and the clock of a busy machine may have ended the grading
+                if good < ENOUGH:  # retried because the result is stored, and a busy machine may have caused a time-out
                     good = max(good, await self.grade(problem))
-                # Another task may have verified another kind meanwhile.
+                # In the meantime, another task may have verified another kind.
                 known = self.store.get(case.key) or known
                 verified = {**known.verified, known.kind(options): good}
                 known = known.model_copy(update={"verified": verified})
@@ -139,15 +139,15 @@ async def in_order(
     at_once: int,
     is_enough: Callable[[_Result], bool | None],
 ) -> None:
-    """Work on several items at the same time, and hand over the results in the order of the items.
+    """Process several items concurrently, and pass on the results in the order of the items.
 
     Args:
-        items: Taken only when they are needed.
-        work: What is done with each, with `at_once` of them at the same time.
-        is_enough: Gets each result. If it returns True, that was the last: work that is not finished is cancelled.
+        items: Consumed only as needed.
+        work: Processes an item; `at_once` items are processed at the same time.
+        is_enough: Receives each result. If it returns True, the remaining work is cancelled.
 
     Raises:
-        RTLGymError: Of those that work raised, the one that explains most.
+        RTLGymError: The most informative of the errors that `work` raised.
     """
     queue, running = iter(items), deque[asyncio.Task[_Result]]()
     try:
@@ -165,24 +165,24 @@ async def in_order(
 
 
 class OptimizationMaker(Maker[WastefulCase, OptimizeOptions, Measured]):
-    """Makes optimisation problems and remembers what it found out."""
+    """Makes optimisation problems and stores the results."""
 
     source = optimization.SOURCE
 
     @staticmethod
     async def examine(case: WastefulCase, options: OptimizeOptions, sandbox: Sandbox) -> Measured:
-        """What a wasteful design and its reference cost, and whether they behave alike."""
+        """Measure the costs of a wasteful design and its reference, and try to prove that they behave alike."""
         device, files = case.device, right_files(case.problem)
         reference, original = device.text(files), device.text({**files, case.path: case.text})
         wanted = {**device.settings, "designs": [reference, original, renamed_inside(original, device)]}
         await sandbox.write_files({**{name: template(name) for name in PROGRAMS}, "designs.json": json.dumps(wanted)})
         done = await sandbox.exec(["python3", "synthesis.py"], timeout=PATIENCE)
         if done.timed_out:
-            raise HarnessError(f"an examination of {case.problem.id} did not end in {PATIENCE} s")
+            raise HarnessError(f"the examination of {case.problem.id} did not end within {PATIENCE} s")
         try:
             found = json.loads(done.output.strip().splitlines()[-1])
         except (ValueError, IndexError):
-            raise HarnessError(f"an examination of {case.problem.id} has no result: {done.output[-400:]}") from None
+            raise HarnessError(f"the examination of {case.problem.id} has no result: {done.output[-400:]}") from None
         fault = found.get("fault", "")
         if not fault and found["proof"] != "proved":
             fault = f"it is not proved that the {case.waste} changes nothing: {found['proof']}"
@@ -196,7 +196,7 @@ class OptimizationMaker(Maker[WastefulCase, OptimizeOptions, Measured]):
         )
 
     async def grade(self, problem: Problem) -> float:
-        """1 if the reference earns everything, and the given design passes the hidden tests and gains nothing."""
+        """1 if the reference has full quality, and the given design passes the hidden tests with quality 0; else 0."""
         right = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
         given = await self.scorer.score(problem, problem.context) if right.passed else right
         idle = given.measures.get("equivalence") == "proved" and given.quality == 0.0
@@ -205,11 +205,11 @@ class OptimizationMaker(Maker[WastefulCase, OptimizeOptions, Measured]):
 
 
 FEWEST = 8
-"""Mutants of a problem, at least."""
+"""The smallest number of mutants of a problem."""
 TRIED = 3
-"""Mutants that are simulated for each one that is wanted."""
+"""Mutants that are simulated per requested mutant."""
 _SECONDS = 60
-"""Processor time of a comparison or of Yosys."""
+"""Limit on the processor time of a comparison or of Yosys."""
 _DIFFERS = re.compile(r"^DIFFERS (\d+)$", re.MULTILINE)
 
 _NETLIST = (
@@ -217,17 +217,17 @@ _NETLIST = (
     "fsm_detect; fsm_extract; fsm_opt; fsm_recode -encoding one-hot; fsm_map; opt -full; wreduce; opt_clean -purge; "
     "write_verilog -noattr same.sv"
 )
-"""Writes the same hardware from a netlist: flat, optimised, with other names and other codes of its states."""
+"""Writes the same hardware as a netlist: flat, optimised, with other names and one-hot states."""
 
 
 class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
-    """Makes verification problems and remembers what it found out."""
+    """Makes verification problems and stores the results."""
 
     source = verification.SOURCE
 
     @staticmethod
     async def examine(case: Case, options: VerifyOptions, sandbox: Sandbox) -> Findings:
-        """The mutants that differ and the variants that do not."""
+        """Find the mutants that behave differently and the variants that do not."""
         problem, device = case.problem, case.device
         right, length = device.text(right_files(problem)), cycles(problem)
         variants = [renamed_inside(right, device), await _netlist(device, right, sandbox)]
@@ -250,24 +250,24 @@ class VerificationMaker(Maker[Case, VerifyOptions, Findings]):
         )
 
     async def grade(self, problem: Problem) -> float:
-        """The share of the mutants that the reference rejects; 0 if it does not pass, or reaches nothing."""
+        """The share of mutants that the reference rejects; 0 if it does not pass, or if its measured coverage is 0."""
         score = await self.scorer.score(problem, {**problem.context, **(problem.golden or {})})
         good = score.passed and (score.coverage > 0.0 or verification.COVERAGE not in problem.harness)
         return score.tests_passed / score.tests_total if good else 0.0
 
 
 async def _netlist(device: Device, right: str, sandbox: Sandbox) -> str:
-    """The design as Yosys writes it; empty if Yosys cannot read it."""
+    """The design as a netlist by Yosys; empty if Yosys cannot read it."""
     await sandbox.write_files({"right.sv": right})
     command = f"yosys -q -p '{_NETLIST.format(top=device.name)}' >/dev/null 2>&1 && cat same.sv"
     return await _output(command, sandbox) or ""
 
 
 async def _output(command: str, sandbox: Sandbox) -> str | None:
-    """What a shell command prints; None if it fails, or needs too much processor time, however busy the machine is."""
+    """The output of a shell command; None if it fails or exceeds its processor time (a busy machine does not count)."""
     done = await sandbox.exec(["sh", "-c", f"ulimit -t {_SECONDS}; {command}"], timeout=PATIENCE)
     if done.timed_out:
-        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time in {PATIENCE} s")
+        raise HarnessError(f"a comparison of designs did not get {_SECONDS} s of processor time within {PATIENCE} s")
     return done.output if done.exit_code == 0 else None
 
 
@@ -275,7 +275,7 @@ _BUILD = "iverilog -g2012 -Wno-timescale -s testbench -o compare.vvp compare.sv"
 
 
 async def _first_error(text: str, sandbox: Sandbox) -> str:
-    """The first line that Icarus Verilog prints of a comparison that does not compile; empty if it compiles."""
+    """The first error line of Icarus Verilog for a comparison; empty if it compiles."""
     await sandbox.write_files({"compare.sv": text})
     return (await _output(f"{_BUILD} >errors 2>&1 || head -n 1 errors", sandbox) or "").strip()
 
@@ -283,9 +283,9 @@ async def _first_error(text: str, sandbox: Sandbox) -> str:
 async def differing(
     device: Device, right: str, others: Sequence[str], sandbox: Sandbox, length: int, seed: int
 ) -> dict[int, bool]:
-    """By the numbers of the designs, whether their outputs differ from the right one's where those are known.
+    """For each design, by index, whether its outputs differ from the correct design's where those are known (not x).
 
-    A design that does not compile, or never ends, is not among them.
+    Designs that do not compile or never end are missing from the result.
     """
     found, groups = dict[int, bool](), [[at for at, text in enumerate(others) if text]]
     while groups:

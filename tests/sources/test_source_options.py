@@ -32,14 +32,14 @@ from rtl_agent_gym.problems import load_problems
         ("bundled+verify?kind=checker&coverage=true", "coverage is 'true' in SOURCE; only testbenches"),
         (
             "bundled+verify+verify",
-            "bundled+verify+verify: such problems are not made of each other; leave out one +v",
+            "bundled+verify+verify: +verify cannot be applied twice; leave out one +v",
         ),
         (
             "bundled+verify?count=15",
-            "bundled+verify?count=15: 14 verification problems can be made of its designs, n",
+            "bundled+verify?count=15: 14 verification problems can be made from its designs, n",
         ),
         ("bundled+ppa?goal=power", "goal is 'power' in SOURCE; expected one of any, area, flops, delay"),
-        ("bundled+ppa+ppa", "bundled+ppa+ppa: such problems are not made of each other; leave out one +ppa"),
+        ("bundled+ppa+ppa", "bundled+ppa+ppa: +ppa cannot be applied twice; leave out one +ppa"),
     ],
 )
 def test_a_bad_source_is_one_clear_line(source: str, message: str, user_cache: Path) -> None:

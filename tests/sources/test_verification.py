@@ -308,7 +308,7 @@ def test_findings_of_mutants_that_are_not_drawn_are_as_none(user_cache: Path) ->
     known = store.get(case.key)
     assert known is not None
     store.put(known.model_copy(update={"mutants": (*known.mutants, "0" * 16)}))
-    with pytest.raises(UsageError, match=r"is not examined yet; do that once with: .* problems verify 'bundled'"):
+    with pytest.raises(UsageError, match=r"has not been examined yet; do that once with: .* problems verify 'bundled'"):
         load_problems("bundled+verify?count=1")
 
 

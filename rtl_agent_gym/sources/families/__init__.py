@@ -1,6 +1,6 @@
-"""Generated problems: families of many members, with held-out splits.
+"""Generated problems: families with many members each, and held-out splits.
 
-The source ``family:NAME?count=200&seed=7&split=train`` names members of a family as problems.
+The source ``family:NAME?count=200&seed=7&split=train`` selects members of a family as problems.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ FAMILIES: dict[str, Family] = {
 
 
 class FamilyOptions(BaseModel, frozen=True, extra="forbid"):
-    """What may follow the question mark."""
+    """Options after the question mark of a source name."""
 
     count: int = Field(default=200, ge=1, le=1_000_000)
-    """How many members, no two of them equal."""
+    """Number of members, all different."""
     seed: int = Field(default=0, ge=0)
-    """The first members of a seed are the same for every count."""
+    """With the same seed, a larger count only adds members at the end."""
     split: Split = "train"
     lie: Lie | None = None
-    """For controls: files that do not tell the truth. Only families with such files have it."""
+    """For control experiments: which files contain false information. Only for families whose facts are in files."""
 
 
 def read_options(source: str) -> tuple[Family, FamilyOptions]:
-    """The family that a source names, and what follows the question mark.
+    """The family that a source names, and its options.
 
     Raises:
-        UsageError: There is no such family, it has no such split or lie, or an option is not valid.
+        UsageError: The family does not exist or lacks this split or lie, or an option is not valid.
     """
     name, _, query = source.removeprefix("family:").partition("?")
     if name not in FAMILIES:
@@ -63,7 +63,7 @@ def read_options(source: str) -> tuple[Family, FamilyOptions]:
 
 
 def draw_members(source: str) -> Iterator[Parameters]:
-    """The parameters that a source names, in its order. Raises like `read_options`."""
+    """The parameters of a source's members, in order. Raises like `read_options`."""
     family, options = read_options(source)
     seen, rng = set[str](), Random(f"{family.name}/{options.split}/{options.seed}")
     while len(seen) < options.count:
@@ -74,7 +74,7 @@ def draw_members(source: str) -> Iterator[Parameters]:
 
 
 def read_source(source: str) -> Iterator[Located]:
-    """The problems that a source names, for the registry. Raises like `read_options`."""
+    """The problems of a source, for the registry. Raises like `read_options`."""
     family, options = read_options(source)
     for number, parameters in enumerate(draw_members(source), 1):
         if isinstance(family, LookingFamily):

@@ -1,4 +1,4 @@
-"""Accumulators: two operations, one after the other, with names, numbers and documents of every kind."""
+"""Accumulators: two consecutive operations; names, number formats and documents vary widely."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .family import Exchange, Fields, SpecificationLine, always, asserted
 from .looking import LOOKING_LINES, LookingFamily
 
 BASES = {"decimal": ("", "", "d", 10), "hexadecimal": ("0x", "'h", "X", 16), "binary": ("0b", "'b", "b", 2)}
-"""What stands before a number's digits in a document, and in a design; their format; and the base as a number."""
+"""For each base: the prefix of numbers in documents and in designs, the format of the digits, and the base itself."""
 
 
 def digits(fields: Fields) -> str:
-    """The digits of the reset value in its base."""
+    """The reset value's digits in its base, without a prefix."""
     return format(fields["value"], BASES[fields["base"]][2])
 
 
@@ -26,10 +26,10 @@ OPERANDS = {
     "right": ("{data} >> 1", "the input shifted right by one", "shifted right by one"),
     "next": ("{data} + 1", "the input plus one", "plus one"),
 }
-"""The expression of the operand, and its words."""
+"""The operand, as an expression and in words."""
 
 EXPRESSIONS = {name: expression for name, expression in registers.EXPRESSIONS.items() if name != "invert"}
-"""The next value of the output, by operation. The operand may be inverted before."""
+"""The next value of the output, by operation. `OPERANDS` covers inversion, so there is no operation for it."""
 
 _LINES = {
     "document": SpecificationLine(
@@ -61,8 +61,8 @@ _LINES = {
 
 
 def _read_base(fields: Fields) -> str:
-    """The base for who takes digits that could be decimal for decimal in small designs, and long decimal numbers for
-    hexadecimal in large ones.
+    """The misread base: in small designs, digits that could be decimal are read as decimal; in large designs, decimal
+    numbers of several digits are read as hexadecimal. The base stays if the value would not change.
     """
     text, base, small = digits(fields), str(fields["base"]), fields["width"] < 24
     read = base
@@ -75,17 +75,17 @@ def _read_base(fields: Fields) -> str:
 
 
 def read_operand(fields: Fields) -> Exchange:
-    """The operand for who shifts to the left with what makes the output larger, and to the right with the rest."""
+    """The misread operand: shifts go left with operations such as ``add`` and ``or``, and right with the others."""
     return {"right": "left"} if fields["operation"] in ("add", "add_sat", "or", "max", "load") else {"left": "right"}
 
 
 def read_operation(fields: Fields) -> Exchange:
-    """The operation for who lets only changed inputs saturate."""
+    """The misread operation: plain and inverted inputs wrap, and all others saturate."""
     return registers.WRAPPING if fields["operand"] in ("plain", "invert") else registers.SATURATING
 
 
 class Accumulators(LookingFamily):
-    """A family of problems whose habits depend on what the specification says, in both directions."""
+    """The family of accumulators. Whether a habit changes a value, and how, depends on other values."""
 
     name = "accumulators"
     heading = "Reset wins over enable. Without enable the output keeps its value. Data is unsigned."
@@ -130,7 +130,7 @@ class Accumulators(LookingFamily):
         return {**operands, "result": result, "verb": verb, "noun": noun}
 
     def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
-        """A reset value that fits the width, of some digits in its base."""
+        """A random reset value that fits the width, with a random number of digits in its base."""
         top = 2 ** values["width"]
         first, last = {
             "decimal": rng.choice(((0, 9), (10, 99), (100, 999))),

@@ -1,4 +1,4 @@
-"""Arbiters with a fixed priority: names, width, order, override as a flag or a vector, outputs and reset."""
+"""Fixed-priority arbiters that vary in names, width, order, override (a flag or a vector), outputs and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A family of problems: drawn parameters become a specification, hidden tests, a reference and habitual designs."""
+"""A family of problems: random parameters give a specification, hidden tests, a reference and designs with habits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ walnut wharf willow yarrow zephyr zinnia
 """
 STEMS = tuple(_STEMS.split())
 HELD_OUT_STEMS = tuple(_HELD_OUT_STEMS.split())
-"""Used by the split ``names`` alone."""
+"""Used only by the split ``names``."""
 
 _SUFFIXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "module": (("unit", "block", "core"), ("cell", "stage")),
@@ -39,13 +39,13 @@ _OUTPUT = (("out", "y", "reg"), ("dst", "pin"))
 
 
 def suffixes(role: str, held_out: bool, is_output: bool) -> tuple[str, ...]:
-    """The suffixes of a role's names: those of training, or those that only the split ``names`` has."""
+    """The suffixes of a role's names: those of training, or those of the split ``names``."""
     return _SUFFIXES.get(role, _OUTPUT if is_output else _INPUT)[held_out]
 
 
 Split = Literal["train", "combinations", "wordings", "names", "sizes", "operations"]
-"""``train``; the others have what ``train`` never has: a combination of values, wordings, parts of names, larger
-widths, or a pair of operations. Not every family has the last two."""
+"""``train``, and held-out splits with something that ``train`` never contains: combinations of values, wordings, parts
+of names, larger sizes, or pairs of operations. Not every family has the last two."""
 Layout = Literal["list", "prose", "table"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 
@@ -54,14 +54,14 @@ TARGET = "rtl/design.sv"
 PROMPT = f"Read the specification in `{SPECIFICATION}`. Write the module that it describes to `{TARGET}`."
 """The task of every member."""
 
-_HELD_OUT_SHARE = 4  # a quarter of all combinations of values is not in training
+_HELD_OUT_SHARE = 4  # a quarter of all combinations of values is held out from training
 
 Fields = Mapping[str, Any]
-"""A member's names and values by role and axis: texts and whole numbers."""
+"""A member's names by role and values by axis: strings and integers."""
 
 
 class Parameters(BaseModel, frozen=True, extra="forbid"):
-    """One member of a family. Equal parameters give equal problems, byte by byte."""
+    """One member of a family. Equal parameters give identical problems, byte for byte."""
 
     family: str
     split: Split
@@ -71,7 +71,7 @@ class Parameters(BaseModel, frozen=True, extra="forbid"):
     """A value for each axis."""
     layout: Layout
     lines: tuple[tuple[str, int], ...]
-    """The specification's lines in their order: each line's key, and the number of its wording."""
+    """The specification's lines in order: each line's key, and the index of its wording."""
 
     @property
     def fields(self) -> dict[str, str | int]:
@@ -80,35 +80,35 @@ class Parameters(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits of a hash of all parameters."""
+        """The first twelve hexadecimal digits of a hash of all parameters."""
         return json_digest(self.model_dump(mode="json"))[:12]
 
 
 @dataclass(frozen=True)
 class SpecificationLine:
-    """What one line of a specification may say: format strings over a member's fields and phrases."""
+    """The possible wordings of one line of a specification: format strings over a member's fields and phrases."""
 
     train: tuple[str, ...]
     held_out: tuple[str, ...]
-    """Wordings that only the split ``wordings`` has."""
+    """Wordings that only the split ``wordings`` uses."""
     rows: tuple[str, ...]
-    """The same as rows of a table."""
+    """The training wordings as table rows."""
     held_out_rows: tuple[str, ...]
 
     def wordings(self, layout: Layout) -> tuple[str, ...]:
-        """All wordings, those of training first."""
+        """All wordings for a layout, those of training first."""
         return self.rows + self.held_out_rows if layout == "table" else self.train + self.held_out
 
     def draw(self, rng: Random, layout: Layout, held_out: bool) -> int:
-        """The number of a wording."""
+        """The index of a random wording."""
         trained = len(self.rows if layout == "table" else self.train)
         return rng.randrange(trained, len(self.wordings(layout))) if held_out else rng.randrange(trained)
 
 
 Exchange = Mapping[str | int, str | int]
-"""A value for each of some values; others stay."""
+"""Replacements of some values; other values stay."""
 Change = str | int | Exchange | Callable[[Fields], str | int | Exchange]
-"""What a habit puts in place of a field: a value, a value for each of some values, or which of them by all fields."""
+"""How a habit replaces a field: by a value, by an `Exchange`, or by either of these as a function of all fields."""
 
 _COMMON_LINES = {
     "module": SpecificationLine(
@@ -140,14 +140,14 @@ _COMMON_LINES = {
 
 
 class Family(ABC):
-    """A family of problems. Each adds its own axes, lines and habits to those that all have."""
+    """A family of problems. Each adds its own axes, lines and habits to the common ones below."""
 
     splits: ClassVar[tuple[Split, ...]] = ("train", "combinations", "wordings", "names")
     name: str
     heading: str
     """The specification's first lines, the same for every member."""
     inputs: tuple[str, ...]
-    """The roles of the input ports, beside clock and reset."""
+    """The roles of the input ports, without clock and reset."""
     outputs: tuple[str, ...]
     """The roles of the output ports."""
     axes: ClassVar[dict[str, tuple[str | int, ...]]] = {"reset_level": (0, 1), "reset_kind": ("sync", "async")}
@@ -155,22 +155,22 @@ class Family(ABC):
     habits: ClassVar[dict[str, Mapping[str, Change]]] = {
         "reset": {"reset": "rst_n", "reset_level": 0, "reset_kind": "async"}
     }
-    """For each textbook habit, what it writes in place of what the specification says."""
+    """For each textbook habit, the fields that it changes, whatever the specification says."""
     tests = ""
-    """The name of the family whose hidden tests it shares; empty for tests of its own."""
+    """The name of the family whose hidden tests are used; empty if this family has its own."""
     facts: tuple[str, ...] = ()
-    """What the hidden tests have to know beside the axes."""
+    """Values that the hidden tests need in addition to the axes."""
     category = 3
-    """The benchmark's number."""
+    """CVDP's category number."""
 
     def is_possible(self, fields: Fields) -> bool:
-        """Whether a combination of values makes sense: every part of it can be seen from outside."""
+        """Whether every part of a combination of values can be observed at the ports."""
         return True
 
     @abstractmethod
     def phrases(self, fields: Fields) -> dict[str, str | int]:
-        """The words for a member's values, which the lines use beside its fields. Words for the reset are always there,
-        and for each axis ``x_level`` there is ``x_word``, which is ``low`` or ``high``.
+        """Words for a member's values, which the lines may use in addition to its fields. `specification` adds
+        ``kind`` for the reset, and for each axis ``x_level`` an ``x_word``, ``low`` or ``high``.
         """
 
     @abstractmethod
@@ -178,10 +178,10 @@ class Family(ABC):
         """The design for some fields, in its canonical form."""
 
     def module(self, fields: Fields, ranges: Mapping[str, str], body: str, parameters: str = "") -> str:
-        """A module with the family's ports, and perhaps parameters (``#(…) ``).
+        """A module with the family's ports, and optionally `parameters` (``#(…) ``).
 
-        `ranges` are what precedes the names of ports: for an input its range, for an output also ``reg`` or ``wire``,
-        with a space at the end. Other ports are wires of one bit.
+        `ranges` has, by role, the text before the port's name, with a space at the end: for an input its range, for an
+        output also ``reg`` or ``wire``. Other ports are wires of one bit.
         """
         ports = [f"input wire {ranges.get(role, '')}{fields[role]}" for role in ("clock", "reset", *self.inputs)]
         ports += [f"output {ranges.get(role, 'wire ')}{fields[role]}" for role in self.outputs]
@@ -189,7 +189,7 @@ class Family(ABC):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Everything that has a name."""
+        """The roles that have a name: module and ports."""
         return ("module", "clock", "reset", *self.inputs, *self.outputs)
 
     def draw(self, rng: Random, split: Split = "train") -> Parameters:
@@ -213,7 +213,7 @@ class Family(ABC):
                 return values
 
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
-        """A name for each role, in training or in the split ``names``; no two share a stem."""
+        """A name for each role, for training or for the split ``names``; no two names share a stem."""
         names = {}
         stems = rng.sample(HELD_OUT_STEMS if held_out else STEMS, len(self.roles))
         for role, stem in zip(self.roles, stems, strict=True):
@@ -245,7 +245,7 @@ class Family(ABC):
         return tuple(habit for habit in self.habits if self.with_habit(fields, habit) != fields)
 
     def with_habit(self, fields: Fields, habit: str) -> dict[str, str | int]:
-        """The fields for who follows a habit."""
+        """The fields of a design that follows a habit."""
         changed = dict(fields)
         for field, change in self.habits[habit].items():
             new: str | int | Exchange = change(fields) if callable(change) else change
@@ -253,7 +253,7 @@ class Family(ABC):
         return changed
 
     def design(self, parameters: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
-        """The reference solution, or the design that follows some habits, and in everything else the specification."""
+        """The reference solution, or a design that follows some habits and otherwise the specification."""
         fields = parameters.fields
         for habit in habits:
             fields = self.with_habit(fields, habit)
@@ -287,7 +287,7 @@ class Family(ABC):
 
 
 def is_held_out(values: Mapping[str, str | int], share: int = _HELD_OUT_SHARE) -> bool:
-    """Whether a combination of values belongs to the split ``combinations``, and to no other: one in `share` does."""
+    """Whether a combination of values is held out: about one in `share`, selected by a hash."""
     return int(json_digest(values)[:8], 16) % share == 0
 
 
@@ -296,7 +296,7 @@ template = partial(harness_file, package=__package__)
 
 
 def level_line(role: str, name: str, acts: str) -> SpecificationLine:
-    """The line of an input with a polarity: what it is called, and what the design does when it is active."""
+    """The line of an input with a polarity: `name` is what the input is called, `acts` what the design then does."""
     port, word, level = f"`{{{role}}}`", f"{{{role}_word}}", f"{{{role}_level}}"
     return SpecificationLine(
         (
@@ -311,7 +311,7 @@ def level_line(role: str, name: str, acts: str) -> SpecificationLine:
 
 
 def data_line(role: str, name: str) -> SpecificationLine:
-    """The line of an input or output of data."""
+    """The line of a data input or output."""
     port = f"`{{{role}}}`"
     return SpecificationLine(
         (f"The {name} is {port}.", f"The data {name} is {port}.", f"{port} is the {name}."),
@@ -332,11 +332,11 @@ def idle(fields: Fields, role: str) -> str:
 
 
 def always(fields: Fields) -> str:
-    """The first line of the block that holds the state."""
+    """The first line of the always block that updates the state."""
     edge = f" or {'posedge' if fields['reset_level'] else 'negedge'} {fields['reset']}"
     return f"always @(posedge {fields['clock']}{edge if fields['reset_kind'] == 'async' else ''})"
 
 
 def bit_range(width: int) -> str:
-    """A range of some width, with the space after it."""
+    """The range of a vector of some width, with a trailing space."""
     return f"[{width - 1}:0] "

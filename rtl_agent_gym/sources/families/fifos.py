@@ -1,4 +1,4 @@
-"""Synchronous FIFOs: width, depth and the threshold of a flag are in a file of parameters."""
+"""Synchronous FIFOs. A parameter file has the width, the depth and the threshold of a flag."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .family import Exchange, Fields, SpecificationLine, always, asserted, bit_r
 from .looking import LOOKING_LINES, LookingFamily, enable_line
 
 STYLES = {"ahead": "the oldest word, without a read", "registered": "what the last read gave"}
-"""What the output is: with or without first-word fall-through."""
+"""The output, in words: with and without first-word fall-through."""
 OVERFLOWS = {
     "drop": ("reg_level <= {depth};", "is dropped"),
     "oldest": (
@@ -23,7 +23,7 @@ OVERFLOWS = {
     "only": ("begin reg_words[reg_head] <= {data}; reg_level <= 1; end", "drops all words and is stored"),
     "clear": ("reg_level <= 0;", "drops all words and is not stored"),
 }
-"""What a write does that finds the FIFO full, in a design and in words."""
+"""What a write to a full FIFO does, in a design and in words."""
 MISSING = {
     "zero": ("0", "0"),
     "ones": ("'1", "all ones"),
@@ -31,7 +31,7 @@ MISSING = {
     "inverted": ("~reg_last", "the word read last, inverted"),
     "next": ("reg_last + 1", "the word read last, plus one"),
 }
-"""What an empty FIFO has in place of its oldest word, as an expression and in words."""
+"""What replaces the oldest word of an empty FIFO, as an expression and in words."""
 
 _FLAGS = ("full", "empty", "almost")
 
@@ -94,35 +94,35 @@ _LINES = {
 
 
 def _read_depth(fields: Fields) -> int:
-    """A power of two: the next one for narrow words, and that before for wide ones."""
+    """The misread depth, a power of two: rounded up for narrow words, and down for wide ones."""
     depth: int = fields["depth"]
     above = 1 << (depth - 1).bit_length()
     return above if above == depth or fields["width"] < 16 else above // 2
 
 
 def _read_threshold(fields: Fields) -> int:
-    """The flag of narrow words begins beyond the threshold, not at it."""
+    """The misread threshold: with narrow words, the flag begins beyond the threshold, not at it."""
     beyond = 1 if fields["almost"] == "almost_full" else -1
     return int(fields["threshold"]) + (beyond if fields["width"] < 16 else 0)
 
 
 def _read_style(fields: Fields) -> str:
-    """A register after a deep memory, and none after a shallow one."""
+    """The misread style: a deep memory has an output register, and a shallow one has none."""
     return "registered" if fields["depth"] > 8 else "ahead"
 
 
 def _read_overflow(fields: Fields) -> Exchange:
-    """A registered FIFO stores nothing when it is full, and others always do."""
+    """The misread overflow: when full, a registered FIFO does not store the word, and any other FIFO does."""
     return {"drop": "oldest", "clear": "only"} if fields["style"] == "ahead" else {"oldest": "drop", "only": "clear"}
 
 
 def _read_missing(fields: Fields) -> Exchange:
-    """A registered output keeps its word when nothing can be read, and others are 0 then."""
+    """The misread missing word: a registered output keeps its word when the FIFO is empty; any other becomes 0."""
     return {"zero": "last"} if fields["style"] == "registered" else {"last": "zero"}
 
 
 class Fifos(LookingFamily):
-    """A family of problems whose corners count: full, empty, both at once, and a threshold that is in a file alone."""
+    """The family of FIFOs. Corner cases matter: full, empty, both operations at once, and a threshold from a file."""
 
     name = "fifos"
     heading = (
@@ -207,7 +207,7 @@ class Fifos(LookingFamily):
         )
 
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
-        """A table for each module; the tables and their keys are in any order."""
+        """A TOML table for each module; the tables and their keys are in random order."""
         tables = []
         for fields in modules:
             rows = [("width", "width"), ("depth", "depth"), (fields["almost"], "threshold")]

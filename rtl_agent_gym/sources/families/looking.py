@@ -1,8 +1,8 @@
 """Families whose problems cannot be solved from the prompt alone.
 
-The prompt describes a module. Some of its facts are in one of two documents, which the prompt names; the other one has
-other facts under the same or a similar name. The polarity of its enable is in neither: a smoke test, which the agent
-can run, tells whether the design has it right.
+The prompt describes a module and names the one of two documents that has the missing facts; the other document has
+different facts under the same or a similar name. The polarity of the enable is in neither: a smoke test, which the
+agent can run, shows whether the design has it right.
 """
 
 from __future__ import annotations
@@ -20,63 +20,63 @@ from .family import TARGET, Family, Fields, Parameters, SpecificationLine, Split
 SMOKE = "verif/smoke.sv"
 RUN_SMOKE = "iverilog -g2012 -o rundir/smoke rtl/*.sv verif/*.sv && vvp -n rundir/smoke"
 PASSED = "PASS\n"
-"""What `RUN_SMOKE` prints of a design that is right as far as it looks."""
+"""What `RUN_SMOKE` prints if the smoke test finds no mistake in the design."""
 
 Lie = Literal["documents", "smoke"]
-"""Files that do not tell the truth, for controls."""
+"""Which files contain false information, for control experiments."""
 
 _PAIRS_HELD_OUT = 5
-"""One in so many pairs of operations belongs to the split ``operations``."""
+"""One in this many pairs of operations belongs to the split ``operations``, on average."""
 
 
 def _level_by_name(fields: Fields) -> int:
-    """The level of an asynchronous reset for who believes its name instead of the specification."""
+    """The misread level: that of an asynchronous reset follows its name instead of the specification."""
     if fields["reset_kind"] == "sync":
         return int(fields["reset_level"])
     return 0 if fields["reset"].endswith("_n") else 1
 
 
 def _kind_by_name(fields: Fields) -> str:
-    """The kind of a reset for who believes its name instead of the specification."""
+    """The misread kind of reset: a reset is asynchronous if its name ends in ``_n``."""
     return "async" if fields["reset"].endswith("_n") else "sync"
 
 
 class LookingFamily(Family):
-    """A family of such problems."""
+    """A family of problems that require reading files and running the smoke test."""
 
     splits = (*Family.splits, "sizes", "operations")
     axes = Family.axes | {"enable_level": (0, 1)}
     habits = Family.habits | {"reset": {"reset_level": _level_by_name}, "kind": {"reset_kind": _kind_by_name}}
     size: str
-    """The value that is larger in the split ``sizes``."""
+    """The name of the value that is larger in the split ``sizes``."""
     trained_sizes: Sequence[int]
     larger_sizes: Sequence[int]
     pair: tuple[str, str]
-    """The axes of which the split ``operations`` holds out some pairs of values."""
+    """The two axes of which some pairs of values are held out for the split ``operations``."""
     document_path: str
-    """Where a document is, with its name as ``{}``."""
+    """The path of a document, with ``{}`` for its name."""
     tells: tuple[str, ...]
-    """The size and the axes that documents tell, not the prompt; drawn for each module that they describe."""
+    """Axes, and possibly the size, that are in documents instead of the prompt; drawn for each described module."""
     facts: tuple[str, ...]
-    """The size, and those facts of documents that can be seen from outside."""
+    """The size, and those facts of documents that can be observed at the ports."""
     document_roles: tuple[str, ...] = ()
-    """What else has a name in a design or a document."""
+    """Further roles that have a name in a design or a document."""
     described: tuple[str, ...] = ("module", "row_1", "row_2")
-    """Roles of the names of the modules that each document describes."""
+    """The roles of the modules that each document describes."""
     smoke_template = "smoke_settled.sv"
-    """The file of ``harness`` that becomes the smoke test."""
+    """The file in ``harness`` from which the smoke test is made."""
 
     @abstractmethod
     def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
-        """Draw the other facts that documents tell, for a module with these values of the axes."""
+        """Draw the other facts in documents, for a module with these values of the axes."""
 
     def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        """What two modules must not have in common, so that the facts of one are wrong for the other."""
+        """Values that must all differ between two modules, so that the facts of one are wrong for the other."""
         return tuple(fields[fact] for fact in self.facts if fact != self.size or fact in self.tells)
 
     @abstractmethod
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
-        """The text of the document of a role, ``document`` or ``other_document``, that describes some modules."""
+        """The text of the document with this role, ``document`` or ``other_document``, which describes `modules`."""
 
     def _draw_values(self, rng: Random, split: Split) -> dict[str, str | int]:
         while True:
@@ -89,11 +89,11 @@ class LookingFamily(Family):
                     return values
 
     def is_held_out_pair(self, values: Fields) -> bool:
-        """Whether the two operations of a design occur together in the split ``operations`` alone."""
+        """Whether the two operations of a design occur together only in the split ``operations``."""
         return is_held_out({"pair": " ".join(str(values[axis]) for axis in self.pair)}, _PAIRS_HELD_OUT)
 
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
-        """A name for each role; half of the roles with a polarity end in ``_n``, whatever the polarity."""
+        """A name for each role; half of the names with a polarity end in ``_n``, independently of the polarity."""
         names: dict[str, str] = {}
         described = (role for role in self.described if role != "module")
         for role in (*self.roles, "document", "other_document", *described, *self.document_roles):
@@ -103,11 +103,11 @@ class LookingFamily(Family):
         return names
 
     def document(self, parameters: Parameters, role: str = "document") -> str:
-        """The path of the document that the prompt names, or with the role ``other_document`` of the other one."""
+        """The path of the document that the prompt names, or of the other one (role ``other_document``)."""
         return self.document_path.format(parameters.names[role])
 
     def documents(self, parameters: Parameters) -> dict[str, str]:
-        """The documents by path. Both have facts for the module; only those of one count."""
+        """The documents by path. Both describe the module, but only the one that the prompt names is correct."""
         fields, rng = parameters.fields, Random(int(parameters.values["tables"]))
         found = {}
         for role in ("document", "other_document"):
@@ -127,7 +127,7 @@ class LookingFamily(Family):
         return {key: value for key, value in drawn.items() if value != fields[key]}
 
     def smoke(self, parameters: Parameters) -> str:
-        """The text of `SMOKE`, which holds the inputs of a known polarity at their active level."""
+        """The text of `SMOKE`, which forces the other inputs that have a polarity to their active level."""
         fields = parameters.fields
         words = {key.upper(): fields[key] for key in self.roles}
         words |= {"RESET_LEVEL": fields["reset_level"], "ENABLE_LEVEL": fields["enable_level"]}
@@ -142,10 +142,10 @@ class LookingFamily(Family):
         return text
 
     def problem(self, parameters: Parameters, lie: Lie | None = None) -> Problem:
-        """The member as a problem, or one with files that do not tell the truth; the hidden tests stay the member's.
+        """The member as a problem. With a `lie`, some of its files are false, but the hidden tests stay the same.
 
-        With the lie ``documents``, both documents have the facts of another module. With ``smoke``, the smoke test
-        wants polarities of the reset and the enable that are drawn by chance.
+        With ``documents``, both documents have the facts of another module. With ``smoke``, the smoke test expects
+        random polarities of the reset and the enable.
         """
         told, digest = parameters, parameters.digest
         if lie is not None:
@@ -156,7 +156,7 @@ class LookingFamily(Family):
                 false = {f"{role}_level": rng.randrange(2) for role in ("reset", "enable")}
             told = parameters.model_copy(update={"values": {**parameters.values, **false}})
         problem = super().problem(parameters)
-        # The hidden tests have copies of documents that are modules, of which nothing can be changed.
+        # Documents that are modules are compiled from copies in the hidden tests, which the agent cannot change.
         modules = {path: text for path, text in self.documents(parameters).items() if path.startswith("rtl/")}
         copies = {f"src/{PurePosixPath(path).name}": f"// Copy for tests.\n{text}" for path, text in modules.items()}
         sources = " ".join(f"/code/{path}" for path in (TARGET, *modules))
@@ -172,7 +172,7 @@ class LookingFamily(Family):
 
 
 def enable_line(enable: str) -> SpecificationLine:
-    """The line of the input whose polarity the smoke test tells, which the specification calls so."""
+    """The line of the input whose polarity only the smoke test shows; the specification calls this input `enable`."""
     return SpecificationLine(
         (
             f"The {enable} is `{{enable}}`; the smoke test knows its polarity.",
@@ -230,13 +230,13 @@ UNKNOWN = tuple(_UNKNOWN_LIST.split())
 """The words of the split ``names``."""
 
 RESERVED = frozenset(_RESERVED_LIST.split())
-"""What no part of a name may be: keywords, and the names that designs and smoke tests have inside."""
+"""Words that may not be part of a name: keywords, and the internal names of designs and smoke tests."""
 
 
 def draw_identifier(rng: Random, held_out: bool = False) -> str:
-    """A name of any kind, spelled as people spell them, in lower case, of 1 to some 14 characters.
+    """A random name that looks like one in real designs: lower case, usually 1 to 14 characters.
 
-    Its first part is one of `UNKNOWN` if it is held out; else no part is.
+    If `held_out`, its first part is one of `UNKNOWN`; otherwise no part is.
     """
     while True:
         parts = [rng.choice(UNKNOWN) if held_out else _word(rng)]
@@ -254,7 +254,7 @@ def draw_identifier(rng: Random, held_out: bool = False) -> str:
 
 
 def _word(rng: Random) -> str:
-    """An invented word, or some letters by chance."""
+    """An invented word, or random letters."""
     if rng.random() < 0.4:
         return "".join(rng.choice(_LETTERS) for _ in range(rng.choice((1, 2, 3, 3, 4, 5))))
     syllables = rng.choice((1, 1, 2, 2))

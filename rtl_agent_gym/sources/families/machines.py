@@ -1,4 +1,4 @@
-"""Finite state machines: the transition table is in a document, what is read and shown in the prompt."""
+"""Finite state machines: a document has the transition table, and the prompt says what is read and shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SYMBOLS = {
     "late_inverted": ("~reg_seen", "the input at the last enabled edge, inverted"),
     "changed": ("{data} ^ reg_seen", "the input xor that at the last enabled edge"),
 }
-"""What a machine reads, as an expression and in words."""
+"""The symbol that a machine reads, as an expression and in words."""
 SHOWN = {
     "plain": ("wire_out", "the table's output"),
     "inverted": ("~wire_out", "the table's output, inverted"),
@@ -23,10 +23,10 @@ SHOWN = {
     "late_inverted": ("~reg_out", "the table's output at the last enabled edge, inverted"),
     "changed": ("wire_out ^ reg_out", "the table's output xor that at the last enabled edge"),
 }
-"""What it shows."""
+"""The value that its output shows, as an expression and in words."""
 _MOST_STATES = 8
 STATES = tuple(f"state_{number}" for number in range(_MOST_STATES))
-"""The roles of the states' names, in the order of the rows. A module with fewer states has the first ones."""
+"""The roles of the states' names, in the order of the rows. A module with fewer states uses the first ones."""
 _MISSING = "-"
 
 _LINES = {
@@ -77,8 +77,8 @@ def _reached(table: list[list[int]], state: int) -> set[int]:
 
 
 def _cells(fields: Fields) -> Iterator[tuple[int, int, int, int]]:
-    """Each state and symbol, with the next state and the output. An output that a design takes from the transition
-    though the table has it with the state is that of the next state; the other way round it is that of symbol 0.
+    """Each state and symbol, with the next state and the output. If the style contradicts the table: a Mealy output for
+    a Moore table is that of the next state, and a Moore output for a Mealy table is that of symbol 0.
     """
     outputs = fields["outputs"].split()
     for state, row in enumerate(fields["table"].split()):
@@ -98,12 +98,12 @@ def symbol_bits(fields: Fields) -> int:
 
 
 def _read_start(fields: Fields) -> int:
-    """The first row, or the last one where outputs are beside the states."""
+    """The misread reset state: the first row, or in Moore tables the last row."""
     return fields["states"] - 1 if fields["style"] == "moore" else 0
 
 
 def _read_shown(fields: Fields) -> str:
-    """An output of the state through a register, and one of the transition without."""
+    """The misread output: a Moore output goes through a register, and a Mealy output does not."""
     early, late = ("plain", "late") if "invert" not in fields["shown"] else ("inverted", "late_inverted")
     if fields["shown"] == "changed":
         return "changed"
@@ -111,17 +111,17 @@ def _read_shown(fields: Fields) -> str:
 
 
 def _read_style(fields: Fields) -> str:
-    """The output of the transition for who expects that of an input of two bits, and of the state else."""
+    """The misread style: machines with an input of two bits are Mealy, and the others Moore."""
     return "mealy" if symbol_bits(fields) == 2 else "moore"
 
 
 def _read_missing(fields: Fields) -> str:
-    """A self-loop in small machines, and the reset state in others."""
+    """The misread missing entry: the state itself in small machines, and the reset state in others."""
     return "stay" if fields["states"] < 4 else "start"
 
 
 class Machines(LookingFamily):
-    """A family of problems whose tables cannot be guessed."""
+    """The family of state machines, whose tables cannot be guessed."""
 
     name = "machines"
     heading = (
@@ -159,8 +159,8 @@ class Machines(LookingFamily):
         return {**words, "missing_words": missing}
 
     def draw_facts(self, rng: Random, values: Fields) -> dict[str, str | int]:
-        """A machine of which everything can be seen: opposite symbols lead to different states, every state can be
-        reached from every other one, and no two states have the same output with the same symbol.
+        """A machine whose behaviour can be observed completely: opposite symbols lead to different states, every state
+        can be reached from every other one, and no two states have the same output for the same symbol.
         """
         states, stays, start = values["states"], values["missing"] == "stay", rng.randrange(values["states"])
         symbols, bits = rng.choice((2, 4)), rng.choice((2, 3, 4) if states <= 4 else (3, 4))
@@ -228,7 +228,7 @@ class Machines(LookingFamily):
         )
 
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
-        """A part for each module, in any order. All modules of a document have the same names of states, shuffled."""
+        """A section for each module, in random order. All modules of a document use the same state names, shuffled."""
         parts = []
         for at, fields in enumerate(modules):
             own = role == "document" and at == 0
@@ -249,8 +249,8 @@ class Machines(LookingFamily):
         return "\n".join(parts)
 
     def distinct(self, fields: Fields) -> tuple[str | int, ...]:
-        """The transitions, the outputs, and the first output in the reset state, which is the same for equal machines
-        whose states have other numbers.
+        """The transitions, the outputs, and the first output in the reset state. The last is compared because equal
+        machines with other state numbers have it in common.
         """
         outputs = fields["outputs"]
         return fields["table"], outputs, outputs.split()[fields["start"]][0]

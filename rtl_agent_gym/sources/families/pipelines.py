@@ -1,4 +1,4 @@
-"""Pipelines of two operations: the number of stages, the width and the operations' constants are in a table."""
+"""Pipelines of two operations. A table has the number of stages, the width and the operations' constants."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CONTROLS = {
     "block": "no data is taken",
     "flush": "no data is taken, and all results on their way are dropped",
 }
-"""What happens at an edge at which the pipeline is not ready."""
+"""What happens at a clock edge while ready is inactive."""
 IDLE = {"hold": ("0", "the last result"), "zero": ("0", "0"), "ones": ("'1", "all ones")}
-"""What the output is without a result: after a reset, and in words."""
+"""The output without a result: its value after a reset, and in words."""
 _COLUMNS = {"stages": "stages", "width": "width", "first_constant": "A", "second_constant": "B"}
 _FEWEST, _MOST = 2, 6
 
@@ -102,33 +102,33 @@ _LINES = {
 
 
 def _read_stages(fields: Fields) -> int:
-    """One more for narrow data and one less for wide data."""
+    """The misread number of stages: one more for narrow data, and one less for wide data."""
     stages: int = fields["stages"]
     return min(stages + 1, _MOST) if fields["width"] < 16 else max(stages - 1, _FEWEST)
 
 
 def _read_minuend(other: str) -> Exchange:
-    """What is to be subtracted is subtracted from, beside an operation with bounds; else it is the other way round."""
+    """The misread subtraction: ``sub`` becomes ``from`` if the other operation is bounded, otherwise the reverse."""
     return {"sub": "from"} if other in ("add_sat", "sub_sat", "max") else {"from": "sub"}
 
 
 def _read_saturation(fields: Fields) -> Exchange:
-    """The second operation for who lets only what was multiplied, inverted or subtracted saturate."""
+    """The misread second operation: it saturates after ``mul``, ``xor``, ``from`` and ``sub``, and wraps after others."""
     return SATURATING if fields["first"] in ("mul", "xor", "from", "sub") else WRAPPING
 
 
 def _read_idle(fields: Fields) -> str | Exchange:
-    """A pipeline that stalls holds its last result, and others are 0."""
+    """The misread idle output: a pipeline that stalls holds its last result, and no other pipeline does."""
     return "hold" if fields["control"] == "stall" else {"hold": "zero"}
 
 
 def _read_control(fields: Fields) -> Exchange:
-    """A long pipeline runs on, and a short one stalls."""
+    """The misread control: long pipelines never stall, and short ones always do."""
     return {"stall": "block"} if fields["stages"] > 3 else {"block": "stall", "flush": "stall"}
 
 
 class Pipelines(LookingFamily):
-    """A family of problems whose operations are composed, with a valid bit that travels with the data."""
+    """The family of pipelines: two composed operations, and a valid bit that travels with the data."""
 
     name = "pipelines"
     heading = (
@@ -166,9 +166,9 @@ class Pipelines(LookingFamily):
     facts = tuple(_COLUMNS)
 
     def is_possible(self, fields: Fields) -> bool:
-        """Whether both operations and constants can be seen: a result that saturates, or is the larger one, must not
-        hide the other constant, nor be out of reach. With this and constants between an eighth and a quarter of all
-        numbers, every other operation gives other results.
+        """Whether both operations and constants can be observed: saturation or a maximum must be reachable, and must
+        not hide the other constant. With this, and with constants between an eighth and a quarter of the range, every
+        other operation gives other results.
         """
         pair, larger = (fields["first"], fields["second"]), fields["second_constant"] > fields["first_constant"]
         if pair in (("max", "max"), ("max", "sub_sat")):
@@ -230,7 +230,7 @@ class Pipelines(LookingFamily):
         )
 
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
-        """A table with a line for each module; its lines and columns are in any order. Constants are hexadecimal."""
+        """A CSV table with a line for each module, its lines and columns in random order. Constants are hexadecimal."""
         facts = rng.sample(list(_COLUMNS), len(_COLUMNS))
         lines = []
         for fields in modules:

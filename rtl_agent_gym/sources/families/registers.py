@@ -1,4 +1,4 @@
-"""Registers that combine their value with an input: names, reset, enable, width and operation."""
+"""Registers that combine their value with an input; they vary in names, reset, enable, width and operation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ WORDS = {
     "max": ("the larger of output and operand", "keeps the maximum of the operand", "maximum with the operand"),
     "min": ("the smaller of output and operand", "keeps the minimum of the operand", "minimum with the operand"),
 }
-"""What the output becomes, what the register does, and what the operation is."""
+"""Three wordings: what the output becomes, what the register does, and the operation's name."""
 
 OPERATION_LINE = SpecificationLine(
     ("When enabled, the output becomes {result}.", "Each enabled cycle it {verb}.", "The operation is: {noun}."),
@@ -66,11 +66,11 @@ _LINES = {
 
 WRAPPING: Exchange = {"add_sat": "add", "sub_sat": "sub"}
 SATURATING: Exchange = {"add": "add_sat", "sub": "sub_sat"}
-"""The operations for who lets nothing saturate, or everything."""
+"""Habits that replace saturating operations by wrapping ones, and the reverse."""
 
 
 def stuck(fields: Fields) -> dict[str, bool]:
-    """For operations with which an output may never leave a reset value, whether it never leaves this one."""
+    """For each operation that can hold the output at its reset value forever, whether it does so with this value."""
     lowest, highest = fields["value"] == 0, fields["value"] == 2 ** fields["width"] - 1
     return {"and": lowest, "min": lowest, "sub_sat": lowest, "or": highest, "max": highest, "add_sat": highest}
 

@@ -1,4 +1,4 @@
-"""Timers that count some cycles after a start: period, direction, a second start, pause, levels and reset."""
+"""Timers that count cycles after a start; they vary in period, direction, effect of a second start, levels and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules around an instance of a given module, whose ports, parameter, latency and polarity are in its file alone."""
+"""Modules around an instance of a given module. Only its file shows its ports, parameter, latency and polarity."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FUNCTIONS = {
     "twice": "{first} + ({second} << 1)",
     "half": "{first} ^ ({second} >> 1)",
 }
-"""What a given module computes, before it adds its constant. In none of them can the operands be exchanged."""
+"""What a given module computes before it adds its constant. None of these is commutative."""
 _INITIAL = {"zero": ("0", "0"), "ones": ("'1", "all ones")}
 """The reset value in a design and in words."""
 _PORTS = ("tick", "run", "first", "second", "result")
 _GIVEN = (*_PORTS, "parameter")
-"""The roles of the names in a given module; those of the other one begin with ``other_``."""
+"""The roles of the names in the given module; for the other document's module they begin with ``other_``."""
 
 _LINES = {
     "document": SpecificationLine(
@@ -87,18 +87,18 @@ _LINES = {
 
 
 def _read_latency(fields: Fields) -> int:
-    """One more in small designs and one less in large ones."""
+    """The misread latency: one more in small designs, and one less in large ones."""
     latency: int = fields["latency"]
     return min(latency + 1, 4) if fields["width"] < 24 else max(latency - 1, 1)
 
 
 def _set_parameter(fields: Fields) -> str:
-    """The name of the parameter for who sets it only if its default is less than half of the width."""
+    """The parameter's name, but empty (it is not set) if its default is at least half of the width."""
     return fields["parameter"] if 2 * fields["default"] < fields["width"] else ""
 
 
 class Wrappers(LookingFamily):
-    """A family of problems of several modules: who writes cannot know what the given one is without its file."""
+    """The family of wrappers: problems with several modules, where the given module is known only from its file."""
 
     name = "wrappers"
     heading = (
@@ -154,7 +154,7 @@ class Wrappers(LookingFamily):
         return {"default": default, "function": function, "latency": latency, "offset": rng.randrange(16)}
 
     def write(self, fields: Fields) -> str:
-        """With an empty name of the parameter, this keeps its default."""
+        """Write the design. If the parameter's name is empty, the instance keeps the default."""
         data, latency = bit_range(fields["width"]), fields["latency"]
         first = OPERANDS[fields["operand"]][0].format(data=fields["left"])
         following = EXPRESSIONS[fields["operation"]].replace("operand", "wire_result").format_map(fields)
@@ -180,7 +180,7 @@ class Wrappers(LookingFamily):
         )
 
     def write_document(self, role: str, modules: Sequence[Fields], rng: Random) -> str:
-        """The file of a given module, with its ports in any order."""
+        """The file of a given module, with its ports in random order."""
         (fields,) = modules
         names = {name: fields[name if role == "document" else f"other_{name}"] for name in _GIVEN}
         stages = range(1, fields["latency"] + 1)
@@ -209,7 +209,7 @@ class Wrappers(LookingFamily):
         )
 
     def draw_names(self, rng: Random, held_out: bool) -> dict[str, str]:
-        """The given module and the other one have similar names."""
+        """As in the base class, but the given module and the other one have similar names."""
         while True:
             names = super().draw_names(rng, held_out)
             pair = [names["document"], f"{names['document']}_{rng.choice('abcdefgh')}"]
